@@ -1,0 +1,142 @@
+"""From an ordinary network to a Bayesian one and back."""
+
+import copy
+
+import torch
+from torch import nn
+
+from weft.bayesian import Bayesian
+from weft.contexts import frozen, using
+from weft.estimators import Estimator, mean, resolve, shared
+from weft.numerics.seeds import fresh
+from weft.posteriors.base import Family, FamilyLike
+from weft.select import Unit, Where, select
+from weft.summary import summary
+from weft.wiring import Plan, apply_plans, drop_scope, places
+
+
+def bayesianize(
+    net: nn.Module,
+    family: FamilyLike,
+    *,
+    where: Where = None,
+    estimator: Estimator | str = shared,
+    bias: FamilyLike | bool = True,
+    blocks: bool = False,
+    inplace: bool = False,
+    verbose: bool = False,
+) -> nn.Module:
+    """The network with posteriors in the place of its weights.
+
+    Every layer keeps its class, options and forward; only where its parameters come from changes.
+    Norm layers and parameters with requires_grad=False stay as they are. Call it again on the
+    result, with another `where`, to mix families. `weft.summary(bnn)` tells what was done.
+
+    Args:
+        net: any module.
+        family: posterior of matrices, e.g. weft.KTied(rank=2).
+        where: which layers: a glob over module names ("layer*.conv?"; a container's name means all
+            inside), a module class, a callable (name, module) -> bool, or a list of these.
+            weft.last_layer(net) names the last one.
+        estimator: how noise enters during training: "shared" (exact for everything), "local",
+            "flipout", "mean", or the function.
+        bias: posterior of vectors (biases): True for the family's own choice, False to leave
+            them ordinary parameters, or a family.
+        blocks: treat the gates of recurrent layers and the maps of attention as separate matrices.
+        inplace: convert the given object instead of a copy. Use the returned one in any case:
+            a network that is itself one layer, or holds parameters itself, is wrapped.
+        verbose: print the summary.
+
+    >>> import weft
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> bnn = weft.bayesianize(net, weft.KTied(rank=2))
+    >>> [name for name, _ in weft.named_posteriors(bnn)]
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    """
+    matrices, vectors = _families(family, bias)
+    estimator = resolve(estimator)
+    plans = [
+        Plan(unit.name, families, blocks, estimator)
+        for unit in select(net, where)
+        if (families := _assign(unit, matrices, vectors))
+    ]
+    if not plans:
+        raise ValueError(
+            f"where={where!r} with bias={bias!r} leaves nothing to convert: every parameter there "
+            "is frozen (requires_grad=False) or a bias"
+        )
+    net = apply_plans(net, plans, inplace=inplace)
+    if verbose:
+        print(summary(net))
+    return net
+
+
+def _assign(unit: Unit, matrices: FamilyLike, vectors: FamilyLike | None) -> dict[str, FamilyLike]:
+    """The family of each parameter of a unit that becomes random."""
+    families: dict[str, FamilyLike] = {}
+    for name in unit.parameters:
+        parameter = unit.module.get_parameter(name)
+        family = matrices if parameter.dim() >= 2 else vectors
+        if family is not None and parameter.requires_grad and parameter.is_floating_point():
+            families[name] = family
+    return families
+
+
+def _families(family: FamilyLike, bias: FamilyLike | bool) -> tuple[FamilyLike, FamilyLike | None]:
+    """The builders for matrices and for vectors (None: leave vectors alone)."""
+    matrices = _instance(family, "family")
+    if bias is False:
+        return matrices, None
+    if bias is True:
+        return matrices, matrices.for_vectors() if isinstance(matrices, Family) else matrices
+    return matrices, _instance(bias, "bias")
+
+
+def _instance(family: FamilyLike, argument: str) -> FamilyLike:
+    if isinstance(family, type) and issubclass(family, Family):
+        return family()
+    if callable(family) and not isinstance(family, nn.Module | type):
+        return family
+    raise TypeError(
+        f"{argument}={family!r} is not a posterior family: write weft.KTied(rank=2), "
+        "weft.MeanField(), weft.Point() or a function from a weight to a weft.Posterior"
+    )
+
+
+def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None = None) -> nn.Module:
+    """The ordinary network again: `bayesianize` undone, on a copy.
+
+    Classes, names, order of parameters and ties are the original ones; nothing of weft is left.
+
+    Args:
+        net: a network from `bayesianize`.
+        draw: "mean" for the posterior mean, "sample" (or weft.shared) for one draw.
+        seed: of the draw; `collapse(bnn, "sample", seed=s)` has the weights of `frozen(bnn, s)`.
+
+    >>> import weft
+    >>> net = nn.Linear(3, 2)
+    >>> again = weft.collapse(weft.bayesianize(net, weft.MeanField()))
+    >>> torch.equal(net.weight, again.weight)
+    True
+    """
+    estimator = shared if draw == "sample" else resolve(draw)
+    if estimator not in (mean, shared):
+        raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
+    net = copy.deepcopy(net)
+    seed = fresh() if seed is None else seed
+    values: dict[int, nn.Parameter] = {}
+    with torch.no_grad(), using(net, mean) if estimator is mean else frozen(net, seed):
+        for module in list(net.modules()):
+            if isinstance(module, Bayesian):
+                for name, q in module.named():
+                    if id(q) not in values:
+                        values[id(q)] = nn.Parameter(module.value_of(name).detach().clone())
+    hung = places(net)
+    for module in list(net.modules()):
+        drop_scope(module)
+        if isinstance(module, Bayesian):
+            plain = module.restore({name: values[id(q)] for name, q in module.named()})
+            for parent, name in hung.get(id(module), []):
+                parent._modules[name] = plain
+            net = plain if module is net else net
+    return net

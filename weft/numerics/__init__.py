@@ -1,0 +1,1 @@
+"""Mathematics that knows nothing about networks: pure functions of tensors and numbers."""

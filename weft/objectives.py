@@ -1,0 +1,159 @@
+"""The objective: the evidence lower bound of a converted network."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from weft import schedules
+from weft.contexts import require_posteriors, using
+from weft.estimators import shared
+from weft.likelihoods import Likelihood
+from weft.posteriors.base import Posterior
+from weft.priors import Prior, assign
+
+
+class Terms(NamedTuple):
+    """loss = nll + temperature · kl_weight · kl / num_data."""
+
+    loss: Tensor
+    nll: Tensor
+    kl: Tensor
+
+
+class ELBO(nn.Module):
+    """Minus the evidence lower bound per example, with its two parts.
+
+    The value does not depend on the batch size, and the KL is counted once per call however many
+    draws are made. With num_data = N, -N · loss is an unbiased estimate of the (tempered) ELBO.
+
+    In training mode each layer's estimator draws; in evaluation mode whole weights are drawn,
+    so that a validation loss is that of functions of the posterior.
+
+    Args:
+        bnn: a network from `bayesianize`.
+        likelihood: weft.Categorical(), weft.Bernoulli(), weft.Gaussian().
+        prior: one prior for all weights, or a mapping of name patterns to priors, first match wins.
+        num_data: number of training examples (not of batches).
+        temperature: weight of the KL that stays: 1 for Bayes, less for a cold posterior. A float or a
+            schedule.
+        samples: draws per call, averaged.
+        kl_weight: weight of the KL while training warms up. A float or a schedule.
+        output: takes the tensor out of what the network returns, e.g. `lambda out: out.logits`.
+
+    >>> import weft
+    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
+    >>> elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=100)
+    >>> loss, nll, kl = elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
+    >>> torch.allclose(loss, nll + kl / 100)
+    True
+    """
+
+    def __init__(
+        self,
+        bnn: nn.Module,
+        likelihood: Likelihood,
+        prior: Prior | Mapping[str, Prior],
+        num_data: int | None = None,
+        temperature: float | schedules.Schedule = 1.0,
+        samples: int = 1,
+        kl_weight: float | schedules.Schedule = 1.0,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        if num_data is None or isinstance(num_data, bool) or num_data < 1:
+            raise ValueError(
+                f"ELBO(num_data={num_data}): the number of training examples sets the weight of "
+                "the KL and cannot be guessed; write num_data=len(train_set)"
+            )
+        if samples < 1:
+            raise ValueError(f"ELBO(samples={samples}): at least one draw")
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood={likelihood!r}: write weft.Categorical() or another Likelihood"
+            )
+        posteriors = require_posteriors(bnn)
+        self.bnn = bnn
+        self.likelihood = likelihood
+        groups = assign(prior, posteriors)
+        self.priors = nn.ModuleList(one for one, _ in groups)
+        self.governed = tuple(names for _, names in groups)
+        self.patterns = tuple(prior) if isinstance(prior, Mapping) else None
+        self._posteriors = [[posteriors[name] for name in names] for names in self.governed]
+        self.num_data = int(num_data)
+        self.samples = samples
+        self.temperature = schedules.resolve(temperature)
+        self.kl_weight = schedules.resolve(kl_weight)
+        self.output = output
+
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(loss, nll, kl): nll per example, kl in full, loss as documented.
+
+        Args:
+            x: input of the network; a tuple for several, a mapping for named ones.
+            y: targets, examples along the first dimension.
+            step: number of the training step; needed if anything is on a schedule.
+        """
+        weight = self.weight_at(step)
+        if self.training:
+            nll = self._nll(x, y)
+        else:
+            with using(self.bnn, shared):
+                nll = self._nll(x, y)
+        kl = self.kl()
+        return Terms(nll + weight / self.num_data * kl, nll, kl)
+
+    def _nll(self, x: Any, y: Tensor) -> Tensor:
+        total = None
+        for _ in range(self.samples):
+            nll = -self.likelihood.log_prob(run(self.bnn, x, self.output), y).mean()
+            total = nll if total is None else total + nll
+        assert total is not None
+        return total / self.samples if self.samples > 1 else total
+
+    def kl(self) -> Tensor:
+        """KL(q ‖ p) in nats over all random weights, unweighted, in the parameters' precision."""
+        device = next(self.bnn.parameters()).device.type
+        with torch.autocast(device, enabled=False):
+            terms = [
+                _group_kl(prior, posteriors)  # type: ignore[arg-type]
+                for prior, posteriors in zip(self.priors, self._posteriors, strict=True)
+            ]
+            return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+
+    def weight_at(self, step: int | None) -> float:
+        """Temperature · kl_weight at a training step."""
+        if step is None:
+            if not (
+                isinstance(self.temperature, schedules.Constant)
+                and isinstance(self.kl_weight, schedules.Constant)
+            ):
+                raise ValueError(
+                    "temperature or kl_weight is a schedule, so the step matters: call "
+                    "elbo(x, y, step=i) with i = 0, 1, 2, ... counting optimiser steps"
+                )
+            step = 0
+        return self.temperature(step) * self.kl_weight(step)
+
+
+def _group_kl(prior: Prior, posteriors: list[Posterior]) -> Tensor:
+    entropies = [q.entropy() for q in posteriors]
+    return -torch.stack(entropies).sum() - prior.expected_log_prob(*posteriors)
+
+
+def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:
+    """The network's output tensor for a tensor, a tuple of inputs or a mapping of named ones."""
+    if isinstance(x, Mapping):
+        out = net(**x)
+    elif isinstance(x, tuple | list):
+        out = net(*x)
+    else:
+        out = net(x)
+    out = output(out) if output is not None else out
+    if not isinstance(out, Tensor):
+        raise TypeError(
+            f"the network returned {type(out).__name__}, not a tensor; say which part is the "
+            "prediction, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    return out

@@ -1,0 +1,230 @@
+"""What a posterior is: a distribution over one weight matrix that knows nothing about layers.
+
+To add a family, write one file with two classes:
+
+1. a `Posterior` (or `Elementwise`, if the weights are independent) built around a weight;
+2. a `Family`: a frozen dataclass of options whose call builds that posterior;
+
+then export the family in `weft/__init__.py` and add one line to `tests/laws/families.py`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from weft.numerics.safe import safe_sqrt
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class ExpectedLogProb(Protocol):
+    """The part of a prior a posterior needs: E_q[log p(W)]."""
+
+    def expected_log_prob(self, *posteriors: "Posterior") -> Tensor:
+        """E_q[log p], summed over the posteriors."""
+
+
+class Op(ABC):
+    """One affine layer as a function of its input and a weight matrix.
+
+    `op(x, A)` runs the layer without bias and with the matrix A (*blocks, rows, in), whose
+    number of rows is free; `op.shifted(x, A, b)` adds a bias; `op.bias` is the layer's own.
+    """
+
+    bias: "Posterior | Tensor | None"
+
+    @abstractmethod
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """The layer at x with weight `matrix` and no bias."""
+
+    @abstractmethod
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer at x with weight `matrix` and this bias."""
+
+    @abstractmethod
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """Combine output features: hidden has K features per block, factor is (*blocks, K, out)."""
+
+    @abstractmethod
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """A vector over output features, shaped to broadcast against an output y."""
+
+    @abstractmethod
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Random ±1 for input and output features, one set per example, constant over positions."""
+
+
+class Posterior(nn.Module, ABC):
+    """q(W) over a matrix W (*blocks, out, in), or over a vector or scalar.
+
+    Nothing is written to the module in any of these methods, so copies, vmap, checkpointing and
+    several draws per step cannot disturb each other.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """Shape of W."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """E[W]."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Var[W], elementwise."""
+
+    @abstractmethod
+    def rsample(self) -> Tensor:
+        """One reparameterised draw; noise comes from torch.randn (vmap- and compile-safe)."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Differential entropy in nats."""
+
+    def squared_norm(self) -> Tensor:
+        """E‖W‖² = Σ (mean² + variance)."""
+        return (self.mean.square() + self.variance).sum()
+
+    def kl(self, prior: ExpectedLogProb) -> Tensor:
+        """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
+        return -self.entropy() - prior.expected_log_prob(self)
+
+    def numel(self) -> int:
+        """Number of weights (not of variational parameters)."""
+        return math.prod(self.shape)
+
+    def extra_repr(self) -> str:
+        """The shape, for `print(net)`."""
+        return "x".join(map(str, self.shape))
+
+
+class Pushable(ABC):
+    """A posterior that can draw a layer's output directly (local reparameterisation)."""
+
+    @abstractmethod
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """A draw of op(x, W) + bias with fresh W and bias for every example."""
+
+
+class Elementwise(Posterior, Pushable):
+    """Independent normal weights: everything follows from `loc` and `scale`."""
+
+    loc: nn.Parameter
+
+    @property
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """Standard deviations, shaped like W."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of W."""
+        return self.loc.shape
+
+    @property
+    def mean(self) -> Tensor:
+        """E[W]."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[W] = scale²."""
+        return self.scale.square()
+
+    def perturbation(self) -> Tensor:
+        """A draw of W - E[W]."""
+        return self.scale * torch.randn_like(self.loc)
+
+    def rsample(self) -> Tensor:
+        """Mean + scale ⊙ noise."""
+        return torch.addcmul(self.loc, self.scale, torch.randn_like(self.loc))
+
+    def sum_log_scale(self) -> Tensor:
+        """Σ log scale."""
+        return self.scale.log().sum()
+
+    def entropy(self) -> Tensor:
+        """n/2 · log(2πe) + Σ log scale."""
+        return self.numel() * 0.5 * (1 + LOG_TWO_PI) + self.sum_log_scale()
+
+    def output_variance(self, op: Op, x: Tensor) -> Tensor:
+        """Variance of every output feature of the layer at x, without the bias."""
+        return op(x.square(), self.variance)
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""
+        variance = self.output_variance(op, x)
+        centre_bias, spread = bias_moments(op)
+        y = op.shifted(x, self.mean, centre_bias)
+        if spread is not None:
+            variance = variance + op.along_features(spread, y)
+        return torch.addcmul(y, safe_sqrt(variance), torch.randn_like(y))
+
+
+def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """Mean and variance of an op's bias; the variance is None where it is not random."""
+    if isinstance(op.bias, Posterior):
+        return op.bias.mean, op.bias.variance
+    return op.bias, None
+
+
+@dataclass(frozen=True)
+class Family(ABC):
+    """Options of a posterior family; calling it with a weight builds the posterior.
+
+    Args:
+        scale: mean initial standard deviation of the weights.
+        noise: relative spread of the initial standard deviations (0 for none).
+        max_scale: upper bound of every standard deviation, for the whole of training.
+        mean: "given" starts the means at the weight; "he" at N(0, 2/fan-in), biases at 0.
+    """
+
+    scale: float = 0.01
+    noise: float = 0.1
+    max_scale: float | None = None
+    mean: str = "given"
+
+    def __post_init__(self) -> None:
+        """Refuse options that cannot be meant."""
+        name = type(self).__name__
+        if not self.scale > 0:
+            raise ValueError(
+                f"{name}(scale={self.scale}): a standard deviation is positive; "
+                "for weights without uncertainty write weft.Point()"
+            )
+        if not self.noise >= 0:
+            raise ValueError(f"{name}(noise={self.noise}): the spread of the init is 0 or more")
+        if self.max_scale is not None and not self.max_scale > self.scale:
+            raise ValueError(
+                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must "
+                f"lie below the bound, e.g. scale={self.max_scale / 10:g}"
+            )
+        if self.mean not in ("given", "he"):
+            raise ValueError(f'{name}(mean={self.mean!r}): write mean="given" or mean="he"')
+
+    @abstractmethod
+    def __call__(self, weight: Tensor) -> Posterior:
+        """The posterior around an initial weight (*blocks, out, in) or vector."""
+
+    def for_vectors(self) -> "Family":
+        """The family used for biases and other vectors when the layer has this family."""
+        return self
+
+    def initial_mean(self, weight: Tensor) -> Tensor:
+        """The given weight, or He's initialisation of its shape."""
+        if self.mean == "given":
+            return weight.detach().clone()
+        if weight.dim() < 2:
+            return torch.zeros_like(weight, requires_grad=False)
+        return torch.randn_like(weight, requires_grad=False) * math.sqrt(2 / weight.shape[-1])
+
+
+FamilyLike = Family | type[Family] | Callable[[Tensor], Posterior]

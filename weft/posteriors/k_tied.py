@@ -1,0 +1,131 @@
+"""k-tied normal: W_ij ~ N(μ_ij, σ_ij²) with σ = RᵀC of rank k and positive factors R, C.
+
+Parameters: 1 per weight plus k(out + in). Exact: sampling, entropy (closed form for k = 1, one
+sweep over σ for k ≥ 2), Σσ² in O(k²(out + in)), KL, local reparameterisation of linear layers at
+the cost of k(k+1)/2 extra output features, flipout. Approximate: as for mean-field, local
+reparameterisation of convolutions keeps marginals only.
+
+Reference: the k-tied Normal distribution (Swiatkowski et al., ICML 2020).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from weft.numerics import low_rank
+from weft.numerics.safe import soft_min_inverse, sum_squares
+from weft.posteriors.base import Elementwise, Family, Op
+from weft.posteriors.mean_field import MeanField
+
+
+@dataclass(frozen=True)
+class KTied(Family):
+    """Independent normal weights whose standard deviations are a rank-k product.
+
+    The logarithms of both factors start at ½ log(scale/k) plus normal noise of standard
+    deviation `noise`, shifted so that the mean of σ is exactly `scale`; σ then has coefficient of
+    variation √((e^{2·noise²} - 1)/k). `max_scale` bounds each factor softly by √(max_scale/k), which
+    bounds σ and keeps its rank. Vectors (biases) get a mean-field posterior: there is nothing
+    to tie.
+
+    Args:
+        rank: k, the number of products; 1, 2 and 3 are the useful values.
+        scale: as in every family.
+        noise: standard deviation of the initial noise in log-factors.
+        max_scale: as in every family.
+        mean: as in every family.
+
+    >>> q = KTied(rank=2)(torch.zeros(30, 20))
+    >>> sum(p.numel() for p in q.parameters())
+    700
+    """
+
+    rank: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse a rank that is not a positive whole number."""
+        super().__post_init__()
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(
+                f"KTied(rank={self.rank!r}): the rank is a whole number, 1 or more; "
+                "for free standard deviations write weft.MeanField()"
+            )
+
+    def __call__(self, weight: Tensor) -> "KTiedPosterior":
+        """The posterior around an initial weight (*blocks, out, in)."""
+        if weight.dim() < 2:
+            raise ValueError(
+                f"KTied(rank={self.rank}) was asked for a tensor of shape {tuple(weight.shape)}: "
+                "a vector has no rows and columns to tie; write weft.MeanField() for it"
+            )
+        *blocks, outs, ins = weight.shape
+        centre = 0.5 * (math.log(self.scale) - math.log(self.rank)) - self.noise**2 / 2
+
+        def logs(length: int) -> Tensor:
+            logs = centre + self.noise * weight.new_empty(*blocks, self.rank, length).normal_()
+            if self.max_scale is None:
+                return logs
+            bound = math.sqrt(self.max_scale / self.rank)
+            return soft_min_inverse(logs.exp().clamp(max=0.99 * bound), bound).log()
+
+        return KTiedPosterior(self.initial_mean(weight), logs(outs), logs(ins), self.max_scale)
+
+    def for_vectors(self) -> MeanField:
+        """Mean-field with the same options."""
+        return MeanField(self.scale, self.noise, self.max_scale, self.mean)
+
+
+class KTiedPosterior(Elementwise):
+    """N(loc, (RᵀC)²) with R = exp(log_rows) (*blocks, k, out), C = exp(log_columns) (*blocks, k, in)."""
+
+    def __init__(
+        self,
+        loc: Tensor,
+        log_rows: Tensor,
+        log_columns: Tensor,
+        max_scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.loc = nn.Parameter(loc)
+        self.log_rows = nn.Parameter(log_rows)
+        self.log_columns = nn.Parameter(log_columns)
+        self.max_scale = max_scale
+
+    @property
+    def rank(self) -> int:
+        """Number of products k."""
+        return self.log_rows.shape[-2]
+
+    def log_factors(self) -> tuple[Tensor, Tensor]:
+        """Bounded logarithms of R and C."""
+        logs = [low_rank.bounded_logs(self.log_rows), low_rank.bounded_logs(self.log_columns)]
+        if self.max_scale is not None:
+            bound = math.sqrt(self.max_scale / self.rank)
+            logs = [log - torch.log1p(log.exp() / bound) for log in logs]
+        return logs[0], logs[1]
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """R and C."""
+        log_rows, log_columns = self.log_factors()
+        return log_rows.exp(), log_columns.exp()
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviations σ = RᵀC."""
+        rows, columns = self.factors()
+        return rows.mT @ columns
+
+    def sum_log_scale(self) -> Tensor:
+        """Σ log σ without underflow, fused for k ≥ 2."""
+        return low_rank.sum_log(*self.log_factors())
+
+    def squared_norm(self) -> Tensor:
+        """E‖W‖² = Σ loc² + Σ σ², the second term without forming σ."""
+        return sum_squares(self.loc) + low_rank.sum_of_squares(*self.factors())
+
+    def output_variance(self, op: Op, x: Tensor) -> Tensor:
+        """op(x², C∘C) mixed by R∘R: K = k(k+1)/2 features instead of σ² times the batch."""
+        rows, columns = low_rank.square_factors(*self.factors())
+        return op.mix(op(x.square(), columns), rows)

@@ -1,0 +1,180 @@
+"""Priors over weights: what the objective believes before seeing data.
+
+A prior answers E_q[log p(W)] for posteriors; Gaussian priors do so exactly from E‖W‖².
+"""
+
+import fnmatch
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.errors import near_misses
+from weft.posteriors.base import LOG_TWO_PI, Posterior
+
+
+class Prior(nn.Module, ABC):
+    """p(W) over the weights of any number of posteriors."""
+
+    @abstractmethod
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Elementwise log p at a weight (*blocks, out, in) or vector."""
+
+    @abstractmethod
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """E_q[log p], summed over the given posteriors."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments that make an equal prior, for saving."""
+
+
+class Normal(Prior):
+    """N(0, scale²) on every weight, with one scale for all of them.
+
+    Args:
+        scale: the standard deviation (its initial value, if learned).
+        learn: None keeps it fixed. "gradient" makes its logarithm a parameter: hand
+            `elbo.parameters()` to the optimiser. "closed form" uses the best value for the
+            current posterior at every evaluation, s² = E‖W‖²/n over all weights under this
+            prior; `fitted_scale` tells it.
+
+    >>> Normal(0.5).log_prob(torch.zeros(1))
+    tensor([-0.2258])
+    """
+
+    log_scale: Tensor | float
+
+    def __init__(self, scale: float = 1.0, learn: str | None = None) -> None:
+        super().__init__()
+        if not scale > 0:
+            raise ValueError(f"Normal(scale={scale}): a standard deviation is positive")
+        if learn not in (None, "gradient", "closed form"):
+            raise ValueError(
+                f'Normal(learn={learn!r}): write learn="gradient", learn="closed form" or leave it out'
+            )
+        self.learn = learn
+        self.log_scale = math.log(scale)
+        if learn == "gradient":
+            self.log_scale = nn.Parameter(torch.tensor(self.log_scale))
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation (for learn="closed form": the value given at construction)."""
+        return math.exp(float(self.log_scale))
+
+    def fitted_scale(self, *posteriors: Posterior) -> Tensor:
+        """The scale that minimises the KL of these posteriors: √(E‖W‖²/n)."""
+        return torch.sqrt(_total_squares(posteriors) / sum(q.numel() for q in posteriors))
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Elementwise log N(weight; 0, scale²)."""
+        return _log_normal(weight, self.log_scale)
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """-n (log s + ½ log 2π) - E‖W‖²/2s²."""
+        count, squares = sum(q.numel() for q in posteriors), _total_squares(posteriors)
+        if self.learn == "closed form":
+            return -0.5 * count * (torch.log(squares / count) + LOG_TWO_PI + 1)
+        return _expected_log_normal(count, squares, self.log_scale)
+
+    def options(self) -> dict[str, Any]:
+        """Scale and way of learning."""
+        return {"scale": self.scale, "learn": self.learn}
+
+    def extra_repr(self) -> str:
+        """The scale, and how it is learned."""
+        return f"{self.scale:g}" + (f", learn={self.learn!r}" if self.learn else "")
+
+
+class HeNormal(Prior):
+    """N(0, gain/fan-in) on matrices, N(0, bias_scale²) on vectors.
+
+    Fan-in is the number of inputs of one output: the last side of the weight matrix
+    (k_h·k_w·C_in/groups for a convolution).
+
+    >>> HeNormal().scale_for((10, 8))
+    0.5
+    """
+
+    def __init__(self, gain: float = 2.0, bias_scale: float = 1.0) -> None:
+        super().__init__()
+        if not (gain > 0 and bias_scale > 0):
+            raise ValueError(f"HeNormal(gain={gain}, bias_scale={bias_scale}): both are positive")
+        self.gain, self.bias_scale = gain, bias_scale
+
+    def scale_for(self, shape: Sequence[int]) -> float:
+        """Prior standard deviation of a weight of this shape."""
+        return self.bias_scale if len(shape) < 2 else math.sqrt(self.gain / shape[-1])
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Elementwise log-density."""
+        return _log_normal(weight, math.log(self.scale_for(weight.shape)))
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """Sum over posteriors, each with its own scale."""
+        terms = [
+            _expected_log_normal(q.numel(), q.squared_norm(), math.log(self.scale_for(q.shape)))
+            for q in posteriors
+        ]
+        return torch.stack(terms).sum()
+
+    def options(self) -> dict[str, Any]:
+        """The two constants."""
+        return {"gain": self.gain, "bias_scale": self.bias_scale}
+
+    def extra_repr(self) -> str:
+        """The two constants."""
+        return f"gain={self.gain:g}, bias_scale={self.bias_scale:g}"
+
+
+def _total_squares(posteriors: Sequence[Posterior]) -> Tensor:
+    return torch.stack([q.squared_norm() for q in posteriors]).sum()
+
+
+def _log_normal(weight: Tensor, log_scale: Tensor | float) -> Tensor:
+    precision = math.exp(-2 * log_scale) if isinstance(log_scale, float) else (-2 * log_scale).exp()
+    return -0.5 * precision * weight.square() - log_scale - 0.5 * LOG_TWO_PI
+
+
+def _expected_log_normal(count: int, squares: Tensor, log_scale: Tensor | float) -> Tensor:
+    precision = math.exp(-2 * log_scale) if isinstance(log_scale, float) else (-2 * log_scale).exp()
+    return -0.5 * precision * squares - count * (log_scale + 0.5 * LOG_TWO_PI)
+
+
+def assign(
+    prior: Prior | Mapping[str, Prior], posteriors: Mapping[str, Posterior]
+) -> list[tuple[Prior, tuple[str, ...]]]:
+    """Which prior governs which posteriors: [(prior, their names), ...].
+
+    A mapping gives priors by glob over parameter or module names ("conv*", "fc1", "*.bias"); the
+    first pattern that matches wins. Every weight needs a prior and every pattern a weight.
+    """
+    if isinstance(prior, Prior):
+        return [(prior, tuple(posteriors))]
+    taken: dict[str, list[str]] = {pattern: [] for pattern in prior}
+    for name in posteriors:
+        pattern = next((p for p in prior if _governs(p, name)), None)
+        if pattern is None:
+            raise ValueError(
+                f"no prior for {name!r}: none of the patterns {list(prior)} matches it; "
+                'add a last pattern for the rest, e.g. "*": weft.Normal(1.0)'
+            )
+        taken[pattern].append(name)
+    for pattern, names in taken.items():
+        if not names:
+            raise ValueError(
+                f"the prior pattern {pattern!r} governs no weight (an earlier pattern may have "
+                f"taken its weights): {near_misses(pattern, posteriors)}"
+            )
+    return [(prior[pattern], tuple(names)) for pattern, names in taken.items()]
+
+
+def _governs(pattern: str, name: str) -> bool:
+    parts = name.split(".")
+    return any(
+        fnmatch.fnmatchcase(".".join(parts[:end]), pattern) for end in range(1, len(parts) + 1)
+    )

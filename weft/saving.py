@@ -1,0 +1,294 @@
+"""Saving and loading: tensors as safetensors, everything else as a JSON description beside them.
+
+The file carries no code. It is read completely and checked before anything is built: format,
+digest, architecture. It is written under another name first and then renamed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft import schedules
+from weft.bayesian import named_bayesian, original_modules
+from weft.contexts import require_posteriors
+from weft.estimators import NAMED
+from weft.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from weft.objectives import ELBO
+from weft.posteriors.base import Family
+from weft.posteriors.k_tied import KTied
+from weft.posteriors.mean_field import MeanField
+from weft.posteriors.point import Point
+from weft.priors import HeNormal, Normal, Prior
+from weft.wiring import Plan, apply_plans
+
+FORMAT = 1
+_FAMILIES: tuple[type[Family], ...] = (MeanField, KTied, Point)
+_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal)
+_LIKELIHOODS: tuple[type[Likelihood], ...] = (Categorical, Bernoulli, Gaussian)
+_SCHEDULES: tuple[type, ...] = (
+    schedules.Constant,
+    schedules.LinearPerBatch,
+    schedules.LinearOverEpochs,
+    schedules.Exponential,
+)
+
+
+class FileError(ValueError):
+    """A weft file that cannot be used, with the reason."""
+
+
+def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = None) -> None:
+    """Write a converted network to a .safetensors file.
+
+    Args:
+        bnn: a network from `bayesianize`.
+        path: of the file; an existing file is replaced, or left untouched if anything fails.
+        objective: also store prior, likelihood, number of data and temperature, for `load_objective`.
+
+    >>> import weft, tempfile
+    >>> net = nn.Linear(3, 2)
+    >>> bnn = weft.bayesianize(net, weft.KTied(rank=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     weft.save(bnn, folder + "/model.safetensors")
+    ...     again = weft.load(folder + "/model.safetensors", nn.Linear(3, 2))
+    >>> all(torch.equal(a, b) for a, b in zip(bnn.parameters(), again.parameters()))
+    True
+    """
+    from safetensors.torch import save as to_bytes
+
+    require_posteriors(bnn)
+    tensors, aliases = _unique(bnn.state_dict())
+    description: dict[str, Any] = {
+        "format": FORMAT,
+        "versions": {"weft": version("weft"), "torch": torch.__version__},
+        "modules": _architecture(bnn),
+        "layers": {name: _describe_layer(name, layer) for name, layer in named_bayesian(bnn)},
+        "aliases": aliases,
+    }
+    if objective is not None:
+        if objective.bnn is not bnn:
+            raise ValueError("save(bnn, path, objective=elbo): elbo belongs to another network")
+        description["objective"] = _describe_objective(objective)
+        for key, value in objective.state_dict().items():
+            if not key.startswith("bnn."):
+                tensors[f"objective:{key}"] = value.detach().cpu().contiguous()
+    text = json.dumps(description)
+    _write(Path(path), to_bytes(tensors, {"weft": text, "digest": _digest(text, tensors)}))
+
+
+def load(
+    path: str | os.PathLike[str],
+    net: nn.Module,
+    *,
+    families: Sequence[type[Family]] = (),
+    strict: bool = True,
+) -> nn.Module:
+    """The network of a file from `save`, built on a copy of the ordinary architecture.
+
+    Args:
+        path: of the file.
+        net: the ordinary network as it was before conversion; its weights do not matter.
+        families: classes of your own families that the file uses.
+        strict: also require equal options of every module (stride, dropout rate, ...), which
+            leave no trace in the tensors.
+    """
+    description, tensors = _read(Path(path))
+    _check_architecture(Path(path), description["modules"], _architecture(net), strict)
+    known = {family.__name__: family for family in (*_FAMILIES, *families)}
+    plans = [_plan(name, layer, known) for name, layer in description["layers"].items()]
+    with torch.random.fork_rng(devices=[]):  # initial values are overwritten: use no randomness
+        bnn = apply_plans(net, plans)
+    state = {key: value for key, value in tensors.items() if not key.startswith("objective:")}
+    state |= {alias: state[key] for alias, key in description["aliases"].items()}
+    try:
+        bnn.load_state_dict(state)
+    except RuntimeError as error:
+        raise FileError(f"{path} does not fit this network: {error}") from None
+    return bnn
+
+
+def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
+    """The objective stored with a network, for a network from `load`.
+
+    An `output=` function is code and not stored: set `elbo.output` again if you had one.
+    """
+    description, tensors = _read(Path(path))
+    told = description.get("objective")
+    if told is None:
+        raise FileError(f"{path} has no objective: it was saved without objective=elbo")
+    priors = [_build(one, _PRIORS) for one in told["priors"]]
+    patterns = told["patterns"]
+    elbo = ELBO(
+        bnn,
+        _build(told["likelihood"], _LIKELIHOODS),
+        priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
+        num_data=told["num_data"],
+        temperature=_build(told["temperature"], _SCHEDULES),
+        samples=told["samples"],
+        kl_weight=_build(told["kl_weight"], _SCHEDULES),
+    )
+    prefix = "objective:"
+    state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+    elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
+    return elbo
+
+
+def _unique(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Each tensor once, and the other names of those that have several (ties)."""
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[tuple[int, torch.Size], str] = {}
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"the state {key!r} is a {type(value).__name__}; only tensors can be saved"
+            )
+        place = (value.data_ptr(), value.shape)
+        if value.numel() and place in first:
+            aliases[key] = first[place]
+        else:
+            first[place] = key
+            tensors[key] = value.detach().cpu().contiguous()
+    return tensors, aliases
+
+
+def _architecture(net: nn.Module) -> list[list[str]]:
+    return [[name, type(m).__name__, m.extra_repr()] for name, m in original_modules(net)]
+
+
+def _describe_layer(name: str, layer: Any) -> dict[str, Any]:
+    names = {function: label for label, function in NAMED.items()}
+    if layer.estimator not in names:
+        raise ValueError(
+            f"{name}: an estimator of your own cannot be saved; use one of {list(NAMED)}"
+        )
+    parameters = {}
+    for parameter, family in layer.families.items():
+        if not isinstance(family, Family):
+            raise ValueError(
+                f"{name}.{parameter}: its family is a plain function, which cannot be written to a "
+                "file; make it a dataclass derived from weft.Family"
+            )
+        parameters[parameter] = _describe(family)
+    blocks = any(view.blocks > 1 for view in layer.views.values())
+    return {"estimator": names[layer.estimator], "blocks": blocks, "parameters": parameters}
+
+
+def _plan(name: str, layer: dict[str, Any], known: Mapping[str, type[Family]]) -> Plan:
+    families = {}
+    for parameter, told in layer["parameters"].items():
+        if told["class"] not in known:
+            raise FileError(
+                f"{name}.{parameter} has a posterior of family {told['class']!r}, which this version "
+                f"does not know; if it is yours write weft.load(..., families=[{told['class']}])"
+            )
+        families[parameter] = known[told["class"]](**told["options"])
+    return Plan(name, families, layer["blocks"], NAMED[layer["estimator"]])
+
+
+def _describe_objective(elbo: ELBO) -> dict[str, Any]:
+    return {
+        "priors": [_describe(prior, _PRIORS) for prior in elbo.priors],
+        "patterns": elbo.patterns,
+        "likelihood": _describe(elbo.likelihood, _LIKELIHOODS),
+        "num_data": elbo.num_data,
+        "samples": elbo.samples,
+        "temperature": _describe(elbo.temperature, _SCHEDULES),
+        "kl_weight": _describe(elbo.kl_weight, _SCHEDULES),
+    }
+
+
+def _describe(thing: Any, known: tuple[type, ...] | None = None) -> dict[str, Any]:
+    if known is not None and type(thing) not in known:
+        raise ValueError(
+            f"{thing!r} cannot be written to a file; storable are {[kind.__name__ for kind in known]}"
+        )
+    options = dataclasses.asdict(thing) if dataclasses.is_dataclass(thing) else thing.options()  # type: ignore[arg-type]
+    return {"class": type(thing).__name__, "options": options}
+
+
+def _build(told: dict[str, Any], known: tuple[type, ...]) -> Any:
+    return next(kind for kind in known if kind.__name__ == told["class"])(**told["options"])
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of the description and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write beside the target, then rename: a crash leaves the old file or the new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description and tensors of an undamaged file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise FileError(f"{path} is damaged or no safetensors file: {error}") from None
+    if "weft" not in metadata:
+        raise FileError(f"{path} is a safetensors file, but not one written by weft.save")
+    try:
+        description = json.loads(metadata["weft"])
+        found = description["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path} has an unreadable description: {error}") from None
+    if found != FORMAT:
+        raise FileError(
+            f"{path} has format {found}, this version of weft reads format {FORMAT}; "
+            f"it was written by weft {description.get('versions', {}).get('weft', 'unknown')}"
+        )
+    if metadata.get("digest") != _digest(metadata["weft"], tensors):
+        raise FileError(f"{path} was changed after it was written: its digest does not match")
+    return description, tensors
+
+
+def _check_architecture(
+    path: Path, saved: list[list[str]], given: list[list[str]], strict: bool
+) -> None:
+    """Name the first module in which the file and the network differ."""
+    here = {name: (kind, options) for name, kind, options in given}
+    for name, kind, options in saved:
+        title = name or "the network"
+        if name not in here:
+            raise FileError(f"{path}: the network has no module {title!r} ({kind}), the file has")
+        if here[name][0] != kind:
+            raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
+        if strict and here[name][1] != options:
+            raise FileError(
+                f"{path}: {title!r} is {kind}({here[name][1]}), in the file {kind}({options}); "
+                "build the same network, or pass strict=False if the difference is meant"
+            )
+    extra = [name for name in here if name not in {one for one, _, _ in saved}]
+    if extra:
+        raise FileError(f"{path}: the network has a module {extra[0]!r} that the file has not")

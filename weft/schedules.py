@@ -1,0 +1,112 @@
+"""Schedules: numbers that change with the training step, accepted wherever a float is.
+
+A schedule is any function of the step (0 for the first batch); these are the common ones.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Schedule = Callable[[int], float]
+
+
+def resolve(value: float | Schedule) -> Schedule:
+    """The schedule itself, or a constant one."""
+    return value if callable(value) else Constant(float(value))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value at every step.
+
+    >>> Constant(0.5)(1000)
+    0.5
+    """
+
+    value: float
+
+    def __call__(self, step: int) -> float:
+        """The value."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class LinearPerBatch:
+    """start + rate · step, raised every `every` batches only, up to `end`.
+
+    >>> LinearPerBatch(rate=5e-5, every=100)(250)
+    0.01
+    """
+
+    rate: float = 5e-5
+    every: int = 1
+    start: float = 0.0
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a staircase without steps."""
+        if self.every < 1 or self.rate <= 0:
+            raise ValueError(
+                f"LinearPerBatch(rate={self.rate}, every={self.every}): rate above 0, every at least 1"
+            )
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        return min(self.end, self.start + self.rate * self.every * (step // self.every))
+
+
+@dataclass(frozen=True)
+class LinearOverEpochs:
+    """From `start` to `end` in a straight line over the first `epochs` epochs, then constant.
+
+    >>> LinearOverEpochs(epochs=10, steps_per_epoch=100)(250)
+    0.25
+    """
+
+    epochs: float
+    steps_per_epoch: int
+    start: float = 0.0
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty ramp."""
+        _positive_length("LinearOverEpochs", self.epochs, self.steps_per_epoch)
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        share = min(1.0, step / (self.epochs * self.steps_per_epoch))
+        return self.start + (self.end - self.start) * share
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """From `start` to `end` by a constant factor per step over the first `epochs`, then constant.
+
+    >>> Exponential(epochs=2, steps_per_epoch=50, start=0.01)(50)
+    0.1
+    """
+
+    epochs: float
+    steps_per_epoch: int
+    start: float = 1e-3
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what has no constant factor."""
+        _positive_length("Exponential", self.epochs, self.steps_per_epoch)
+        if not (self.start > 0 and self.end > 0):
+            raise ValueError(
+                f"Exponential(start={self.start}, end={self.end}): both above 0; "
+                "to start at 0 write LinearOverEpochs"
+            )
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        share = min(1.0, step / (self.epochs * self.steps_per_epoch))
+        return float(self.start ** (1 - share) * self.end**share)
+
+
+def _positive_length(name: str, epochs: float, steps_per_epoch: int) -> None:
+    if not (epochs > 0 and steps_per_epoch > 0):
+        raise ValueError(
+            f"{name}(epochs={epochs}, steps_per_epoch={steps_per_epoch}): both above 0"
+        )

@@ -1,0 +1,184 @@
+"""Views: a parameter tensor as a weight matrix (*blocks, out, in), and a layer as an `Op` on it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from weft.posteriors.base import Op, Posterior
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_GATES: Mapping[type[nn.Module], int] = {
+    nn.LSTM: 4,
+    nn.LSTMCell: 4,
+    nn.GRU: 3,
+    nn.GRUCell: 3,
+    nn.MultiheadAttention: 3,
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """How one tensor is laid out as a matrix; `matrix` and `tensor` are exact inverses.
+
+    Args:
+        tail: sizes behind the first dimension of the tensor.
+        blocks: number of independent matrices (groups, gates) along the first dimension.
+        swapped: the tensor has input features first (transposed convolutions).
+        vector: the tensor has fewer than two dimensions and is left as it is.
+
+    >>> view = View(tail=(3, 2, 2), blocks=2)
+    >>> view.matrix(torch.zeros(8, 3, 2, 2)).shape
+    torch.Size([2, 4, 12])
+    """
+
+    tail: tuple[int, ...] = ()
+    blocks: int = 1
+    swapped: bool = False
+    vector: bool = False
+
+    def matrix(self, tensor: Tensor) -> Tensor:
+        """(*blocks, out, in) from the layer's own layout."""
+        if self.vector:
+            return tensor
+        if self.swapped:
+            outs, *kernel = self.tail
+            split = tensor.reshape(self.blocks, -1, outs, math.prod(kernel))
+            matrix = split.transpose(1, 2).reshape(self.blocks, outs, -1)
+        else:
+            matrix = tensor.reshape(self.blocks, -1, math.prod(self.tail))
+        return matrix.squeeze(0) if self.blocks == 1 else matrix
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        """The layer's own layout from (*blocks, rows, in), for any number of rows."""
+        if self.vector or (matrix.dim() == 2 and len(self.tail) == 1 and not self.swapped):
+            return matrix
+        if not self.swapped:
+            return matrix.reshape(-1, *self.tail)
+        rows, kernel = matrix.shape[-2], self.tail[1:]
+        split = matrix.reshape(self.blocks, rows, -1, math.prod(kernel))
+        return split.transpose(1, 2).reshape(-1, rows, *kernel)
+
+
+def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
+    """The view of a parameter that `owner` holds.
+
+    Groups of a convolution are always blocks; with `blocks`, so are the gates of recurrent layers
+    and the query, key and value maps of attention.
+    """
+    if tensor.dim() < 2:
+        return View(vector=True)
+    tail = tuple(tensor.shape[1:])
+    if isinstance(owner, _ConvNd):
+        return View(tail, owner.groups, swapped=isinstance(owner, _ConvTransposeNd))
+    count = next((n for kind, n in _GATES.items() if isinstance(owner, kind)), 1)
+    stacked = blocks and tensor.shape[0] % count == 0 and tensor.shape[0] >= count * 2
+    return View(tail, count if stacked and _is_stacked(owner, tensor) else 1)
+
+
+def _is_stacked(owner: nn.Module, tensor: Tensor) -> bool:
+    """Whether the tensor holds one matrix per gate (an LSTM's projection does not)."""
+    if isinstance(owner, nn.MultiheadAttention):
+        return tensor.shape[0] == 3 * owner.embed_dim
+    hidden = owner.hidden_size
+    return isinstance(hidden, int) and tensor.shape[0] in (3 * hidden, 4 * hidden)
+
+
+def has_op(layer: nn.Module) -> bool:
+    """Whether `op_of` knows what this layer does with its weight (exact torch classes only)."""
+    return type(layer) in (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED)
+
+
+def op_of(
+    layer: nn.Module, view: View, bias: Posterior | Tensor | None, kwargs: dict[str, Any]
+) -> Op:
+    """The layer as an op; `kwargs` are the keyword arguments of this call (output_size)."""
+    if type(layer) is nn.Linear:
+        return LinearOp(bias)
+    return ConvolutionOp(layer, view, bias, kwargs)
+
+
+class LinearOp(Op):
+    """x Aᵀ: features are the last dimension, the batch is the first."""
+
+    def __init__(self, bias: Posterior | Tensor | None) -> None:
+        self.bias = bias
+
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """X Aᵀ."""
+        return F.linear(x, matrix)
+
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """X Aᵀ + b."""
+        return F.linear(x, matrix, bias)
+
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """(..., K) times (K, out)."""
+        return hidden @ factor
+
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """As it is: features come last."""
+        return vector
+
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """±1 of shapes (batch, 1, ..., in) and (batch, 1, ..., out)."""
+        return _signs(x, _per_example(x, -1)), _signs(y, _per_example(y, -1))
+
+
+class ConvolutionOp(Op):
+    """A convolution or transposed convolution with all its options, run by the layer itself."""
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        view: View,
+        bias: Posterior | Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.layer, self.view, self.bias, self.kwargs = layer, view, bias, kwargs
+        self.spatial = len(view.tail) - 1
+
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """The convolution without bias, one output channel per row (and block)."""
+        return self.shifted(x, matrix, None)
+
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with this bias."""
+        values: dict[str, Any] = {"weight": self.view.tensor(matrix), "bias": bias}
+        return functional_call(self.layer, values, (x,), self.kwargs)
+
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """Channels of each block, K of them, combined into its outputs at every position."""
+        size = hidden.shape[hidden.dim() - self.spatial :]
+        lead = hidden.shape[: -self.spatial - 1]
+        factor = factor.reshape(-1, *factor.shape[-2:])  # (blocks, K, out)
+        split = hidden.reshape(*lead, factor.shape[0], factor.shape[1], -1)
+        return (factor.mT @ split).reshape(*lead, -1, *size)
+
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """(channels, 1, ..., 1)."""
+        return vector.reshape(-1, *[1] * self.spatial)
+
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """±1 of shapes (batch, channels, 1, ...), constant over positions."""
+        ones = [1] * self.spatial
+        shape_in = [*x.shape[: -self.spatial], *ones]
+        return _signs(x, shape_in), _signs(y, [*y.shape[: -self.spatial], *ones])
+
+
+def _per_example(x: Tensor, feature: int) -> list[int]:
+    """Shape with the batch (first) and the features kept and every position in between 1."""
+    if x.dim() == 1:
+        return [x.shape[feature]]
+    return [x.shape[0], *[1] * (x.dim() - 2), x.shape[feature]]
+
+
+def _signs(like: Tensor, shape: list[int]) -> Tensor:
+    return torch.randint(2, shape, device=like.device).to(like.dtype).mul(2).sub(1)

@@ -1,0 +1,143 @@
+"""Putting posteriors into a network: ties, shared modules, the scope of a call."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from weft.bayesian import Bayesian, Scope, original_modules
+from weft.estimators import Estimator, check
+from weft.posteriors.base import FamilyLike, Posterior
+from weft.select import own_parameters
+from weft.views import View, has_op, view_of
+
+Places = Mapping[int, Sequence[tuple[nn.Module, str]]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to become of one module.
+
+    Args:
+        name: of the module in the ordinary network.
+        families: of each parameter that becomes random, by its name relative to the module.
+        blocks: whether gates and attention maps are separate matrices.
+        estimator: how randomness enters in training mode.
+    """
+
+    name: str
+    families: Mapping[str, FamilyLike]
+    blocks: bool
+    estimator: Estimator
+
+    def full(self, parameter: str) -> str:
+        """The parameter's name in the network."""
+        return f"{self.name}.{parameter}" if self.name else parameter
+
+
+def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False) -> nn.Module:
+    """The network with the plans carried out, on a copy unless `inplace`.
+
+    Whatever can be refused is refused before the network is touched.
+    """
+    net = net if inplace else copy.deepcopy(net)
+    modules, hung = dict(original_modules(net)), places(net)
+    tied = _tied(modules, plans)
+    built: dict[int, tuple[Posterior, View, FamilyLike]] = {}
+    obstacles: dict[str, str | None] = {}
+    chosen: dict[str, dict[str, tuple[Posterior, View, FamilyLike]]] = {}
+    for plan in plans:
+        module = modules[plan.name]
+        obstacles[plan.name] = _obstacle(plan, module, tied, hung)
+        chosen[plan.name] = {}
+        for name, family in plan.families.items():
+            tensor = module.get_parameter(name)
+            if id(tensor) not in built:
+                owner = module.get_submodule(name.rpartition(".")[0])
+                built[id(tensor)] = _build(family, view_of(owner, tensor, plan.blocks), tensor)
+            posterior, view, _ = chosen[plan.name][name] = built[id(tensor)]
+            if not view.vector:
+                title = f"{plan.name or 'the network'!r} ({type(module).__name__})"
+                check(plan.estimator, posterior, title, obstacles[plan.name])
+    scope = Scope()
+    for plan in plans:
+        module = modules[plan.name]
+        wrapper = Bayesian(module, chosen[plan.name], plan.estimator, scope, obstacles[plan.name])
+        for parent, name in hung.get(id(module), []):
+            parent._modules[name] = wrapper
+        net = wrapper if module is net else net
+    _rescope(net, scope)
+    return net
+
+
+def _build(
+    family: FamilyLike, view: View, tensor: nn.Parameter
+) -> tuple[Posterior, View, FamilyLike]:
+    posterior = family(view.matrix(tensor.detach()))  # type: ignore[arg-type]
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"{family!r} made a {type(posterior).__name__}, not a weft.Posterior")
+    return posterior, view, family
+
+
+def places(net: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """For every module, each (parent, attribute) it hangs at."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for parent in net.modules():
+        for name, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, name))
+    return found
+
+
+def _tied(modules: Mapping[str, nn.Module], plans: Sequence[Plan]) -> set[int]:
+    """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
+    holders: dict[int, list[str]] = {}
+    for path, module in modules.items():
+        for name in own_parameters(module):
+            full = f"{path}.{name}" if path else name
+            holders.setdefault(id(module._parameters[name]), []).append(full)
+    taken: dict[int, list[str]] = {}
+    for plan in plans:
+        for name in plan.families:
+            tensor = modules[plan.name].get_parameter(name)
+            taken.setdefault(id(tensor), []).append(plan.full(name))
+    for key, names in taken.items():
+        others = [name for name in holders[key] if name not in names]
+        if others:
+            every = sorted({name.rpartition(".")[0] for name in holders[key]})
+            raise ValueError(
+                f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
+                f"converting one alone would untie them; write where={every}"
+            )
+    return {key for key, names in taken.items() if len(names) > 1}
+
+
+def _obstacle(plan: Plan, module: nn.Module, tied: set[int], hung: Places) -> str | None:
+    """Why `local` and `flipout` would be wrong here, if they would."""
+    if not has_op(module) or "weight" not in plan.families:
+        return "it works on Linear and convolution layers whose weight is random, and no others"
+    if len(hung.get(id(module), [])) > 1:
+        return "the layer is used in several places, which must see the same weights"
+    if any(id(module.get_parameter(name)) in tied for name in plan.families):
+        return "its weight is tied to another layer's, which must see the same draw"
+    return None
+
+
+def _rescope(net: nn.Module, scope: Scope) -> None:
+    """Make one call of `net` the scope of every Bayesian layer in it."""
+    for module in net.modules():
+        drop_scope(module)
+        if isinstance(module, Bayesian):
+            module.scope = scope
+    net.register_forward_pre_hook(scope.open)
+    net.register_forward_hook(scope.close, always_call=True)
+
+
+def drop_scope(module: nn.Module) -> None:
+    """Remove the hooks that make a module the scope of draws."""
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key, hook in list(hooks.items()):
+            if isinstance(getattr(hook, "__self__", None), Scope):
+                del hooks[key]
+                module._forward_hooks_always_called.pop(key, None)
