@@ -64,7 +64,7 @@ class Normal(Prior):
     @property
     def scale(self) -> float:
         """The standard deviation (for learn="closed form": the value given at construction)."""
-        return math.exp(float(self.log_scale))
+        return math.exp(torch.as_tensor(self.log_scale).item())
 
     def fitted_scale(self, *posteriors: Posterior) -> Tensor:
         """The scale that minimises the KL of these posteriors: √(E‖W‖²/n)."""

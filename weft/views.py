@@ -15,13 +15,7 @@ from weft.posteriors.base import Op, Posterior
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_GATES: Mapping[type[nn.Module], int] = {
-    nn.LSTM: 4,
-    nn.LSTMCell: 4,
-    nn.GRU: 3,
-    nn.GRUCell: 3,
-    nn.MultiheadAttention: 3,
-}
+_GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3}
 
 
 @dataclass(frozen=True)
@@ -78,17 +72,17 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
     tail = tuple(tensor.shape[1:])
     if isinstance(owner, _ConvNd):
         return View(tail, owner.groups, swapped=isinstance(owner, _ConvTransposeNd))
-    count = next((n for kind, n in _GATES.items() if isinstance(owner, kind)), 1)
-    stacked = blocks and tensor.shape[0] % count == 0 and tensor.shape[0] >= count * 2
-    return View(tail, count if stacked and _is_stacked(owner, tensor) else 1)
+    return View(tail, _stacked(owner, tensor) if blocks else 1)
 
 
-def _is_stacked(owner: nn.Module, tensor: Tensor) -> bool:
-    """Whether the tensor holds one matrix per gate (an LSTM's projection does not)."""
+def _stacked(owner: nn.Module, tensor: Tensor) -> int:
+    """How many matrices are stacked in the rows (an LSTM's projection is one)."""
     if isinstance(owner, nn.MultiheadAttention):
-        return tensor.shape[0] == 3 * owner.embed_dim
-    hidden = owner.hidden_size
-    return isinstance(hidden, int) and tensor.shape[0] in (3 * hidden, 4 * hidden)
+        return 3 if tensor.shape[0] == 3 * owner.embed_dim else 1
+    for kind, gates in _GATES.items():
+        if isinstance(owner, kind) and tensor.shape[0] == gates * owner.hidden_size:
+            return gates
+    return 1
 
 
 def has_op(layer: nn.Module) -> bool:

@@ -1,0 +1,54 @@
+# Every target does its own set-up in .venv; the second run is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint format docs bench bench-peers clean
+
+demo: $(VENV)/.demo  ## k-tied and mean-field against a plain network on bundled data
+	$(BIN)/python examples/digits.py
+
+test: $(VENV)/.dev  ## everything, on all cores
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: $(VENV)/.dev  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev  ## the documentation site in site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.table
+
+# other libraries without their dependencies, in an environment of their own
+bench-peers: $(VENV)-peers/.done
+	$(VENV)-peers/bin/python -m benchmarks.run
+	$(VENV)-peers/bin/python -m benchmarks.table
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(PIP) --editable .[demo]
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(PIP) --editable .[dev]
+	touch $@ $(VENV)/.demo
+
+$(VENV)-peers/.done: pyproject.toml constraints.txt benchmarks/peers-requirements.txt
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable .[demo]
+	$(VENV)-peers/bin/pip --disable-pip-version-check install --quiet --no-deps --requirement benchmarks/peers-requirements.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-peers site .mypy_cache .pytest_cache .ruff_cache

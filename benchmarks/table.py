@@ -1,0 +1,177 @@
+"""Make docs/benchmarks.md of the files in results/bench: `python -m benchmarks.table`.
+
+Nothing on the page is typed by hand; what is not in the files is not on the page.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import CASES, KINDS
+from benchmarks.contenders import PLAIN
+from benchmarks.environment import ROOT
+
+Result = dict[str, Any]
+NOTHING = "–"
+
+INTRODUCTION = """# Benchmarks
+
+Every number on this page comes from the JSON files in `results/bench`, written by
+`python -m benchmarks.run`; `python -m benchmarks.table` made the page from them. Do not edit it.
+
+A ratio is the time of a contender over the time of the plain network in the same round, the median
+over rounds, with quartiles in brackets. Contenders take turns within one process, in an order that
+rotates from round to round, with garbage collection off; each number of threads has a process of its
+own. A training step is forward pass, mean negative log-likelihood plus KL over the number of
+examples, backward pass and fused Adam, for all of them. A prediction is the mean of class
+probabilities over the samples; for the plain network, that many forward passes.
+"""
+
+PEERS = """Other libraries are called through their public interfaces. Their objectives are not all
+the same: bayesian-torch averages its KL over the weights of a layer where the others sum it, and
+blitz estimates its KL from the drawn weights. torchbnn and blitz are timed on linear layers only.
+"""
+
+
+def load(folder: Path) -> list[Result]:
+    """All results, fewest threads first."""
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return sorted(results, key=lambda result: (result["threads"], KINDS.index(result["kind"])))
+
+
+def row(*cells: object) -> str:
+    """One line of a Markdown table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def table(header: list[str], rows: list[list[object]], words: int = 1) -> str:
+    """A Markdown table; all columns but the first `words` hold numbers and are set right."""
+    rule = ["---" if index < words else "---:" for index in range(len(header))]
+    return "\n".join([row(*header), row(*rule), *(row(*cells) for cells in rows)]) + "\n"
+
+
+def threads_label(threads: int) -> str:
+    """1 thread, 2 threads."""
+    return f"{threads} thread{'s' if threads > 1 else ''}"
+
+
+def ratio(times: dict[str, Any] | None) -> str:
+    """Median ratio with its quartiles."""
+    if times is None:
+        return NOTHING
+    low, high = times["ratio_quartiles"]
+    return f"{times['median_ratio']:.2f} ({low:.2f}–{high:.2f})"
+
+
+def case_section(name: str, results: list[Result]) -> str:
+    """The table of one case: contenders by thread counts."""
+    by_threads = {one["threads"]: one["cases"][name] for one in results if name in one["cases"]}
+    if not by_threads:
+        return ""
+    columns = [case["contenders"] for case in by_threads.values()]
+    contenders = list(dict.fromkeys(key for column in columns for key in column))
+    fewest = next(iter(by_threads))
+    rows: list[list[object]] = []
+    for contender in contenders:
+        times = [column.get(contender) for column in columns]
+        ratios = ["1" if contender == PLAIN.name else ratio(one) for one in times]
+        ms = NOTHING if times[0] is None else f"{times[0]['median_ms']:.2f}"
+        rows.append([contender, *ratios, ms])
+    header = ["contender", *(f"ratio, {threads_label(n)}" for n in by_threads)]
+    title = next(iter(by_threads.values()))["title"]
+    heading = f"## {title[0].upper()}{title[1:]}\n\n"
+    left_out = sorted({key for case in by_threads.values() for key in case["failed"]})
+    note = f"\nDid not run with this version of torch: {', '.join(left_out)}.\n" if left_out else ""
+    return heading + table([*header, f"ms, {threads_label(fewest)}"], rows) + note
+
+
+def targets_section(results: list[Result]) -> str:
+    """Every target by thread counts, and whether it was reached."""
+    counts = sorted({one["threads"] for one in results})
+    found: dict[tuple[str, str, float], dict[int, Result]] = {}
+    for one in results:
+        for target in one["targets"]:
+            key = (target["case"], target["contender"], target["bound"])
+            found.setdefault(key, {})[one["threads"]] = target
+    rows: list[list[object]] = []
+    for (case, contender, bound), measured in found.items():
+        cells = [verdict(measured.get(threads)) for threads in counts]
+        rows.append([CASES[case].title, contender, f"≤ {bound:g}", *cells])
+    header = ["case", "contender", "target", *map(threads_label, counts)]
+    return "## Targets\n\n" + table(header, rows, words=2)
+
+
+def verdict(target: Result | None) -> str:
+    """A measured ratio and whether it reaches the target."""
+    if target is None:
+        return NOTHING
+    return f"{target['ratio']:.2f}, {'reached' if target['reached'] else '**not reached**'}"
+
+
+def settings_section(results: list[Result]) -> str:
+    """The command and what each file was made with."""
+    commands = dict.fromkeys(one["settings"]["command"] for one in results)
+    text = "## Settings\n\n```\n" + "\n".join(commands) + "\npython -m benchmarks.table\n```\n\n"
+    rows: list[list[object]] = []
+    for one in results:
+        tree = {True: ", with changes", False: "", "unknown": ", state unknown"}[one["dirty"]]
+        rows.append(
+            [
+                f"{one['kind']}, {threads_label(one['threads'])}",
+                f"`{one['commit'][:10]}`{tree}",
+                one["date"],
+                one["settings"]["rounds"],
+                f"{one['wall_seconds']:.0f}",
+                NOTHING if one["load"] is None else f"{one['load']:.1f}",
+            ]
+        )
+    text += (
+        table(["file", "commit", "date (UTC)", "rounds", "seconds", "load before"], rows, words=3)
+        + "\n"
+    )
+    for key, values in shared_facts(results).items():
+        text += f"- {key}: {'; '.join(values)}\n"
+    return text
+
+
+def shared_facts(results: list[Result]) -> dict[str, list[str]]:
+    """Settings that are normally the same in all files; if not, all values are shown."""
+    facts: dict[str, dict[str, None]] = {}
+    for one in results:
+        values = {
+            "processor": f"{one['cpu']}, {one['cores']} cores",
+            "versions": ", ".join(f"{key} {value}" for key, value in one["versions"].items()),
+            **{key.replace("_", " "): str(value) for key, value in one["settings"].items()},
+        }
+        values.pop("command")
+        values.pop("rounds")
+        for key, value in values.items():
+            facts.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in facts.items()}
+
+
+def page(results: list[Result]) -> str:
+    """The whole page."""
+    sections = [INTRODUCTION, targets_section(results)]
+    sections += [case_section(name, results) for name in CASES]
+    if any(len(one["versions"]) > 3 for one in results):  # weft, torch and python are always there
+        sections.append(PEERS)
+    sections.append(settings_section(results))
+    return "\n".join(section for section in sections if section)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
+    parser.add_argument("--results", type=Path, default=ROOT / "results/bench")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks.md")
+    args = parser.parse_args()
+    results = load(args.results)
+    if not results:
+        parser.error("no results: run `python -m benchmarks.run` first")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(page(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""Settings of the test run: one thread per worker (the workers use the cores), a fixed seed."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its pool
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)

@@ -1,0 +1,123 @@
+"""Mean-field and k-tied against torch.distributions and the dense formulas; refusals."""
+
+import math
+
+import pytest
+import torch
+from torch import distributions as td
+from torch import nn
+
+import weft
+from tests.laws.families import FAMILIES
+from weft.testing import randomised
+from weft.views import op_of
+
+RANDOM = {name: family for name, family in FAMILIES.items() if name != "point"}
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (4, 1), (1, 5)])
+@pytest.mark.parametrize("family", RANDOM.values(), ids=RANDOM)
+@pytest.mark.parametrize("scale", [0.2, 1.0, 3.0])
+def test_kl_equals_torch_distributions(family, shape, scale):
+    q = randomised(family, shape)
+    prior = td.Normal(q.mean.new_zeros(()), q.mean.new_tensor(scale))  # in float64
+    oracle = td.kl_divergence(td.Normal(q.mean, q.variance.sqrt()), prior).sum()
+    torch.testing.assert_close(q.kl(weft.Normal(scale)), oracle, rtol=1e-10, atol=1e-10)
+
+
+def test_k_tied_scale_is_the_product_of_its_factors():
+    q = randomised(weft.KTied(rank=3), (4, 6))
+    expected = torch.einsum("ko,ki->oi", q.log_rows.exp(), q.log_columns.exp())
+    torch.testing.assert_close(q.scale, expected)
+
+
+@pytest.mark.parametrize(("rank", "noise"), [(1, 0.1), (2, 0.1), (3, 0.1), (2, 0.3)])
+def test_k_tied_init_has_the_stated_mean_and_variation(rank, noise):
+    scales = torch.stack(
+        [weft.KTied(rank=rank, noise=noise)(torch.zeros(60, 50)).scale for _ in range(200)]
+    )
+    assert abs(scales.mean() / 0.01 - 1) < 0.06 * noise  # uncorrected it is noise² off, or more
+    variation = (scales.flatten(1).std(0) / 0.01).mean()  # over independent inits, per entry
+    assert abs(variation / math.sqrt((math.exp(2 * noise**2) - 1) / rank) - 1) < 0.1
+
+
+def test_mean_field_init_has_the_stated_mean_and_variation():
+    scale = weft.MeanField(scale=0.05, noise=0.2)(torch.zeros(1000, 500)).scale
+    assert abs(scale.mean() / 0.05 - 1) < 1e-3
+    assert abs(scale.std() / 0.05 / 0.2 - 1) < 0.01
+
+
+@pytest.mark.parametrize("family", [weft.MeanField, weft.KTied])
+def test_max_scale_bounds_every_scale_and_keeps_gradients(family):
+    q = family(scale=0.01, max_scale=0.2)(torch.zeros(5, 4))
+    assert abs(q.scale.mean() - 0.01) < 0.002
+    with torch.no_grad():
+        for name, p in q.named_parameters():
+            if name != "loc":
+                p.fill_(3.0)
+    assert (q.scale < 0.2).all()
+    q.scale.sum().backward()
+    assert all((p.grad > 0).all() for n, p in q.named_parameters() if n != "loc")
+
+
+def test_means_start_at_the_weight_or_by_he():
+    weight = torch.randn(2000, 50)
+    assert torch.equal(weft.KTied()(weight).mean, weight)
+    he = weft.KTied(mean="he")(weight).mean
+    assert abs(he.std() / math.sqrt(2 / 50) - 1) < 0.02
+    assert not torch.equal(he, weight)
+    assert torch.equal(weft.MeanField(mean="he")(torch.ones(3)).mean, torch.zeros(3))
+
+
+def test_posterior_does_not_share_memory_with_the_weight():
+    weight = torch.zeros(3, 4)
+    q = weft.MeanField()(weight)
+    with torch.no_grad():
+        q.loc += 1
+    assert torch.equal(weight, torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: weft.KTied(rank=0), "rank"),
+        (lambda: weft.KTied(rank=1.5), "rank"),
+        (lambda: weft.KTied(rank=True), "rank"),
+        (lambda: weft.MeanField(scale=0.0), "weft.Point"),
+        (lambda: weft.MeanField(scale=-1), "positive"),
+        (lambda: weft.MeanField(noise=-0.1), "noise"),
+        (lambda: weft.KTied(scale=0.3, max_scale=0.2), "max_scale"),
+        (lambda: weft.MeanField(mean="zero"), "given"),
+        (lambda: weft.KTied(rank=2)(torch.zeros(3)), "MeanField"),
+    ],
+)
+def test_impossible_options_are_refused_with_a_sentence(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_local_variance_equals_the_dense_computation():
+    """k-tied's low-rank output variance against σ² times x², every convolution option."""
+    layers = [
+        (nn.Linear(6, 5), torch.randn(7, 6)),
+        (nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2), torch.randn(2, 4, 11)),
+        (nn.Conv2d(4, 6, (3, 2), groups=2, padding="same", padding_mode="reflect"), torch.randn(2, 4, 6, 5)),
+        (nn.Conv2d(4, 8, 3, groups=4, padding=1, padding_mode="circular"), torch.randn(2, 4, 6, 5)),
+        (nn.Conv2d(4, 4, 3, groups=4, padding=1, padding_mode="replicate"), torch.randn(4, 6, 5)),
+        (nn.Conv3d(2, 4, 2, stride=(1, 2, 1), dilation=(2, 1, 1)), torch.randn(2, 2, 4, 5, 3)),
+        (nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1, groups=2), torch.randn(2, 4, 5)),
+        (nn.ConvTranspose2d(4, 6, 3, stride=2, dilation=2, padding=1), torch.randn(2, 4, 3, 4)),
+        (nn.ConvTranspose3d(2, 4, 2, groups=2), torch.randn(1, 2, 3, 2, 2)),
+    ]
+    for layer, x in layers:
+        for rank in (1, 2, 3):
+            bnn = weft.bayesianize(layer.double(), weft.KTied(rank=rank), bias=False)
+            q = bnn.posterior("weight")
+            with torch.no_grad():
+                for p in q.parameters():
+                    p += 0.5 * torch.randn_like(p)
+            op = op_of(bnn.wrapped, bnn.views["weight"], None, {})
+            x = x.double()
+            dense = op(x.square(), q.scale.square())
+            fast = q.output_variance(op, x)
+            torch.testing.assert_close(fast, dense, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,395 @@
+"""What a conversion chooses, refuses and counts; what it cannot do right it must refuse."""
+
+import re
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, prune
+
+import weft
+from weft.posteriors.k_tied import KTiedPosterior
+from weft.posteriors.mean_field import MeanFieldPosterior
+
+
+class Net(nn.Module):
+    """Names to choose from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3))
+        self.fc1 = nn.Linear(2, 4)
+        self.fc2 = nn.Linear(4, 3)
+        self.shift = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(torch.relu(self.fc1(self.features(x).mean((2, 3))))) + self.shift
+
+
+IMAGES = torch.randn(5, 1, 6, 6)
+CONVS = {f"features.{i}.{p}" for i in (0, 2) for p in ("weight", "bias")}
+DENSE = {f"fc{i}.{p}" for i in (1, 2) for p in ("weight", "bias")}
+
+
+def chosen(bnn: nn.Module) -> set[str]:
+    return {name for name, _ in weft.named_posteriors(bnn)}
+
+
+def untouched(net: nn.Module) -> bool:
+    """Whether nothing of a conversion is to be seen."""
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net.modules()]
+    return not any(isinstance(m, weft.Bayesian) for m in net.modules()) and not any(hooks)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (None, CONVS | DENSE | {"shift"}),
+        ("*", CONVS | DENSE | {"shift"}),
+        ("fc?", DENSE),
+        ("fc1", {"fc1.weight", "fc1.bias"}),
+        ("features", CONVS),
+        ("features.2", {"features.2.weight", "features.2.bias"}),
+        ("features.*", CONVS),
+        (nn.Linear, DENSE),
+        (nn.Sequential, CONVS),
+        (nn.Module, CONVS | DENSE | {"shift"}),
+        (lambda name, module: name.endswith("2") and isinstance(module, nn.Linear), {"fc2"}),
+        (lambda name, module: name == "", {"shift"}),
+        (["fc1", nn.Conv2d], CONVS | {"fc1.weight", "fc1.bias"}),
+        (("fc2", lambda name, module: "0" in name), {"fc2", "features.0"}),
+    ],
+)
+def test_where(where: Any, expected: set[str]) -> None:
+    names = chosen(weft.bayesianize(Net(), weft.KTied(), where=where))
+    full = {
+        n for n in CONVS | DENSE | {"shift"} if n in expected or n.rpartition(".")[0] in expected
+    }
+    assert names == full
+
+
+def test_last_layer() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)))
+    assert weft.last_layer(net) == "2.0"
+    bnn = weft.bayesianize(net, weft.KTied(), where=weft.last_layer(net))
+    assert chosen(bnn) == {"2.0.weight", "2.0.bias"}
+    root = nn.Linear(2, 2)
+    bnn = weft.bayesianize(root, weft.KTied(), where=weft.last_layer(root))
+    assert chosen(bnn) == {"weight", "bias"}
+    with pytest.raises(ValueError, match="no layer with parameters"):
+        weft.last_layer(nn.Sequential(nn.ReLU(), nn.LayerNorm(2)))
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        ("fc3", "'fc1' or 'fc2'|'fc2' or 'fc1'"),
+        ("feature", "'features'"),
+        ("FC1", "'fc1'|there is"),
+        (nn.ConvTranspose2d, "'Conv2d'"),
+        (nn.BatchNorm2d, "norm layers"),
+        ("features.1", "'features.0'|norm"),
+        ([], "there is"),
+        (lambda name, module: False, "there is"),
+        (["fc1", "fc9"], "'fc9'.*fc"),  # a misspelt part must not be dropped in silence
+    ],
+)
+def test_matching_nothing_is_refused_with_near_misses(where: Any, hint: str) -> None:
+    net = Net()
+    with pytest.raises(ValueError, match=f"(?s)where=.*({hint})"):
+        weft.bayesianize(net, weft.KTied(), where=where, inplace=True)
+    assert untouched(net)
+
+
+def test_two_calls_mix_families() -> None:
+    net = Net()
+    bnn = weft.bayesianize(net, weft.MeanField(), where="features")
+    bnn = weft.bayesianize(bnn, weft.KTied(rank=3), where="fc*", estimator="local")
+    kinds = {name: type(q) for name, q in weft.named_posteriors(bnn)}
+    tied = {name for name, kind in kinds.items() if kind is KTiedPosterior}
+    assert tied == {"fc1.weight", "fc2.weight"}
+    assert set(kinds) == CONVS | DENSE
+    assert {bnn.fc1.estimator, bnn.features[0].estimator} == {weft.local, weft.shared}
+    bnn = weft.bayesianize(bnn, weft.Point())  # the rest
+    assert chosen(bnn) == CONVS | DENSE | {"shift"}
+    assert torch.equal(bnn.eval()(IMAGES), net.eval()(IMAGES))
+    assert torch.equal(weft.collapse(bnn)(IMAGES), net(IMAGES))
+    assert not torch.equal(bnn.train()(IMAGES), bnn(IMAGES))
+    with pytest.raises(ValueError, match="Bayesian already"):
+        weft.bayesianize(bnn, weft.Point())
+
+
+@pytest.mark.parametrize("order", [("self_attn", None), ("linear*", None), ("linear1", "self_*")])
+@pytest.mark.parametrize("training", [True, False])
+def test_two_calls_on_one_transformer_layer(order: tuple[Any, Any], training: bool) -> None:
+    net = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).train(training)
+    bnn = weft.bayesianize(net, weft.KTied(), where=order[0])
+    bnn = weft.bayesianize(bnn, weft.MeanField(), where=order[1])
+    x = torch.randn(2, 3, 4)
+    with torch.no_grad(), weft.using(bnn, weft.mean):
+        assert torch.equal(bnn(x), net(x))
+    with torch.no_grad(), weft.using(bnn, weft.shared):
+        assert not torch.equal(bnn(x), bnn(x))
+    assert list(weft.collapse(bnn).state_dict()) == list(net.state_dict())
+
+
+def test_bias_option() -> None:
+    net = Net()
+    assert chosen(weft.bayesianize(net, weft.KTied(), bias=False)) == {
+        name for name in CONVS | DENSE if name.endswith("weight")
+    }
+    bnn = weft.bayesianize(net, weft.KTied(), bias=weft.Point())
+    kinds = {n: type(q).__name__ for n, q in weft.named_posteriors(bnn)}
+    assert {kinds[n] for n in kinds if n.endswith("bias")} == {"PointPosterior"}
+    assert kinds["fc1.weight"] == "KTiedPosterior"
+    default = dict(weft.named_posteriors(weft.bayesianize(net, weft.KTied(scale=0.3, noise=0.0))))
+    assert isinstance(default["fc1.bias"], MeanFieldPosterior)  # a vector has nothing to tie
+    assert torch.allclose(default["fc1.bias"].scale, torch.tensor(0.3))
+    with pytest.raises(TypeError, match="bias=3"):
+        weft.bayesianize(net, weft.KTied(), bias=3)
+    with pytest.raises(ValueError, match="vector"):
+        weft.bayesianize(net, weft.MeanField(), bias=weft.KTied())
+
+
+@pytest.mark.parametrize("family", ["k-tied", None, MeanFieldPosterior, nn.ReLU(), lambda w: w])
+def test_what_is_no_family_is_refused(family: Any) -> None:
+    net = Net()
+    with pytest.raises(TypeError, match=r"weft\.Posterior"):
+        weft.bayesianize(net, family, inplace=True)
+    assert untouched(net)
+
+
+def test_frozen_parameters_stay() -> None:
+    net = Net()
+    net.features.requires_grad_(False)
+    net.fc1.weight.requires_grad_(False)
+    bnn = weft.bayesianize(net, weft.MeanField())
+    assert chosen(bnn) == DENSE - {"fc1.weight"} | {"shift"}
+    left = {row.name: (row.reason, row.parameters) for row in weft.summary(bnn).left}
+    assert left["fc1.weight"] == left["features.0.weight"] == ("frozen", 0)
+    assert left["features.1.weight"] == ("frozen", 0)
+    assert not bnn.fc1.weight.requires_grad
+    assert torch.equal(weft.collapse(bnn).eval()(IMAGES), net.eval()(IMAGES))
+    with pytest.raises(ValueError, match="requires_grad=False"):
+        weft.bayesianize(net, weft.MeanField(), where="features")
+
+
+def test_inplace_and_its_absence() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    assert weft.bayesianize(net, weft.KTied()) is not net
+    assert untouched(net)
+    assert weft.bayesianize(net, weft.KTied(), inplace=True) is net
+    assert chosen(net) == {"0.weight", "0.bias"}
+    root = nn.Linear(2, 2)
+    wrapped = weft.bayesianize(root, weft.KTied(), inplace=True)
+    assert wrapped.wrapped is root
+    assert torch.equal(weft.collapse(wrapped)(torch.ones(2)), wrapped.eval()(torch.ones(2)))
+
+
+UNFIT = [nn.LSTM(2, 2), nn.GRUCell(2, 2), nn.Embedding(5, 2), nn.Bilinear(2, 2, 2)]
+UNFIT += [nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(2, 1, 4)]
+
+
+@pytest.mark.parametrize("layer", UNFIT, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("estimator", ["local", "flipout", weft.local])
+def test_estimators_that_do_not_fit_are_refused(layer: nn.Module, estimator: Any) -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
+    word = estimator if isinstance(estimator, str) else estimator.__name__
+    why = rf"(?s){word}.*'1\.0' \({type(layer).__name__}\).*Linear and conv.*\"shared\".*where="
+    with pytest.raises(ValueError, match=why):
+        weft.bayesianize(net, weft.MeanField(), estimator=estimator, inplace=True)
+    assert untouched(net)
+    bnn = weft.bayesianize(net, weft.MeanField())
+    with pytest.raises(ValueError, match=why), weft.using(bnn, estimator):
+        pytest.fail("the context was entered")
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+@pytest.mark.parametrize("layer", [nn.PReLU(2), nn.Linear(2, 2), nn.Conv1d(2, 2, 1)])
+def test_estimators_where_only_a_vector_is_random(layer: nn.Module, estimator: str) -> None:
+    """Nothing is known about such a layer's output: draw the vector, or refuse by name."""
+    if not isinstance(layer, nn.PReLU):
+        layer.weight.requires_grad_(False)
+    bnn = convert(Around(layer), weft.MeanField(), estimator=estimator)
+    x = torch.randn(2, 2, 3) if isinstance(layer, nn.Conv1d) else -torch.rand(2, 2)
+    if bnn is not None:
+        assert not torch.equal(bnn(x), bnn(x))
+
+
+def test_flipout_needs_independent_weights_and_unknown_estimators_near_misses() -> None:
+    with pytest.raises(ValueError, match=r"flipout.*Point"):
+        weft.bayesianize(Net(), weft.Point(), estimator="flipout")
+    with pytest.raises(ValueError, match="'flipout'"):
+        weft.bayesianize(Net(), weft.MeanField(), estimator="flip-out")
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.SyncBatchNorm, nn.LayerNorm, nn.RMSNorm])
+def test_norm_layers_stay_deterministic(norm: type[nn.Module]) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), norm(4), nn.GroupNorm(2, 4))
+    bnn = weft.bayesianize(net, weft.MeanField())
+    assert chosen(bnn) == {"0.weight", "0.bias"}
+    assert (type(bnn[1]), type(bnn[2])) == (norm, nn.GroupNorm)
+
+
+# modules whose parameters are reached in unusual ways: right, or refused by name
+
+
+class Around(nn.Module):
+    """The module in question, called `odd`, and what its parent does with it."""
+
+    def __init__(self, odd: nn.Module, use: Any = lambda odd, x: odd(x)) -> None:
+        super().__init__()
+        self.odd = odd
+        self.use = use
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.use(self.odd, x)
+
+
+class Stack(nn.Sequential):
+    """A container with a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.mix = nn.Parameter(torch.randn(4, 4))
+
+
+def iterate(odd: Stack, x: Tensor) -> Tensor:
+    for layer in odd:
+        x = layer(x)
+    return x @ odd.mix * len(odd)
+
+
+def widen(odd: nn.Conv1d, x: Tensor) -> Tensor:
+    odd.padding = (2,)
+    y = odd(x[:, None])
+    odd.padding = (0,)
+    return y
+
+
+def old(function: Any, **options: Any) -> nn.Module:
+    """A layer whose weight is computed by a hook before every call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return Around(function(nn.Linear(4, 4, bias=False), **options))
+
+
+ODD = {
+    "weight_norm": lambda: Around(parametrizations.weight_norm(nn.Linear(4, 4))),
+    "spectral_norm": lambda: Around(parametrizations.spectral_norm(nn.Linear(4, 4))),
+    "orthogonal": lambda: Around(parametrizations.orthogonal(nn.Linear(4, 4))),
+    "old weight_norm": lambda: old(nn.utils.weight_norm),
+    "old spectral_norm": lambda: old(nn.utils.spectral_norm),
+    "pruned": lambda: old(prune.l1_unstructured, name="weight", amount=0.5),
+    "list": lambda: Around(
+        nn.ParameterList([torch.randn(4, 4), torch.randn(4, 2)]), lambda odd, x: x @ odd[0] @ odd[1]
+    ),
+    "dict": lambda: Around(
+        nn.ParameterDict({"keys": torch.randn(4, 4)}), lambda odd, x: x @ odd["keys"]
+    ),
+    "container": lambda: Around(Stack(), iterate),
+    "class asked": lambda: Around(
+        nn.Linear(4, 4), lambda odd, x: odd(x) if isinstance(odd, nn.Linear) else x
+    ),
+    "attribute set": lambda: Around(nn.Conv1d(1, 2, 3), widen),
+    "read inside": lambda: Around(
+        nn.MultiheadAttention(4, 2), lambda odd, x: odd(x, x, x)[0] @ odd.out_proj.weight
+    ),
+}
+
+
+def convert(net: nn.Module, family: weft.Family, **options: Any) -> nn.Module | None:
+    """The converted network, or None if it was refused by name."""
+    try:
+        return weft.bayesianize(net, family, **options)
+    except ValueError as error:
+        refusal = str(error)
+    assert "odd" in refusal
+    return None
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("bias", [True, False])
+def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
+    net, x = ODD[kind]().eval(), torch.randn(3, 4)
+    with torch.no_grad():
+        expected = net(x)
+    bnn = convert(net, weft.MeanField(scale=0.3), bias=bias)
+    if bnn is None:
+        return
+    with torch.no_grad():
+        assert torch.equal(bnn.eval()(x), expected)
+        assert torch.equal(weft.collapse(bnn)(x), expected)
+    with weft.using(bnn, weft.shared):
+        out = bnn(x)
+        assert not torch.equal(bnn(x), out)
+        out.square().sum().backward()
+    assert all(p.grad is not None for p in bnn.parameters())
+
+
+@pytest.mark.parametrize("family", [weft.MeanField(), weft.KTied()])
+def test_sparse_gradients_are_right_or_refused(family: weft.Family) -> None:
+    bnn = convert(Around(nn.Embedding(7, 4, sparse=True)), family)
+    if bnn is not None:
+        bnn(torch.tensor([1, 2])).square().sum().backward()
+        assert all(p.grad.abs().sum() > 0 for p in bnn.parameters())
+
+
+# what is counted
+
+
+def family(rank: int | None) -> weft.Family:
+    return weft.MeanField() if rank is None else weft.KTied(rank=rank)
+
+
+def by_rank(*counts: int) -> Any:
+    """Expected counts of mean-field and of ranks 1, 2 and 3."""
+    pairs = list(zip([None, 1, 2, 3], counts, strict=True))
+    return pytest.mark.parametrize(("rank", "count"), pairs)
+
+
+def parameters(bnn: nn.Module) -> int:
+    """Counted by the summary, and again by hand."""
+    trained = sum(p.numel() for p in bnn.parameters() if p.requires_grad)
+    assert weft.summary(bnn).parameters == trained
+    return trained
+
+
+@by_rank(956_820, 481_614, 484_008, 486_402)
+def test_parameters_of_the_mlp(rank: int | None, count: int) -> None:
+    net = nn.Sequential(nn.Linear(784, 400), nn.Linear(400, 400), nn.Linear(400, 10))
+    bnn = weft.bayesianize(net, family(rank))
+    assert parameters(bnn) == count
+    assert weft.summary(bnn).weights == 478_410
+
+
+@by_rank(4_405_320, 2_262_188, 2_267_408, 2_272_628)
+def test_parameters_of_lenet(rank: int | None, count: int) -> None:
+    convs = [nn.Conv2d(3, 32, 5, padding="same"), nn.MaxPool2d(2)]
+    convs += [nn.Conv2d(32, 64, 5, padding="same"), nn.MaxPool2d(2)]
+    dense = [nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 100)]
+    bnn = weft.bayesianize(nn.Sequential(*convs, *dense), weft.MeanField(), where=nn.Conv2d)
+    assert parameters(weft.bayesianize(bnn, family(rank), where=nn.Linear)) == count
+
+
+@by_rank(2_822_785, 2_692_993, 2_694_273, 2_695_553)
+def test_parameters_of_the_lstm(rank: int | None, count: int) -> None:
+    net = nn.ModuleDict(
+        {"embed": nn.Embedding(20_000, 128), "lstm": nn.LSTM(128, 128), "head": nn.Linear(128, 1)}
+    )
+    net.lstm.bias_hh_l0.requires_grad_(False)
+    bnn = weft.bayesianize(net, family(rank), where="lstm", bias=False)
+    assert parameters(bnn) == count
+    reasons = {row.name: row.reason for row in weft.summary(bnn).left}
+    assert reasons["lstm.bias_ih_l0"] == "bias=False"
+    assert reasons["lstm.bias_hh_l0"] == "frozen"
+    assert reasons["embed.weight"] == "not chosen"
+
+
+def test_the_printed_summary_has_every_parameter_and_the_total() -> None:
+    text = str(weft.summary(weft.bayesianize(Net(), weft.KTied(), where="fc*")))
+    for name, _ in Net().named_parameters():
+        assert re.search(rf"^{re.escape(name)} ", text, re.MULTILINE), name
+    assert "norm layer" in text
