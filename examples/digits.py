@@ -164,7 +164,9 @@ def main() -> None:
         print(f"trained {name} in {seconds:.1f} s", flush=True)
 
     print(f"\n{Result.HEADER}\n" + "\n".join(map(str, results)))
-    print("\nNLL, ECE: lower is better. entropy: of the predictions, on digits and on noise (nats).")
+    print(
+        "\nNLL, ECE: lower is better. entropy: of the predictions, on digits and on noise (nats)."
+    )
 
 
 if __name__ == "__main__":

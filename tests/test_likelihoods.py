@@ -43,7 +43,9 @@ def test_learned_noise_finds_the_residuals():
         opt.zero_grad()
         (-likelihood.log_prob(torch.zeros(5000, 1), residuals).mean()).backward()
         opt.step()
-    assert likelihood.scale.item() == pytest.approx(residuals.square().mean().sqrt().item(), rel=1e-2)
+    assert likelihood.scale.item() == pytest.approx(
+        residuals.square().mean().sqrt().item(), rel=1e-2
+    )
 
 
 @pytest.mark.parametrize(

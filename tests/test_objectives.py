@@ -31,7 +31,9 @@ def test_terms_are_mean_nll_and_full_kl():
         loss, nll, kl = elbo(x, y)
         expected = F.cross_entropy(elbo.bnn(x), y)
     torch.testing.assert_close(nll, expected)
-    torch.testing.assert_close(kl, sum(q.kl(weft.Normal(0.5)) for _, q in weft.named_posteriors(elbo.bnn)))
+    torch.testing.assert_close(
+        kl, sum(q.kl(weft.Normal(0.5)) for _, q in weft.named_posteriors(elbo.bnn))
+    )
     torch.testing.assert_close(loss, nll + kl / 50)
 
 
@@ -90,7 +92,9 @@ def test_training_finds_the_exact_posterior_of_a_linear_model():
     y = 0.8 * x + 0.5 * torch.randn(20, 1).double()
     precision = 1 + (x.square().sum() / 0.25)
     mean = (x * y).sum() / 0.25 / precision
-    bnn = weft.bayesianize(nn.Linear(1, 1, bias=False).double(), weft.KTied(rank=1), estimator="local")
+    bnn = weft.bayesianize(
+        nn.Linear(1, 1, bias=False).double(), weft.KTied(rank=1), estimator="local"
+    )
     elbo = weft.ELBO(bnn, weft.Gaussian(0.5), weft.Normal(1.0), num_data=20, samples=64)
     opt = torch.optim.Adam(elbo.parameters(), 0.05)
     for step in range(1500):
@@ -160,9 +164,7 @@ def test_networks_with_other_outputs_need_to_say_which():
     x, y = torch.randn(5, 6, 4), torch.randn(5, 6, 3)
     with pytest.raises(TypeError, match="output=lambda"):
         weft.ELBO(lstm, weft.Gaussian(1.0), weft.Normal(), num_data=5)(x, y)
-    elbo = weft.ELBO(
-        lstm, weft.Gaussian(1.0), weft.Normal(), num_data=5, output=lambda out: out[0]
-    )
+    elbo = weft.ELBO(lstm, weft.Gaussian(1.0), weft.Normal(), num_data=5, output=lambda out: out[0])
     assert torch.isfinite(elbo(x, y).loss)
     assert weft.predict(elbo, x, samples=2).mean.shape == y.shape
 
@@ -171,7 +173,10 @@ def test_networks_with_other_outputs_need_to_say_which():
     ("schedule", "values"),
     [
         (schedules.Constant(0.3), {0: 0.3, 10_000: 0.3}),
-        (schedules.LinearPerBatch(5e-5, every=100), {0: 0, 99: 0, 100: 0.005, 14_700: 0.735, 10**6: 1}),
+        (
+            schedules.LinearPerBatch(5e-5, every=100),
+            {0: 0, 99: 0, 100: 0.005, 14_700: 0.735, 10**6: 1},
+        ),
         (schedules.LinearPerBatch(0.1, every=1, start=0.5), {0: 0.5, 2: 0.7, 9: 1}),
         (schedules.LinearOverEpochs(50, 391), {0: 0, 391 * 25: 0.5, 391 * 50: 1, 10**6: 1}),
         (schedules.Exponential(2, 100, start=1e-4), {0: 1e-4, 100: 1e-2, 200: 1, 999: 1}),

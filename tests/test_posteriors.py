@@ -1,5 +1,6 @@
 """Mean-field and k-tied against torch.distributions and the dense formulas; refusals."""
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 import weft
 from tests.laws.families import FAMILIES
+from weft.numerics import local_linear
 from weft.testing import randomised
 from weft.views import op_of
 
@@ -96,28 +98,36 @@ def test_impossible_options_are_refused_with_a_sentence(build, words):
         build()
 
 
-def test_local_variance_equals_the_dense_computation():
-    """k-tied's low-rank output variance against σ² times x², every convolution option."""
-    layers = [
-        (nn.Linear(6, 5), torch.randn(7, 6)),
-        (nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2), torch.randn(2, 4, 11)),
-        (nn.Conv2d(4, 6, (3, 2), groups=2, padding="same", padding_mode="reflect"), torch.randn(2, 4, 6, 5)),
-        (nn.Conv2d(4, 8, 3, groups=4, padding=1, padding_mode="circular"), torch.randn(2, 4, 6, 5)),
-        (nn.Conv2d(4, 4, 3, groups=4, padding=1, padding_mode="replicate"), torch.randn(4, 6, 5)),
-        (nn.Conv3d(2, 4, 2, stride=(1, 2, 1), dilation=(2, 1, 1)), torch.randn(2, 2, 4, 5, 3)),
-        (nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1, groups=2), torch.randn(2, 4, 5)),
-        (nn.ConvTranspose2d(4, 6, 3, stride=2, dilation=2, padding=1), torch.randn(2, 4, 3, 4)),
-        (nn.ConvTranspose3d(2, 4, 2, groups=2), torch.randn(1, 2, 3, 2, 2)),
-    ]
-    for layer, x in layers:
-        for rank in (1, 2, 3):
-            bnn = weft.bayesianize(layer.double(), weft.KTied(rank=rank), bias=False)
-            q = bnn.posterior("weight")
-            with torch.no_grad():
-                for p in q.parameters():
-                    p += 0.5 * torch.randn_like(p)
-            op = op_of(bnn.wrapped, bnn.views["weight"], None, {})
-            x = x.double()
-            dense = op(x.square(), q.scale.square())
-            fast = q.output_variance(op, x)
-            torch.testing.assert_close(fast, dense, rtol=1e-12, atol=1e-12)
+LAYERS = [
+    (nn.Linear(6, 5), (7, 6)),
+    (nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2), (2, 4, 11)),
+    (nn.Conv2d(4, 6, (3, 2), groups=2, padding="same", padding_mode="reflect"), (2, 4, 6, 5)),
+    (nn.Conv2d(4, 8, 3, groups=4, padding=1, padding_mode="circular"), (2, 4, 6, 5)),
+    (nn.Conv2d(4, 4, 3, groups=4, padding=1, padding_mode="replicate"), (4, 6, 5)),
+    (nn.Conv3d(2, 4, 2, stride=(1, 2, 1), dilation=(2, 1, 1)), (2, 2, 4, 5, 3)),
+    (nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1, groups=2), (2, 4, 5)),
+    (nn.ConvTranspose2d(4, 6, 3, stride=2, dilation=2, padding=1), (2, 4, 3, 4)),
+    (nn.ConvTranspose3d(2, 4, 2, groups=2), (1, 2, 3, 2, 2)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeypatch):
+    """With noise 1, (output - centre)² is the variance: low-rank against σ² times x²."""
+    monkeypatch.setattr(torch, "randn_like", torch.ones_like)
+    monkeypatch.setattr(local_linear, "eager", lambda: False)  # fused = plain is tested elsewhere
+    x = torch.randn(shape, dtype=torch.float64)
+    bnn = weft.bayesianize(copy.deepcopy(layer).double(), weft.KTied(rank=rank))
+    q, b = bnn.posterior("weight"), bnn.posterior("bias")
+    with torch.no_grad():
+        for p in bnn.parameters():
+            p += 0.5 * torch.rand_like(p)
+    with weft.using(bnn, "mean"):
+        centre = bnn(x)
+    with weft.using(bnn, "local"):
+        got = (bnn(x) - centre).square()
+    op = op_of(bnn.wrapped, bnn.views["weight"], None, {})
+    dense = op(x.square(), q.scale.square())
+    dense = dense + op.along_features(b.variance, dense)
+    torch.testing.assert_close(got, dense, rtol=1e-12, atol=1e-12)

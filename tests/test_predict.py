@@ -56,7 +56,9 @@ def test_regression_of_a_linear_model_has_the_exact_predictive_distribution():
     torch.testing.assert_close(pred.std, total, rtol=0.03, atol=0)
     low, high = pred.interval(0.9)
     normal = td.Normal(mean, total)
-    torch.testing.assert_close(normal.cdf(high) - normal.cdf(low), torch.full_like(mean, 0.9), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        normal.cdf(high) - normal.cdf(low), torch.full_like(mean, 0.9), atol=0.01, rtol=0
+    )
 
 
 def test_entropy_of_a_regression_and_its_mutual_information():

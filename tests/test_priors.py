@@ -22,7 +22,10 @@ def posteriors():
         (weft.Normal(0.3), lambda shape: 0.3),
         (weft.Normal(0.3, learn="gradient"), lambda shape: 0.3),
         (weft.HeNormal(), lambda shape: math.sqrt(2 / shape[-1]) if len(shape) > 1 else 1.0),
-        (weft.HeNormal(1.0, 3.0), lambda shape: math.sqrt(1 / shape[-1]) if len(shape) > 1 else 3.0),
+        (
+            weft.HeNormal(1.0, 3.0),
+            lambda shape: math.sqrt(1 / shape[-1]) if len(shape) > 1 else 3.0,
+        ),
     ],
 )
 def test_densities_and_expectations_equal_torch_distributions(prior, scale):
@@ -124,5 +127,5 @@ def test_patterns_that_leave_or_miss_weights_are_refused():
     ],
 )
 def test_impossible_priors_are_refused(build):
-    with pytest.raises(ValueError, match="positive|learn="):
+    with pytest.raises(ValueError, match=r"positive|learn="):
         build()

@@ -21,7 +21,9 @@ def network():
 
 def mixed():
     bnn = weft.bayesianize(network(), weft.MeanField(), where="0", estimator="flipout")
-    return weft.bayesianize(bnn, weft.KTied(rank=2, max_scale=0.5), where="4", estimator="local", bias=False)
+    return weft.bayesianize(
+        bnn, weft.KTied(rank=2, max_scale=0.5), where="4", estimator="local", bias=False
+    )
 
 
 def same(a, b):

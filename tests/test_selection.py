@@ -286,16 +286,13 @@ ODD = {
     "list": lambda: Around(
         nn.ParameterList([torch.randn(4, 4), torch.randn(4, 2)]), lambda odd, x: x @ odd[0] @ odd[1]
     ),
-    "dict": lambda: Around(
-        nn.ParameterDict({"keys": torch.randn(4, 4)}), lambda odd, x: x @ odd["keys"]
-    ),
     "container": lambda: Around(Stack(), iterate),
-    "class asked": lambda: Around(
-        nn.Linear(4, 4), lambda odd, x: odd(x) if isinstance(odd, nn.Linear) else x
-    ),
     "attribute set": lambda: Around(nn.Conv1d(1, 2, 3), widen),
     "read inside": lambda: Around(
         nn.MultiheadAttention(4, 2), lambda odd, x: odd(x, x, x)[0] @ odd.out_proj.weight
+    ),
+    "called inside": lambda: Around(
+        nn.TransformerEncoderLayer(4, 2, 8, 0.0), lambda odd, x: odd(odd.linear2(odd.linear1(x)))
     ),
 }
 
@@ -327,6 +324,20 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
         assert not torch.equal(bnn(x), out)
         out.square().sum().backward()
     assert all(p.grad is not None for p in bnn.parameters())
+
+
+def test_parameter_dicts_are_left_and_the_summary_says_so() -> None:
+    net = Around(nn.ParameterDict({"mix": torch.randn(4, 4)}), lambda odd, x: x @ odd["mix"])
+    bnn = weft.bayesianize(nn.Sequential(nn.Linear(4, 4), net), weft.MeanField())
+    (left,) = weft.summary(bnn).left
+    assert (left.name, left.reason) == ("1.odd.mix", "in a ParameterDict")
+
+
+def test_a_wrapped_layer_is_not_of_the_class_of_its_layer() -> None:
+    """Documented: code that asks for the class of a layer has to ask for that of `.wrapped`."""
+    bnn = weft.bayesianize(nn.Sequential(nn.Linear(4, 4)), weft.MeanField())
+    assert not isinstance(bnn[0], nn.Linear)
+    assert isinstance(bnn[0].wrapped, nn.Linear)
 
 
 @pytest.mark.parametrize("family", [weft.MeanField(), weft.KTied()])

@@ -12,6 +12,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 import weft
+from weft import scope
 
 LOUD = weft.MeanField(scale=0.5)
 
@@ -116,13 +117,13 @@ def identities(net: nn.Module) -> list[int]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Records which posterior drew, at every draw."""
     record: list[int] = []
-    rsample = weft.Elementwise.rsample
+    draw = scope.draw
 
-    def recording(self: weft.Elementwise) -> Tensor:
-        record.append(id(self))
-        return rsample(self)
+    def recording(posterior: weft.Posterior) -> Tensor:
+        record.append(id(posterior))
+        return draw(posterior)
 
-    monkeypatch.setattr(weft.Elementwise, "rsample", recording)
+    monkeypatch.setattr(scope, "draw", recording)
     return record
 
 

@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from weft.estimators import WHOLE_WEIGHT, Estimator, check, mean
-from weft.numerics.seeds import seeded
 from weft.posteriors.base import FamilyLike, Posterior
+from weft.scope import Frozen, Scope
 from weft.views import View, op_of
+
+Posteriors = Mapping[str, tuple[Posterior, View, FamilyLike]]
 
 _HOOKS = (
     "_forward_hooks",
@@ -22,77 +24,6 @@ _HOOKS = (
     "_backward_pre_hooks",
     "_is_full_backward_hook",
 )
-
-
-class Scope:
-    """One call of a converted network: each weight is drawn once in it, however often it is used.
-
-    Opened and closed by hooks on the network that was converted, so a layer called in a loop, a
-    module used in two places, tied weights and code that reads `layer.weight` see one draw.
-    """
-
-    def __init__(self) -> None:
-        self.draws: dict[int, Tensor] | None = None
-        self.reused: set[int] = set()
-
-    def open(self, module: nn.Module, args: Any) -> None:
-        """Forward pre-hook of the converted network."""
-        self.draws = {}
-
-    def close(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Forward hook of the converted network; runs after exceptions as well."""
-        self.draws = None
-
-    def draw(self, posterior: Posterior, where: str) -> Tensor:
-        """The draw of this call, or a fresh one outside of any call."""
-        key = id(posterior)
-        if self.draws is None:
-            if key in self.reused and _recomputing():
-                raise RuntimeError(
-                    f"{where} is used several times in one forward pass and is being recomputed by "
-                    "gradient checkpointing, which cannot replay its draw. Run forward and "
-                    "backward inside `with weft.frozen(bnn, seed):`, or keep it out of checkpoints"
-                )
-            return _draw(posterior)
-        if key in self.draws:
-            if torch.is_grad_enabled():
-                self.reused.add(key)
-            return self.draws[key]
-        self.draws[key] = _draw(posterior)
-        return self.draws[key]
-
-
-class Frozen:
-    """Fixed draws: every posterior has its own seed.
-
-    With gradients the draw is made again from its seed at every use, so that each backward pass
-    has its own graph; without, it is made once and kept.
-    """
-
-    def __init__(self, seeds: Mapping[int, int]) -> None:
-        self.seeds = dict(seeds)
-        self.kept: dict[int, Tensor] = {}
-
-    def draw(self, posterior: Posterior) -> Tensor:
-        """The draw belonging to the posterior's seed."""
-        key = id(posterior)
-        if key in self.kept and not torch.is_grad_enabled():
-            return self.kept[key]
-        with seeded(self.seeds[key], next(posterior.parameters()).device):
-            weight = _draw(posterior)
-        if not torch.is_grad_enabled():
-            self.kept[key] = weight
-        return weight
-
-
-def _draw(posterior: Posterior) -> Tensor:
-    """A draw in the posterior's own precision, also inside autocast."""
-    with torch.autocast(next(posterior.parameters()).device.type, enabled=False):
-        return posterior.rsample()
-
-
-def _recomputing() -> bool:
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class Bayesian(nn.Module):
@@ -117,32 +48,37 @@ class Bayesian(nn.Module):
     def __init__(
         self,
         layer: nn.Module,
-        posteriors: Mapping[str, tuple[Posterior, View, FamilyLike]],
+        posteriors: Posteriors,
         estimator: Estimator,
         scope: Scope,
         obstacle: str | None = None,
     ) -> None:
         super().__init__()
-        self.wrapped = layer
         self.posteriors = nn.Module()  # a ModuleDict would refuse parameters called "keys"
-        self.views = {name: view for name, (_, view, _) in posteriors.items()}
-        self.families = {name: family for name, (_, _, family) in posteriors.items()}
+        self.views: dict[str, View] = {}
+        self.families: dict[str, FamilyLike] = {}
         self.estimator = estimator
         self.override: Estimator | None = None
         self.frozen: Frozen | None = None
         self.scope = scope
         self.obstacle = obstacle
         self._order: dict[str, tuple[str, ...]] = {}
-        for name, (posterior, _, _) in posteriors.items():
-            self.posteriors.add_module(_key(name), posterior)
-            self._remove(name)
+        self.training = self.posteriors.training = layer.training
         for (
             hooks
         ) in _HOOKS:  # they saw inputs and outputs of the layer, which are now the wrapper's
             mine, theirs = getattr(self, hooks), getattr(layer, hooks)
             setattr(self, hooks, theirs)
             setattr(layer, hooks, mine)
-        self.train(layer.training)
+        self.wrapped = layer
+        self.extend(posteriors)
+
+    def extend(self, posteriors: Posteriors) -> None:
+        """Make further parameters of the layer random."""
+        for name, (posterior, view, family) in posteriors.items():
+            self.posteriors.add_module(_key(name), posterior)
+            self.views[name], self.families[name] = view, family
+            self._remove(name)
 
     def _remove(self, name: str) -> None:
         """Put an empty buffer in a parameter's place (without the name, DDP and compile break)."""
@@ -181,7 +117,10 @@ class Bayesian(nn.Module):
         for parameter, posterior in self.named():
             if not self.views[parameter].vector:
                 check(
-                    estimator, posterior, f"{name!r} ({type(self.wrapped).__name__})", self.obstacle
+                    estimator,
+                    posterior,
+                    f"{name or 'the network'!r} ({type(self.wrapped).__name__})",
+                    self.obstacle,
                 )
 
     def named(self) -> Iterator[tuple[str, Posterior]]:
@@ -209,11 +148,17 @@ class Bayesian(nn.Module):
             value = self.frozen.draw(posterior)
         else:
             value = self.scope.draw(posterior, f"{type(self.wrapped).__name__}.{name}")
-        return self.views[name].tensor(value)
+        value = self.views[name].tensor(value)
+        padding = getattr(self.wrapped, "padding_idx", None)
+        if padding is None or self.active is mean or name != "weight":
+            return value
+        # the padding row of an embedding means "nothing": it is trained by nothing and stays put
+        row = torch.arange(len(value), device=value.device).unsqueeze(-1) == padding
+        return torch.where(row, self.views[name].tensor(posterior.mean), value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The layer's own forward."""
-        if self.active in WHOLE_WEIGHT:
+        if self.active in WHOLE_WEIGHT or self.obstacle is not None:
             values = {name: self.value_of(name) for name in self.views}
             return functional_call(self.wrapped, values, args, kwargs)
         x, *rest = args if args else (kwargs.pop("input"),)
@@ -229,20 +174,88 @@ class Bayesian(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             pass
-        views = self.__dict__.get("views")
-        if views is None or "wrapped" not in self.__dict__["_modules"]:
+        layer = self.__dict__["_modules"].get("wrapped")
+        if layer is None or name.startswith("__"):  # copy and pickle ask for the wrapper's own
             raise AttributeError(name)
-        if name not in views:
-            return getattr(self._modules["wrapped"], name)
+        return self.read(name)
+
+    def read(self, name: str) -> Any:
+        """An attribute of the layer, dotted for its children's; random parameters as draws."""
+        if name in self.views:
+            return self._read(name)
+        path, _, last = name.rpartition(".")
+        value = getattr(self.wrapped.get_submodule(path), last)
+        inside = isinstance(value, nn.Module) and any(v.startswith(f"{name}.") for v in self.views)
+        return Inside(self, name) if inside else value
+
+    def _read(self, name: str) -> Tensor:
+        """A random parameter as seen from outside of the layer."""
         if self.scope.draws is None and self.frozen is None:
-            return views[name].tensor(self.posterior(name).mean)
-        if self.active not in WHOLE_WEIGHT:
+            return self.views[name].tensor(self.posterior(name).mean)
+        if self.active not in WHOLE_WEIGHT and self.obstacle is None:
             raise RuntimeError(
-                f"{type(self.wrapped).__name__}.{name} is read by another module while its own layer "
-                f"draws outputs, not weights ({self.active.__name__}): no single value exists. "
-                'Convert this layer with estimator="shared"'
+                f"{type(self.wrapped).__name__}.{name} is read by another module while its own "
+                f"layer draws outputs, not weights ({self.active.__name__}): no single value "
+                'exists. Convert this layer with estimator="shared"'
             )
         return self.value_of(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Options of the layer are set on the layer, random parameters not at all."""
+        layer = self.__dict__.get("_modules", {}).get("wrapped")
+        mine = name in self.__dict__ or name in self._modules or hasattr(type(self), name)
+        if (
+            layer is None
+            or mine
+            or name not in {*layer.__dict__, *layer._parameters, *layer._buffers}
+        ):
+            super().__setattr__(name, value)
+        elif name in self.views:
+            raise AttributeError(
+                f"{type(layer).__name__}.{name} is random and cannot be replaced by a tensor; its "
+                f"mean is the parameter layer.posterior({name!r}).loc"
+            )
+        else:
+            setattr(layer, name, value)
+
+    def __len__(self) -> int:
+        """Of the layer, if it is a container."""
+        return len(self.wrapped)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Over the layer, if it is a container."""
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """An item of the layer, if it is a container; of a ParameterList, a draw."""
+        if isinstance(self.wrapped, nn.ParameterList) and isinstance(index, int):
+            return getattr(self, str(range(len(self))[index]))
+        return self.wrapped[index]  # type: ignore[index]
+
+    def __bool__(self) -> bool:
+        """True, as for any module (`__len__` would make an empty container false)."""
+        return True
+
+
+class Inside:
+    """A child of a layer that was converted as a whole, seen from outside, with its random weights."""
+
+    def __init__(self, layer: Bayesian, path: str) -> None:
+        self._layer, self._path = layer, path
+
+    def __getattr__(self, name: str) -> Any:
+        """The child's attribute; a random parameter as a draw."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._layer.read(f"{self._path}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The child with its random weights."""
+        prefix = f"{self._path}."
+        inside = [name for name in self._layer.views if name.startswith(prefix)]
+        values = {name.removeprefix(prefix): self._layer.read(name) for name in inside}
+        child = self._layer.wrapped.get_submodule(self._path)
+        return functional_call(child, values, args, kwargs)
 
 
 def _key(name: str) -> str:

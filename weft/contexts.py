@@ -5,10 +5,11 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from weft.bayesian import Frozen, named_bayesian
+from weft.bayesian import named_bayesian
 from weft.estimators import Estimator, resolve, shared
 from weft.numerics.seeds import mix
 from weft.posteriors.base import Posterior
+from weft.scope import Frozen
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:

@@ -10,7 +10,6 @@ from weft import schedules
 from weft.contexts import require_posteriors, using
 from weft.estimators import shared
 from weft.likelihoods import Likelihood
-from weft.posteriors.base import Posterior
 from weft.priors import Prior, assign
 
 
@@ -117,7 +116,7 @@ class ELBO(nn.Module):
         device = next(self.bnn.parameters()).device.type
         with torch.autocast(device, enabled=False):
             terms = [
-                _group_kl(prior, posteriors)  # type: ignore[arg-type]
+                prior.kl(*posteriors)  # type: ignore[operator]
                 for prior, posteriors in zip(self.priors, self._posteriors, strict=True)
             ]
             return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
@@ -135,11 +134,6 @@ class ELBO(nn.Module):
                 )
             step = 0
         return self.temperature(step) * self.kl_weight(step)
-
-
-def _group_kl(prior: Prior, posteriors: list[Posterior]) -> Tensor:
-    entropies = [q.entropy() for q in posteriors]
-    return -torch.stack(entropies).sum() - prior.expected_log_prob(*posteriors)
 
 
 def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:

@@ -31,8 +31,31 @@ class Prior(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """Constructor arguments that make an equal prior, for saving."""
 
+    def kl(self, *posteriors: Posterior) -> Tensor:
+        """KL(q ‖ p) = -entropy(q) - E_q[log p], summed over the given posteriors."""
+        entropy = torch.stack([q.entropy() for q in posteriors]).sum()
+        return -entropy - self.expected_log_prob(*posteriors)
 
-class Normal(Prior):
+
+class NormalPrior(Prior, ABC):
+    """A prior N(0, s²) whose s is constant within each posterior: all it needs is E‖W‖²."""
+
+    @abstractmethod
+    def from_squares(self, posteriors: Sequence[Posterior], squares: Sequence[Tensor]) -> Tensor:
+        """E_q[log p], given E‖W‖² of each posterior."""
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """E_q[log p], summed over the given posteriors."""
+        return self.from_squares(posteriors, [q.squared_norm() for q in posteriors])
+
+    def kl(self, *posteriors: Posterior) -> Tensor:
+        """As in every prior; entropy and E‖W‖² of a posterior share their work."""
+        terms = [q.entropy_and_square() for q in posteriors]
+        entropy = _total([entropy for entropy, _ in terms])
+        return -(entropy + self.from_squares(posteriors, [square for _, square in terms]))
+
+
+class Normal(NormalPrior):
     """N(0, scale²) on every weight, with one scale for all of them.
 
     Args:
@@ -68,18 +91,19 @@ class Normal(Prior):
 
     def fitted_scale(self, *posteriors: Posterior) -> Tensor:
         """The scale that minimises the KL of these posteriors: √(E‖W‖²/n)."""
-        return torch.sqrt(_total_squares(posteriors) / sum(q.numel() for q in posteriors))
+        squares = _total([q.squared_norm() for q in posteriors])
+        return torch.sqrt(squares / sum(q.numel() for q in posteriors))
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Elementwise log N(weight; 0, scale²)."""
         return _log_normal(weight, self.log_scale)
 
-    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+    def from_squares(self, posteriors: Sequence[Posterior], squares: Sequence[Tensor]) -> Tensor:
         """-n (log s + ½ log 2π) - E‖W‖²/2s²."""
-        count, squares = sum(q.numel() for q in posteriors), _total_squares(posteriors)
+        count, square = sum(q.numel() for q in posteriors), _total(squares)
         if self.learn == "closed form":
-            return -0.5 * count * (torch.log(squares / count) + LOG_TWO_PI + 1)
-        return _expected_log_normal(count, squares, self.log_scale)
+            return -0.5 * count * (torch.log(square / count) + LOG_TWO_PI + 1)
+        return _expected_log_normal(count, square, self.log_scale)
 
     def options(self) -> dict[str, Any]:
         """Scale and way of learning."""
@@ -90,7 +114,7 @@ class Normal(Prior):
         return f"{self.scale:g}" + (f", learn={self.learn!r}" if self.learn else "")
 
 
-class HeNormal(Prior):
+class HeNormal(NormalPrior):
     """N(0, gain/fan-in) on matrices, N(0, bias_scale²) on vectors.
 
     Fan-in is the number of inputs of one output: the last side of the weight matrix
@@ -114,13 +138,13 @@ class HeNormal(Prior):
         """Elementwise log-density."""
         return _log_normal(weight, math.log(self.scale_for(weight.shape)))
 
-    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+    def from_squares(self, posteriors: Sequence[Posterior], squares: Sequence[Tensor]) -> Tensor:
         """Sum over posteriors, each with its own scale."""
         terms = [
-            _expected_log_normal(q.numel(), q.squared_norm(), math.log(self.scale_for(q.shape)))
-            for q in posteriors
+            _expected_log_normal(q.numel(), square, math.log(self.scale_for(q.shape)))
+            for q, square in zip(posteriors, squares, strict=True)
         ]
-        return torch.stack(terms).sum()
+        return _total(terms)
 
     def options(self) -> dict[str, Any]:
         """The two constants."""
@@ -131,8 +155,8 @@ class HeNormal(Prior):
         return f"gain={self.gain:g}, bias_scale={self.bias_scale:g}"
 
 
-def _total_squares(posteriors: Sequence[Posterior]) -> Tensor:
-    return torch.stack([q.squared_norm() for q in posteriors]).sum()
+def _total(terms: Sequence[Tensor]) -> Tensor:
+    return terms[0] if len(terms) == 1 else torch.stack(list(terms)).sum()
 
 
 def _log_normal(weight: Tensor, log_scale: Tensor | float) -> Tensor:

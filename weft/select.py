@@ -31,17 +31,18 @@ class Unit:
 
 
 def units(net: nn.Module) -> Iterator[Unit]:
-    """Every module with parameters of its own that is neither a norm layer nor Bayesian already."""
+    """Every module with parameters of its own that are not random yet; norm layers are left out.
+
+    So are ParameterDicts, whose values are read in ways a wrapper cannot follow.
+    """
     seen: set[int] = set()
 
     def walk(module: nn.Module, name: str) -> Iterator[Unit]:
         if id(module) in seen:
             return
         seen.add(id(module))
-        if isinstance(module, Bayesian):
-            yield from walk_children(module.wrapped, name)
-            return
-        if isinstance(module, NORMS):
+        module = module.wrapped if isinstance(module, Bayesian) else module
+        if isinstance(module, (*NORMS, nn.ParameterDict)):
             return
         whole = isinstance(module, WHOLE)
         held = tuple(_below(module)) if whole else tuple(own_parameters(module))
@@ -77,6 +78,9 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
             f"{type(net).__name__} has no parameters left to convert: "
             "everything is Bayesian already, or it has none but those of norm layers"
         )
+    if isinstance(where, Sequence) and not isinstance(where, str):
+        for one in where:  # a misspelt part of a list is an error of its own
+            select(net, one)
     modules = dict(original_modules(net))
     chosen = []
     for unit in every:
@@ -93,6 +97,9 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
     else:
         names = {name for name in modules if name}
         reason = near_misses(str(where), names)
+        module = str(where).rpartition(".")[0]
+        if module in modules and str(where).rpartition(".")[2] in own_parameters(modules[module]):
+            reason = f"names are those of modules: write where={module!r}"
     raise ValueError(f"where={where!r} matches no layer that can be made Bayesian; {reason}")
 
 

@@ -88,6 +88,8 @@ def _reason(module: nn.Module, parameter: nn.Parameter, converted: bool) -> str:
         return "frozen"
     if isinstance(module, NORMS):
         return "norm layer"
+    if isinstance(module, nn.ParameterDict):
+        return "in a ParameterDict"
     return "bias=False" if converted and parameter.dim() < 2 else "not chosen"
 
 

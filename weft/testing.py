@@ -64,7 +64,7 @@ def randomised(
     posterior = family(torch.randn(shape, dtype=dtype))
     with torch.no_grad():
         for parameter in posterior.parameters():
-            parameter += 0.5 * torch.randn_like(parameter)
+            parameter.add_(torch.randn_like(parameter), alpha=0.5)
     return posterior
 
 
@@ -295,7 +295,7 @@ def vmap_and_compile_work(family: Family) -> None:
         compiled = torch.compile(elbo, fullgraph=True, backend="aot_eager")
         fused = torch.autograd.grad(compiled(x, y).loss, list(bnn.parameters()), allow_unused=True)
     for a, b in zip(plain, fused, strict=True):
-        assert a is b is None or torch.allclose(a, b, atol=1e-5)  # type: ignore[arg-type]
+        assert a is b is None or torch.allclose(a, b, atol=1e-5)
     for estimator in _estimators(q)[:2]:
         with using(bnn, estimator):
             torch.compile(elbo, fullgraph=True, backend="aot_eager")(x, y).loss.backward()

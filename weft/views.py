@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from weft.posteriors.base import Op, Posterior
+from weft.numerics import low_rank
+from weft.numerics.local_linear import local_linear
+from weft.posteriors.base import Op, Posterior, bias_moments, noisy_output
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -80,7 +82,7 @@ def _stacked(owner: nn.Module, tensor: Tensor) -> int:
     if isinstance(owner, nn.MultiheadAttention):
         return 3 if tensor.shape[0] == 3 * owner.embed_dim else 1
     for kind, gates in _GATES.items():
-        if isinstance(owner, kind) and tensor.shape[0] == gates * owner.hidden_size:
+        if isinstance(owner, kind) and tensor.shape[0] == gates * int(owner.hidden_size):  # type: ignore[arg-type]
             return gates
     return 1
 
@@ -113,9 +115,11 @@ class LinearOp(Op):
         """X Aᵀ + b."""
         return F.linear(x, matrix, bias)
 
-    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
-        """(..., K) times (K, out)."""
-        return hidden @ factor
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """Fused: one autograd node."""
+        return local_linear(x, mean, log_rows, log_columns, *bias_moments(self))
 
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
         """As it is: features come last."""
@@ -155,6 +159,15 @@ class ConvolutionOp(Op):
         factor = factor.reshape(-1, *factor.shape[-2:])  # (blocks, K, out)
         split = hidden.reshape(*lead, factor.shape[0], factor.shape[1], -1)
         return (factor.mT @ split).reshape(*lead, -1, *size)
+
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """The convolution of x² with K kernels, then mixed: never σ² times the batch."""
+        rows, columns = low_rank.square_factors(
+            low_rank.factor(log_rows), low_rank.factor(log_columns)
+        )
+        return noisy_output(self, x, mean, self.mix(self(x.square(), columns), rows))
 
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
         """(channels, 1, ..., 1)."""

@@ -1,18 +1,20 @@
 """Putting posteriors into a network: ties, shared modules, the scope of a call."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
-from weft.bayesian import Bayesian, Scope, original_modules
+from weft.bayesian import Bayesian, original_modules
 from weft.estimators import Estimator, check
 from weft.posteriors.base import FamilyLike, Posterior
+from weft.scope import Scope
 from weft.select import own_parameters
 from weft.views import View, has_op, view_of
-
-Places = Mapping[int, Sequence[tuple[nn.Module, str]]]
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,17 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
     """
     net = net if inplace else copy.deepcopy(net)
     modules, hung = dict(original_modules(net)), places(net)
+    wrappers = {id(m.wrapped): m for m in net.modules() if isinstance(m, Bayesian)}
     tied = _tied(modules, plans)
     built: dict[int, tuple[Posterior, View, FamilyLike]] = {}
     obstacles: dict[str, str | None] = {}
     chosen: dict[str, dict[str, tuple[Posterior, View, FamilyLike]]] = {}
     for plan in plans:
-        module = modules[plan.name]
-        obstacles[plan.name] = _obstacle(plan, module, tied, hung)
+        module, wrapper = modules[plan.name], wrappers.get(id(modules[plan.name]))
+        _refuse_impossible(plan, module)
+        place = hung.get(id(module if wrapper is None else wrapper), [])
+        random = {*plan.families, *(wrapper.views if wrapper is not None else ())}
+        obstacles[plan.name] = _obstacle(module, random, plan, tied, len(place))
         chosen[plan.name] = {}
         for name, family in plan.families.items():
             tensor = module.get_parameter(name)
@@ -62,7 +68,13 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
                 check(plan.estimator, posterior, title, obstacles[plan.name])
     scope = Scope()
     for plan in plans:
-        module = modules[plan.name]
+        module, wrapper = modules[plan.name], wrappers.get(id(modules[plan.name]))
+        if wrapper is not None:
+            if all(view.vector for view in wrapper.views.values()):
+                wrapper.estimator = plan.estimator
+            wrapper.extend(chosen[plan.name])
+            wrapper.obstacle = obstacles[plan.name]
+            continue
         wrapper = Bayesian(module, chosen[plan.name], plan.estimator, scope, obstacles[plan.name])
         for parent, name in hung.get(id(module), []):
             parent._modules[name] = wrapper
@@ -113,15 +125,34 @@ def _tied(modules: Mapping[str, nn.Module], plans: Sequence[Plan]) -> set[int]:
     return {key for key, names in taken.items() if len(names) > 1}
 
 
-def _obstacle(plan: Plan, module: nn.Module, tied: set[int], hung: Places) -> str | None:
+def _obstacle(
+    module: nn.Module, random: Set[str], plan: Plan, tied: set[int], uses: int
+) -> str | None:
     """Why `local` and `flipout` would be wrong here, if they would."""
-    if not has_op(module) or "weight" not in plan.families:
+    if not has_op(module) or "weight" not in random:
         return "it works on Linear and convolution layers whose weight is random, and no others"
-    if len(hung.get(id(module), [])) > 1:
+    if uses > 1:
         return "the layer is used in several places, which must see the same weights"
     if any(id(module.get_parameter(name)) in tied for name in plan.families):
         return "its weight is tied to another layer's, which must see the same draw"
     return None
+
+
+def _refuse_impossible(plan: Plan, module: nn.Module) -> None:
+    """Layers whose weight is made elsewhere, or whose gradients no posterior can take."""
+    title = f"{plan.name or 'the network'!r} ({type(module).__name__})"
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
+            raise ValueError(
+                f"{title} computes its weight in a {type(hook).__name__} hook, which would overwrite "
+                "every draw; use torch.nn.utils.parametrizations instead of the old weight_norm and "
+                "spectral_norm, and prune.remove(layer, name) to make pruning permanent"
+            )
+    if getattr(module, "sparse", False) is True:
+        raise ValueError(
+            f"{title} has sparse=True, and the gradients of a posterior are dense; "
+            "build it with sparse=False"
+        )
 
 
 def _rescope(net: nn.Module, scope: Scope) -> None:

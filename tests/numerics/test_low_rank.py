@@ -17,24 +17,35 @@ def dense(rows, columns):
     return (rows.unsqueeze(-1) + columns.unsqueeze(-2)).logsumexp(-3)
 
 
-@pytest.mark.parametrize("blocks", [(), (3,), (2, 2)])
-@pytest.mark.parametrize("rank", [1, 2, 3, 5])
-def test_sum_log_and_its_gradient_equal_the_dense_ones(rank, blocks):
-    rows, columns = factors(rank, 7, 5, blocks)
-    value, oracle = low_rank.sum_log(rows, columns), dense(rows, columns).sum()
+def gradients_agree(value, oracle, leaves):
     torch.testing.assert_close(value, oracle, rtol=1e-12, atol=1e-12)
-    got = torch.autograd.grad(value, (rows, columns))
-    want = torch.autograd.grad(oracle, (rows, columns))
+    got, want = (torch.autograd.grad(v, leaves, retain_graph=True) for v in (value, oracle))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_sum_log_in_several_blocks_of_rows(monkeypatch):
+@pytest.mark.parametrize("blocks", [(), (3,), (2, 2)])
+@pytest.mark.parametrize("rank", [1, 2, 3, 5])
+def test_both_sums_and_their_gradients_equal_the_dense_ones(rank, blocks):
+    leaves = factors(rank, 7, 5, blocks)
+    log_scale = dense(*leaves)
+    logs, squares = low_rank.log_and_squares(*leaves)
+    gradients_agree(logs, log_scale.sum(), leaves)
+    gradients_agree(squares, (2 * log_scale).exp().sum(), leaves)
+    gradients_agree(low_rank.sum_log(*leaves), log_scale.sum(), leaves)
+    gradients_agree(low_rank.sum_of_squares(*leaves), (2 * log_scale).exp().sum(), leaves)
+    gradients_agree(low_rank.product(*leaves).sum(), log_scale.exp().sum(), leaves)
+
+
+def test_fused_sums_in_several_blocks_of_rows(monkeypatch):
     monkeypatch.setattr(low_rank, "BLOCK", 20)  # 4 rows at a time, the last block shorter
-    rows, columns = factors(2, 11, 5)
-    value = low_rank.sum_log(rows, columns)
-    torch.testing.assert_close(value, dense(rows, columns).sum(), rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(low_rank.sum_log, (rows, columns))
+    leaves = factors(2, 11, 5)
+    logs, squares = low_rank.log_and_squares(*leaves)
+    gradients_agree(logs, dense(*leaves).sum(), leaves)
+    gradients_agree(
+        logs + 3 * squares, (dense(*leaves) + 3 * (2 * dense(*leaves)).exp()).sum(), leaves
+    )
+    assert torch.autograd.gradcheck(low_rank.log_and_squares, leaves)
 
 
 def test_sum_log_where_the_product_underflows_float32():
@@ -42,6 +53,7 @@ def test_sum_log_where_the_product_underflows_float32():
     rows[1] -= 1
     expected = dense(rows.double(), columns.double()).sum().float()
     torch.testing.assert_close(low_rank.sum_log(rows, columns), expected)
+    torch.testing.assert_close(low_rank.log_and_squares(rows, columns)[0], expected)
 
 
 def test_sum_log_under_vmap():
@@ -59,21 +71,14 @@ def test_square_has_rank_k_k_plus_1_over_2(rank):
     assert left.shape[0] == rank * (rank + 1) // 2 == torch.linalg.matrix_rank(square)
 
 
-@pytest.mark.parametrize("blocks", [(), (3,)])
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_sum_of_squares(rank, blocks):
-    rows, columns = (f.exp().detach() for f in factors(rank, 6, 9, blocks))
-    expected = (rows.mT @ columns).square().sum()
-    torch.testing.assert_close(low_rank.sum_of_squares(rows, columns), expected, rtol=1e-13, atol=0)
-
-
-def test_bounded_logs_move_nothing_in_reasonable_range():
+def test_bounded_move_nothing_in_reasonable_range():
     logs = (torch.randn(3, 50) * 5).clamp(-14, 14)
-    assert torch.equal(low_rank.bounded_logs(logs), logs)
+    torch.testing.assert_close(low_rank.bounded(logs), logs, rtol=1e-6, atol=1e-6)
 
 
-def test_bounded_logs_keep_every_entry_of_the_product_positive():
+def test_bounded_keep_every_entry_of_the_product_positive():
     rows, columns = torch.tensor([[100.0], [-100.0]]), torch.tensor([[-100.0], [100.0]])
-    r, c = low_rank.bounded_logs(rows), low_rank.bounded_logs(columns)
+    r, c = low_rank.bounded(rows), low_rank.bounded(columns)
     assert torch.isfinite(low_rank.sum_log(r, c))
+    assert torch.isfinite(low_rank.log_and_squares(rows, columns)[0])
     assert (r.exp().T @ c.exp() > 0).all()

@@ -83,7 +83,10 @@ def test_mixture_quantile_inverts_the_distribution_function():
 
 
 def test_mixture_entropy_against_numerical_integration():
-    means, scale = torch.randn(7, 3, dtype=torch.float64) * 2, torch.tensor([0.2, 0.7, 3.0]).double()
+    means, scale = (
+        torch.randn(7, 3, dtype=torch.float64) * 2,
+        torch.tensor([0.2, 0.7, 3.0]).double(),
+    )
     grid = torch.linspace(-40, 40, 200_001, dtype=torch.float64)
     for column in range(3):
         z = (grid - means[:, column : column + 1]) / scale[column]

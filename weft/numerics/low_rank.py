@@ -1,31 +1,54 @@
 """Positive low-rank matrices S = Rᵀ C given by logarithms of their factors.
 
 Factors are stored as (*blocks, k, n): the long side is contiguous, which keeps BLAS away from
-the layouts in which a skinny product is ten times slower than it should be.
-`R` is (*blocks, k, out), `C` is (*blocks, k, in), S is (*blocks, out, in).
+the layouts in which a skinny product is ten times slower than it should be. `R` is (*blocks, k,
+out), `C` is (*blocks, k, in), S is (*blocks, out, in). Every function takes logarithms and bounds
+them first; the gradient ignores the bounds, so that nothing gets stuck at them.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from weft.numerics.fused import eager
+
 CEILING = 15.0  # two factors of e^15 make e^30, the ceiling of `capped_exp`
 SPREAD = 40.0  # e^-40 · e^-40 is still a normal float32, so no entry of S underflows to 0
 BLOCK = 1 << 18  # entries of S handled at once: about a megabyte, it stays in the cache
 
 
-def bounded_logs(logs: Tensor) -> Tensor:
+def bounded(logs: Tensor) -> Tensor:
     """Logarithms of one factor, held to a range in which products neither over- nor underflow.
 
     At most 15, and at most 40 below the largest of the k values at the same position: only
     factors e^-40 times smaller than their neighbour, which add nothing, are ever moved.
     """
-    logs = logs.clamp(max=CEILING)
-    if logs.shape[-2] == 1:
-        return logs
-    return torch.maximum(logs, logs.amax(-2, keepdim=True) - SPREAD)
+    relative, top = _relative(logs.detach())
+    return logs + (relative + top - logs.detach()) if logs.requires_grad else relative + top
+
+
+def _relative(logs: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounded logarithms as (difference to the largest at each position, that largest)."""
+    top = logs.amax(-2, keepdim=True).clamp(max=CEILING)
+    return (logs - top).clamp(-SPREAD, 0.0), top
+
+
+def factor(logs: Tensor) -> Tensor:
+    """R or C from its logarithms."""
+    return bounded(logs).exp()
+
+
+def product(log_rows: Tensor, log_columns: Tensor) -> Tensor:
+    """S = RᵀC, in the factors' own precision also inside autocast.
+
+    >>> product(torch.zeros(2, 1), torch.zeros(2, 3))
+    tensor([[2., 2., 2.]])
+    """
+    with torch.autocast(log_rows.device.type, enabled=False):
+        return factor(log_rows).mT @ factor(log_columns)
 
 
 def square_factors(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,94 +61,122 @@ def square_factors(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     >>> torch.allclose(p.T @ q, (r.T @ c) ** 2)
     True
     """
-    rank = rows.shape[-2]
-    if rank == 1:
+    if rows.shape[-2] == 1:
         return rows.square(), columns.square()
-    pairs = [(a, b) for a in range(rank) for b in range(a, rank)]
-    rows, columns = rows.unbind(-2), columns.unbind(-2)  # type: ignore[assignment]
-    left = [rows[a] * rows[b] * (1 if a == b else 2) for a, b in pairs]
-    right = [columns[a] * columns[b] for a, b in pairs]
-    return torch.stack(left, -2), torch.stack(right, -2)
+    first, second, weight = pairs(rows)
+    left = rows.index_select(-2, first) * rows.index_select(-2, second) * weight
+    return left, columns.index_select(-2, first) * columns.index_select(-2, second)
 
 
-def sum_of_squares(rows: Tensor, columns: Tensor) -> Tensor:
+@lru_cache
+def _pairs(rank: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    first, second = torch.triu_indices(rank, rank, device=device)
+    return first, second, (2 - (first == second).to(dtype)).unsqueeze(-1)
+
+
+def pairs(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Indices a ≤ b below k and the coefficients, 1 for a = b and 2 otherwise, as a column."""
+    make = _pairs if eager() else _pairs.__wrapped__  # a cache must not hold traced tensors
+    return make(rows.shape[-2], rows.dtype, rows.device)
+
+
+def sum_of_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """Σ S² = 1ᵀ[(R Rᵀ) ∘ (C Cᵀ)]1 in O(k²(out + in)), without forming S.
 
-    >>> r, c = torch.rand(2, 3), torch.rand(2, 5)
-    >>> torch.allclose(sum_of_squares(r, c), (r.T @ c).square().sum())
+    >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
+    >>> torch.allclose(sum_of_squares(a, b), product(a, b).square().sum())
     True
     """
+    rows, columns = factor(log_rows), factor(log_columns)
     return ((rows @ rows.mT) * (columns @ columns.mT)).sum()
 
 
 def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """Σ log S, exactly: a closed form for k = 1, one fused sweep over S in blocks otherwise.
+    """Σ log S, exactly and without underflow: factors enter relative to their largest values.
 
     >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-    >>> torch.allclose(sum_log(a, b), (a.exp().T @ b.exp()).log().sum(), atol=1e-5)
+    >>> torch.allclose(sum_log(a, b), product(a, b).log().sum(), atol=1e-5)
     True
     """
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
-    if log_rows.shape[-2] == 1:
-        return ins * log_rows.sum() + outs * log_columns.sum()
-    top_rows = log_rows.amax(-2, keepdim=True).detach()
-    top_columns = log_columns.amax(-2, keepdim=True).detach()
-    rows, columns = (log_rows - top_rows).exp(), (log_columns - top_columns).exp()
-    if log_rows.dim() > 2 or torch.compiler.is_compiling():
-        rest = (rows.mT @ columns).log().sum()
-    else:
-        rest = _SumLogProduct.apply(rows, columns)[0]
-    return rest + ins * top_rows.sum() + outs * top_columns.sum()
+    rows, columns = bounded(log_rows), bounded(log_columns)
+    if rows.shape[-2] == 1:
+        return ins * rows.sum() + outs * columns.sum()
+    top_rows = rows.amax(-2, keepdim=True).detach()
+    top_columns = columns.amax(-2, keepdim=True).detach()
+    relative = (rows - top_rows).exp().mT @ (columns - top_columns).exp()
+    return relative.log().sum() + ins * top_rows.sum() + outs * top_columns.sum()
 
 
-class _SumLogProduct(torch.autograd.Function):
-    """(Σ log RᵀC, its gradients in R and C), all from one pass over RᵀC a block at a time.
+def log_and_squares(log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
+    """(Σ log S, Σ S²): what a KL needs, from one pass over S.
+
+    >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
+    >>> torch.allclose(log_and_squares(a, b)[0], sum_log(a, b))
+    True
+    """
+    if eager() and log_rows.dim() == 2:
+        both: tuple[Tensor, Tensor] = _LogAndSquares.apply(log_rows, log_columns)
+        return both
+    return sum_log(log_rows, log_columns), sum_of_squares(log_rows, log_columns)
+
+
+class _LogAndSquares(torch.autograd.Function):
+    """Both sums with their gradients, all made in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
+        (log_rows, top_rows), (log_columns, top_columns) = (
+            _relative(log_rows),
+            _relative(log_columns),
+        )
+        rows, columns = log_rows.exp_(), log_columns.exp_()
+        total = columns.shape[1] * top_rows.sum() + rows.shape[1] * top_columns.sum()
+        if len(rows) == 1:  # then the relative factors are all 1
+            total_rows = torch.full_like(rows, columns.shape[1])
+            total_columns = torch.full_like(columns, rows.shape[1])
+        else:
+            rest, total_rows, total_columns = _sweep(rows, columns)
+            total += rest
+        rows, columns = rows * top_rows.exp_(), columns * top_columns.exp_()
+        gram_rows, gram_columns = rows @ rows.T, columns @ columns.T
+        ctx.save_for_backward(
+            total_rows,
+            total_columns,
+            rows * (gram_columns @ rows),
+            columns * (gram_rows @ columns),
+        )
+        return total, (gram_rows * gram_columns).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor]:
+        rows, columns, square_rows, square_columns = ctx.saved_tensors
+        twice = 2 * grad_squares
+        return (
+            torch.addcmul(square_rows * twice, rows, grad),
+            torch.addcmul(square_columns * twice, columns, grad),
+        )
+
+
+def _sweep(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ log RᵀC and its gradients in log R and log C, a block of rows of RᵀC at a time.
 
     The plain formula writes and reads the whole matrix six times and its backward multiplies
     by skinny transposes; here a block is made, used for value and gradient, and forgotten.
     """
-
-    @staticmethod
-    def forward(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        outs, ins = rows.shape[1], columns.shape[1]
-        height = max(1, min(outs, BLOCK // ins))
-        product, inverse = rows.new_empty(height, ins), rows.new_empty(height, ins)
-        total = rows.new_zeros(())
-        grad_rows, grad_columns = torch.empty_like(rows), torch.zeros_like(columns)
-        tall = rows.T.contiguous()
-        for start in range(0, outs, height):
-            part = slice(start, min(start + height, outs))
-            size = part.stop - start
-            block, one_over = product[:size], inverse[:size]
-            torch.mm(tall[part], columns, out=block)
-            torch.reciprocal(block, out=one_over)
-            total += block.log_().sum()
-            grad_rows[:, part] = F.linear(columns, one_over)
-            grad_columns.addmm_(rows[:, part], one_over)
-        return total, grad_rows, grad_columns
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]
-    ) -> None:
-        ctx.save_for_backward(*output[1:])
-        ctx.mark_non_differentiable(*output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-        grad_rows, grad_columns = ctx.saved_tensors
-        return grad * grad_rows, grad * grad_columns
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
-        """One application after the other: buffers written in place cannot be batched."""
-        each = [
-            _SumLogProduct.apply(
-                *(
-                    x if dim is None else x.select(dim, i)
-                    for x, dim in zip(inputs, in_dims, strict=True)
-                )
-            )
-            for i in range(info.batch_size)
-        ]
-        return tuple(torch.stack(parts) for parts in zip(*each, strict=True)), (0, 0, 0)
+    outs, ins = rows.shape[1], columns.shape[1]
+    height = max(1, min(outs, BLOCK // ins))
+    block, inverse = rows.new_empty(height, ins), rows.new_empty(height, ins)
+    total = rows.new_zeros(())
+    grad_rows, grad_columns = torch.empty_like(rows), torch.zeros_like(columns)
+    tall = rows.T.contiguous()
+    for start in range(0, outs, height):
+        part = slice(start, min(start + height, outs))
+        if part.stop - start < height:
+            block, inverse = block[: part.stop - start], inverse[: part.stop - start]
+        torch.mm(tall[part], columns, out=block)
+        torch.reciprocal(block, out=inverse)
+        total += block.log_().sum()
+        grad_rows[:, part] = F.linear(columns, inverse)
+        grad_columns.addmm_(rows[:, part], inverse)
+    return total, grad_rows.mul_(rows), grad_columns.mul_(columns)

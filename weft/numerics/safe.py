@@ -1,6 +1,6 @@
 """Elementary functions whose values and gradients stay finite where the textbook ones do not.
 
-Each has a fused form for eager mode and the plain formula, which torch.compile fuses itself.
+Each has a fused form for eager mode and the plain formula for everything else.
 """
 
 from typing import Any
@@ -8,25 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LOG_CEILING = 30.0
-"""Largest logarithm `capped_exp` exponentiates: e^30 squared and summed still fits float32."""
+from weft.numerics.fused import eager
 
-
-class _SafeSqrt(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(value: Tensor) -> Tensor:
-        return value.sqrt()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        return torch.where(root > 0, grad / (2 * root), 0.0)
+LOG_CEILING = 30.0  # e^30 squared and summed still fits float32
+BLOCK = 1 << 16  # entries handled at once where several sweeps follow each other: 256 kB
 
 
 def safe_sqrt(value: Tensor) -> Tensor:
@@ -39,27 +24,10 @@ def safe_sqrt(value: Tensor) -> Tensor:
     >>> safe_sqrt(x).sum().backward(); x.grad
     tensor([0.])
     """
-    if torch.compiler.is_compiling():
-        positive = value > 0
-        return torch.where(positive, value, 1.0).sqrt() * positive
-    return _SafeSqrt.apply(value)
-
-
-class _CappedExp(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(log: Tensor) -> Tensor:
-        return log.clamp(max=LOG_CEILING).exp()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (value,) = ctx.saved_tensors
-        return grad * value  # also above the ceiling, so that nothing gets stuck there
+    if eager():
+        return _SafeSqrt.apply(value)
+    positive = value > 0
+    return torch.where(positive, value, 1.0).sqrt() * positive
 
 
 def capped_exp(log: Tensor) -> Tensor:
@@ -68,9 +36,41 @@ def capped_exp(log: Tensor) -> Tensor:
     >>> capped_exp(torch.tensor([0.0, 100.0]))
     tensor([1.0000e+00, 1.0686e+13])
     """
-    if torch.compiler.is_compiling():
-        return (log + (log.clamp(max=LOG_CEILING) - log).detach()).exp()
-    return _CappedExp.apply(log)
+    if eager():
+        return _CappedExp.apply(log)
+    return (log + (log.clamp(max=LOG_CEILING) - log).detach()).exp()
+
+
+def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
+    """A reparameterised draw of N(mean, capped_exp(log_scale)²), keeping one tensor for backward.
+
+    >>> sample_normal(torch.zeros(2), torch.full((2,), -200.0))
+    tensor([0., 0.])
+    """
+    if eager() and mean.dtype == log_scale.dtype:
+        return _SampleNormal.apply(mean, log_scale)
+    return torch.addcmul(mean, capped_exp(log_scale), torch.randn_like(mean))
+
+
+def log_and_squares(log: Tensor) -> tuple[Tensor, Tensor]:
+    """(Σ log s, Σ s²) for s = capped_exp(log): what a KL needs, in one node.
+
+    >>> log_and_squares(torch.zeros(3))
+    (tensor(0.), tensor(3.))
+    """
+    if eager():
+        both: tuple[Tensor, Tensor] = _LogAndSquares.apply(log)
+        return both
+    return log.clamp(max=LOG_CEILING).sum(), capped_exp(log).square().sum()
+
+
+def sum_squares(x: Tensor) -> Tensor:
+    """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three).
+
+    >>> sum_squares(torch.tensor([3.0, 4.0]))
+    tensor(25.)
+    """
+    return _SumSquares.apply(x) if eager() else x.square().sum()
 
 
 def soft_min(value: Tensor, ceiling: float) -> Tensor:
@@ -87,28 +87,75 @@ def soft_min_inverse(bounded: Tensor, ceiling: float) -> Tensor:
     return bounded / (1 - bounded / ceiling)
 
 
-class _SumSquares(torch.autograd.Function):
-    generate_vmap_rule = True
+class _SafeSqrt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        root = value.sqrt()
+        ctx.save_for_backward(root)
+        return root
 
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (root,) = ctx.saved_tensors
+        return torch.where(root > 0, grad / (2 * root), 0.0)
+
+
+class _CappedExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, log: Tensor) -> Tensor:
+        value = log.clamp(max=LOG_CEILING).exp_()
+        ctx.save_for_backward(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (value,) = ctx.saved_tensors
+        return grad * value  # also above the ceiling, so that nothing gets stuck there
+
+
+class _SampleNormal(torch.autograd.Function):
+    """Made a block at a time, so that four sweeps cost the memory traffic of one."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, log_scale: Tensor) -> Tensor:
+        shift = torch.empty_like(log_scale, memory_format=torch.contiguous_format)
+        draw = torch.empty_like(shift)
+        flat = [t.reshape(-1).split(BLOCK) for t in (mean, log_scale, shift, draw)]
+        for mean_part, log_part, shift_part, draw_part in zip(*flat, strict=True):
+            scale = log_part.clamp(max=LOG_CEILING).exp_()
+            torch.add(mean_part, shift_part.normal_().mul_(scale), out=draw_part)
+        ctx.save_for_backward(shift)
+        return draw
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        (shift,) = ctx.saved_tensors
+        return grad, grad * shift  # d/dlog_scale of mean + e^log_scale · noise is the shift itself
+
+
+class _LogAndSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, log: Tensor) -> tuple[Tensor, Tensor]:
+        held = log.clamp(max=LOG_CEILING)
+        total = held.sum()
+        squares = held.mul_(2).exp_()
+        ctx.save_for_backward(squares)
+        return total, squares.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> Tensor:
+        (squares,) = ctx.saved_tensors
+        return torch.addcmul(grad, squares, 2 * grad_squares)
+
+
+class _SumSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
         flat = x.reshape(-1)
         return torch.dot(flat, flat)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return x * (2 * grad)
-
-
-def sum_squares(x: Tensor) -> Tensor:
-    """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three).
-
-    >>> sum_squares(torch.tensor([3.0, 4.0]))
-    tensor(25.)
-    """
-    return x.square().sum() if torch.compiler.is_compiling() else _SumSquares.apply(x)

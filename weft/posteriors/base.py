@@ -17,16 +17,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.safe import safe_sqrt
+from weft.numerics.safe import safe_sqrt, sum_squares
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
-class ExpectedLogProb(Protocol):
-    """The part of a prior a posterior needs: E_q[log p(W)]."""
+class SupportsKL(Protocol):
+    """The part of a prior a posterior needs."""
 
-    def expected_log_prob(self, *posteriors: "Posterior") -> Tensor:
-        """E_q[log p], summed over the posteriors."""
+    def kl(self, *posteriors: "Posterior") -> Tensor:
+        """KL(q ‖ p), summed over the posteriors."""
 
 
 class Op(ABC):
@@ -47,8 +47,10 @@ class Op(ABC):
         """The layer at x with weight `matrix` and this bias."""
 
     @abstractmethod
-    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
-        """Combine output features: hidden has K features per block, factor is (*blocks, K, out)."""
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """A draw of the layer's output, the weight's standard deviations being a product RᵀC."""
 
     @abstractmethod
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
@@ -93,9 +95,13 @@ class Posterior(nn.Module, ABC):
         """E‖W‖² = Σ (mean² + variance)."""
         return (self.mean.square() + self.variance).sum()
 
-    def kl(self, prior: ExpectedLogProb) -> Tensor:
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """(entropy, E‖W‖²), for families that can share work between the two."""
+        return self.entropy(), self.squared_norm()
+
+    def kl(self, prior: SupportsKL) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
-        return -self.entropy() - prior.expected_log_prob(self)
+        return prior.kl(self)
 
     def numel(self) -> int:
         """Number of weights (not of variational parameters)."""
@@ -147,26 +153,37 @@ class Elementwise(Posterior, Pushable):
         """Mean + scale ⊙ noise."""
         return torch.addcmul(self.loc, self.scale, torch.randn_like(self.loc))
 
-    def sum_log_scale(self) -> Tensor:
-        """Σ log scale."""
-        return self.scale.log().sum()
+    def log_and_squares(self) -> tuple[Tensor, Tensor]:
+        """(Σ log scale, Σ scale²)."""
+        scale = self.scale
+        return scale.log().sum(), sum_squares(scale)
+
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """n/2 · log(2πe) + Σ log scale, and Σ loc² + Σ scale²."""
+        logs, squares = self.log_and_squares()
+        constant = self.numel() * 0.5 * (1 + LOG_TWO_PI)
+        return logs + constant, squares + sum_squares(self.loc)
 
     def entropy(self) -> Tensor:
         """n/2 · log(2πe) + Σ log scale."""
-        return self.numel() * 0.5 * (1 + LOG_TWO_PI) + self.sum_log_scale()
+        return self.entropy_and_square()[0]
 
-    def output_variance(self, op: Op, x: Tensor) -> Tensor:
-        """Variance of every output feature of the layer at x, without the bias."""
-        return op(x.square(), self.variance)
+    def squared_norm(self) -> Tensor:
+        """E‖W‖² = Σ loc² + Σ scale²."""
+        return self.entropy_and_square()[1]
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""
-        variance = self.output_variance(op, x)
-        centre_bias, spread = bias_moments(op)
-        y = op.shifted(x, self.mean, centre_bias)
-        if spread is not None:
-            variance = variance + op.along_features(spread, y)
-        return torch.addcmul(y, safe_sqrt(variance), torch.randn_like(y))
+        return noisy_output(op, x, self.mean, op(x.square(), self.variance))
+
+
+def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """The layer at the mean plus normal noise of this variance and that of the bias."""
+    centre, spread = bias_moments(op)
+    y = op.shifted(x, mean, centre)
+    if spread is not None:
+        variance = variance + op.along_features(spread, y)
+    return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), torch.randn_like(y))
 
 
 def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:

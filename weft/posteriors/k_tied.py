@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics import low_rank
-from weft.numerics.safe import soft_min_inverse, sum_squares
+from weft.numerics.safe import soft_min_inverse
 from weft.posteriors.base import Elementwise, Family, Op
 from weft.posteriors.mean_field import MeanField
 
@@ -99,33 +99,24 @@ class KTiedPosterior(Elementwise):
         return self.log_rows.shape[-2]
 
     def log_factors(self) -> tuple[Tensor, Tensor]:
-        """Bounded logarithms of R and C."""
-        logs = [low_rank.bounded_logs(self.log_rows), low_rank.bounded_logs(self.log_columns)]
-        if self.max_scale is not None:
-            bound = math.sqrt(self.max_scale / self.rank)
-            logs = [log - torch.log1p(log.exp() / bound) for log in logs]
-        return logs[0], logs[1]
-
-    def factors(self) -> tuple[Tensor, Tensor]:
-        """R and C."""
-        log_rows, log_columns = self.log_factors()
-        return log_rows.exp(), log_columns.exp()
+        """Logarithms of R and C, softly bounded by √(max_scale/k) each if there is a bound."""
+        if self.max_scale is None:
+            return self.log_rows, self.log_columns
+        ceiling = math.sqrt(self.max_scale / self.rank)
+        rows, columns = low_rank.bounded(self.log_rows), low_rank.bounded(self.log_columns)
+        return rows - torch.log1p(rows.exp() / ceiling), columns - torch.log1p(
+            columns.exp() / ceiling
+        )
 
     @property
     def scale(self) -> Tensor:
         """Standard deviations σ = RᵀC."""
-        rows, columns = self.factors()
-        return rows.mT @ columns
+        return low_rank.product(*self.log_factors())
 
-    def sum_log_scale(self) -> Tensor:
-        """Σ log σ without underflow, fused for k ≥ 2."""
-        return low_rank.sum_log(*self.log_factors())
+    def log_and_squares(self) -> tuple[Tensor, Tensor]:
+        """(Σ log σ, Σ σ²), the second without forming σ, the first without underflow."""
+        return low_rank.log_and_squares(*self.log_factors())
 
-    def squared_norm(self) -> Tensor:
-        """E‖W‖² = Σ loc² + Σ σ², the second term without forming σ."""
-        return sum_squares(self.loc) + low_rank.sum_of_squares(*self.factors())
-
-    def output_variance(self, op: Op, x: Tensor) -> Tensor:
-        """op(x², C∘C) mixed by R∘R: K = k(k+1)/2 features instead of σ² times the batch."""
-        rows, columns = low_rank.square_factors(*self.factors())
-        return op.mix(op(x.square(), columns), rows)
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""
+        return op.draw_low_rank(x, self.loc, *self.log_factors())

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.safe import LOG_CEILING, capped_exp, soft_min, soft_min_inverse, sum_squares
+from weft.numerics.safe import (
+    LOG_CEILING,
+    capped_exp,
+    log_and_squares,
+    sample_normal,
+    soft_min,
+    soft_min_inverse,
+    sum_squares,
+)
 from weft.posteriors.base import Elementwise, Family
 
 
@@ -51,13 +59,16 @@ class MeanFieldPosterior(Elementwise):
         scale = capped_exp(self.log_scale)
         return scale if self.max_scale is None else soft_min(scale, self.max_scale)
 
-    def sum_log_scale(self) -> Tensor:
-        """Σ log scale from the raw parameter, so that it stays finite where scale underflows."""
-        logs = self.log_scale.clamp(max=LOG_CEILING)
+    def rsample(self) -> Tensor:
+        """Mean + scale ⊙ noise."""
         if self.max_scale is None:
-            return logs.sum()
-        return (logs - torch.log1p(capped_exp(self.log_scale) / self.max_scale)).sum()
+            return sample_normal(self.loc, self.log_scale)
+        return super().rsample()
 
-    def squared_norm(self) -> Tensor:
-        """E‖W‖² = Σ loc² + Σ scale²."""
-        return sum_squares(self.loc) + sum_squares(self.scale)
+    def log_and_squares(self) -> tuple[Tensor, Tensor]:
+        """(Σ log σ, Σ σ²), from the raw parameter: finite where σ itself underflows."""
+        if self.max_scale is None:
+            return log_and_squares(self.log_scale)
+        raw = capped_exp(self.log_scale)
+        logs = self.log_scale.clamp(max=LOG_CEILING) - torch.log1p(raw / self.max_scale)
+        return logs.sum(), sum_squares(soft_min(raw, self.max_scale))

@@ -1,0 +1,112 @@
+"""One call of a converted network, and what is drawn in it."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.numerics.seeds import seeded
+from weft.posteriors.base import Posterior
+
+
+class Scope:
+    """One call of a converted network: each weight is drawn once in it, however often it is used.
+
+    Opened and closed by hooks on the network that was converted, so a layer called in a loop, a
+    module used in two places, tied weights and code that reads `layer.weight` see one draw.
+    """
+
+    def __init__(self) -> None:
+        self.draws: dict[int, Tensor] | None = None
+        self.depth = 0
+        self.grad = True
+        self.reused: set[int] = set()
+
+    def open(self, module: nn.Module, args: Any) -> None:
+        """Forward pre-hook of the converted network; a call within a call stays in the outer one."""
+        if self.depth and not _is_running(module):
+            self.depth = 0  # an interrupt ended an earlier call before its hooks could run
+        if self.depth == 0:
+            self.draws = {}
+            self.grad = torch.is_grad_enabled()
+        self.depth += 1
+
+    def close(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Forward hook of the converted network; runs after exceptions as well."""
+        self.depth -= 1
+        if self.depth <= 0:
+            self.draws, self.depth = None, 0
+
+    def draw(self, posterior: Posterior, where: str) -> Tensor:
+        """The draw of this call, or a fresh one outside of any call."""
+        key = id(posterior)
+        if self.draws is None:
+            if key in self.reused and _is_recomputing():
+                raise RuntimeError(
+                    f"{where} is used several times in one forward pass and is being recomputed by "
+                    "gradient checkpointing, which cannot replay its draw. Run forward and "
+                    "backward inside `with weft.frozen(bnn, seed):`, or keep it out of checkpoints"
+                )
+            return draw(posterior)
+        if key in self.draws:
+            self.reused.add(key)
+        else:
+            # a first use inside no_grad must not cost the later ones their gradient
+            with torch.set_grad_enabled(self.grad):
+                self.draws[key] = draw(posterior)
+        return self.draws[key]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Scope":
+        """A closed scope: draws belong to a call and are never copied."""
+        memo[id(self)] = twin = Scope()
+        return twin
+
+    def __reduce__(self) -> tuple[type["Scope"], tuple[()]]:
+        """Pickled as a closed scope."""
+        return Scope, ()
+
+
+class Frozen:
+    """Fixed draws: every posterior has its own seed.
+
+    With gradients the draw is made again from its seed at every use, so that each backward pass
+    has its own graph; without, it is made once and kept.
+    """
+
+    def __init__(self, seeds: Mapping[int, int]) -> None:
+        self.seeds = dict(seeds)
+        self.kept: dict[int, Tensor] = {}
+
+    def draw(self, posterior: Posterior) -> Tensor:
+        """The draw belonging to the posterior's seed."""
+        key = id(posterior)
+        if key in self.kept and not torch.is_grad_enabled():
+            return self.kept[key]
+        with seeded(self.seeds[key], next(posterior.parameters()).device):
+            weight = draw(posterior)
+        if not torch.is_grad_enabled():
+            self.kept[key] = weight
+        return weight
+
+
+def draw(posterior: Posterior) -> Tensor:
+    """A draw in the posterior's own precision, also inside autocast."""
+    with torch.autocast(next(posterior.parameters()).device.type, enabled=False):
+        return posterior.rsample()
+
+
+def _is_running(module: nn.Module) -> bool:
+    """Whether a call of this module is on the stack below the present one."""
+    calls, frame = 0, sys._getframe().f_back
+    while frame is not None:
+        if frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is module:
+            calls += 1
+        frame = frame.f_back
+    return calls > 1
+
+
+def _is_recomputing() -> bool:
+    """Whether a backward pass is under way: forward code then runs for checkpointing only."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
