@@ -8,8 +8,13 @@ the last column, on images of noise, of which a network should not be sure.
 """
 
 import argparse
+import json
+import os
+import platform
+import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -91,7 +96,7 @@ def train_bayesian(family: weft.Family, x: Tensor, y: Tensor, epochs: int) -> nn
         weft.Categorical(),
         weft.HeNormal(),
         num_data=len(x),
-        temperature=0.1,  # 17,000 weights and 1,000 images: see the docs on cold posteriors
+        temperature=0.03,  # chosen on the validation images (--validate) among 0.03, 0.1, 0.3, 1
         kl_weight=weft.schedules.LinearOverEpochs(epochs / 3, steps_per_epoch=len(x) // BATCH),
     )
     opt = torch.optim.Adam(elbo.parameters(), LEARNING_RATE)
@@ -132,13 +137,41 @@ def evaluate(name: str, net: nn.Module, x: Tensor, y: Tensor, seconds: float) ->
     )
 
 
+def write(path: Path, args: argparse.Namespace, results: list[Result], start: float) -> None:
+    """The table as JSON, with what is needed to make it again; written aside, then renamed."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    content = {
+        "results": [asdict(result) for result in results],
+        "settings": {
+            "epochs": args.epochs,
+            "batch": BATCH,
+            "learning_rate": LEARNING_RATE,
+            "scored": "validation" if args.validate else "test",
+        },
+        "seed": args.seed,
+        "versions": {
+            "weft": weft.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "commit": git.stdout.strip() or "unknown",
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    aside = path.with_suffix(".part")
+    aside.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(aside, path)
+
+
 def main() -> None:
     """Train the three networks and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--validate", action="store_true", help="score the validation images")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     args = parser.parse_args()
+    began = time.perf_counter()
+    torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
 
     data = load_digits()
     order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
@@ -167,6 +200,9 @@ def main() -> None:
     print(
         "\nNLL, ECE: lower is better. entropy: of the predictions, on digits and on noise (nats)."
     )
+
+    if args.json:
+        write(args.json, args, results, began)
 
 
 if __name__ == "__main__":
