@@ -1,8 +1,10 @@
 """Converted networks inside the rest of torch: DDP, autocast, checkpoints, compile, func, export."""
 
 import copy
+import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import weft
@@ -23,6 +24,7 @@ FAMILIES = {"mean_field": weft.MeanField(scale=0.1), "k_tied": weft.KTied(rank=2
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 each_way = pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "saved_hooks"])
 Grads = dict[str, Tensor]
+Make = Callable[[], nn.Module]
 
 
 class Recurrent(nn.Module):
@@ -59,10 +61,8 @@ class Deep(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for block in [*self.blocks, self.blocks[0]] if self.repeat else self.blocks:
-            if self.reentrant is None:
-                x = block(x)
-            else:
-                x = checkpoint(block, x, use_reentrant=self.reentrant)
+            way = partial(checkpoint, block, use_reentrant=self.reentrant)
+            x = block(x) if self.reentrant is None else way(x)
         return self.head(x)
 
 
@@ -71,26 +71,28 @@ def mlp() -> nn.Module:
 
 
 def conv() -> nn.Module:
-    layers = (nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Conv2d(4, 2, 2), nn.Flatten())
+    layers = (nn.Conv2d(4, 4, 3, groups=2), nn.Tanh(), nn.Conv2d(4, 2, 2), nn.Flatten())
     return nn.Sequential(*layers, nn.Linear(2 * 3 * 3, 3))
+
+
+def one_conv() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 3, 6), nn.Flatten())
 
 
 def data(net: nn.Module, n: int = 8) -> tuple[Tensor, Tensor]:
     if isinstance(net, Attention):
         return torch.randint(10, (n, 5)), torch.randint(3, (n,))
-    first = next(net.modules() if isinstance(net, Recurrent) else net.children(), net)
-    sides = {Recurrent: (5, 4), nn.Conv2d: (4, 6, 6)}.get(type(first), (4,))
+    sides = {nn.LSTM: (5, 4), nn.Conv2d: (4, 6, 6)}.get(type(next(net.children())), (4,))
     return torch.randn(n, *sides), torch.randint(3, (n,))
 
 
-def objective(bnn: nn.Module, **options: Any) -> weft.ELBO:
-    return weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=50, **options)
+def objective(bnn: nn.Module) -> weft.ELBO:
+    return weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=50)
 
 
-def gradients(net: nn.Module, loss: Callable[[], Tensor], seed: int | None = 7) -> Grads:
+def gradients(net: nn.Module, loss: Callable[[], Tensor], seed: int = 7) -> Grads:
     net.zero_grad()
-    if seed is not None:
-        torch.manual_seed(seed)
+    torch.manual_seed(seed)
     loss().backward()
     return {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
 
@@ -102,41 +104,34 @@ def assert_same(a: Grads, b: Grads, **tolerance: float) -> None:
         torch.testing.assert_close(a[name], b[name], msg=lambda m, n=name: f"{n}: {m}", **tolerance)
 
 
-# distributed training
-
-
-def ddp_cases() -> Iterator[tuple[str, weft.ELBO, Callable[[Tensor, Tensor], weft.ELBO], Any]]:
-    """(name, ELBO of one process, the distributed call, network), equal in every process."""
+def ddp_cases() -> Iterator[tuple[str, bool, nn.Module, tuple[Tensor, Tensor]]]:
+    """(name, whether the ELBO is in DDP or only the network, network, data), equal everywhere."""
     for name, family in FAMILIES.items():
-        for wrapped in ("elbo", "bnn"):
+        for outside in (True, False):
             torch.manual_seed(1)
             bnn = weft.bayesianize(mlp(), family, estimator="shared")
-            yield f"{name} {wrapped}", objective(bnn), wrapped, bnn
+            yield f"{name} {outside}", outside, bnn, data(bnn)
 
 
 def ddp_worker(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
     found: dict[str, Any] = {}
-    for name, elbo, wrapped, bnn in ddp_cases():
-        if wrapped == "elbo":
-            call = DistributedDataParallel(elbo)
-        else:
-            call = objective(DistributedDataParallel(bnn))
-        torch.manual_seed(1)
-        x, y = (part.chunk(2)[rank] for part in data(mlp()))
+    for name, outside, bnn, (x, y) in ddp_cases():
+        ddp = DistributedDataParallel(objective(bnn) if outside else bnn)
+        elbo = ddp if outside else objective(ddp)
+        x, y = x.chunk(2)[rank], y.chunk(2)[rank]
         torch.manual_seed(100 + rank)  # must not matter inside frozen
         losses: list[float] = []
         with weft.frozen(bnn, seed=5):
             for _ in range(2):  # the reducer must be ready again after the first step
                 bnn.zero_grad()
-                loss = call(x, y).loss
+                loss = elbo(x, y).loss
                 loss.backward()
                 losses.append(loss.item())
         grads = {key: p.grad.clone() for key, p in bnn.named_parameters()}
-        with torch.no_grad():
-            free = call(x.new_ones(4, 4), y).nll.item(), bnn(torch.ones(4))
-        found[name] = {"losses": losses, "grads": grads, "free": free[1]}
+        found[name] = {"losses": losses, "grads": grads, "free": bnn(torch.ones(4)).detach()}
     torch.save(found, f"{folder}/{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -145,25 +140,19 @@ def ddp_worker(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ddp")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        context = mp.spawn(ddp_worker, (str(folder),), nprocs=2, join=False)
-        try:
-            for _ in range(60):
-                if context.join(timeout=1):
-                    break
-        finally:
-            for process in context.processes:
-                process.kill()
+    context = mp.spawn(ddp_worker, (str(folder),), nprocs=2, join=False)
+    try:
+        assert any(context.join(timeout=1) for _ in range(60)), "the processes hang"
+    finally:
+        for process in context.processes:
+            process.kill()
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 def test_ddp_equals_one_process_on_the_joined_batch(ranks: list[dict[str, Any]]) -> None:
-    for name, elbo, _, bnn in ddp_cases():
-        torch.manual_seed(1)
-        x, y = data(mlp())
+    for name, _, bnn, (x, y) in ddp_cases():
         with weft.frozen(bnn, seed=5):
-            loss = elbo(x, y).loss
+            loss = objective(bnn)(x, y).loss
             grads = gradients(bnn, lambda loss=loss: loss)
         for one in ranks:
             assert_same(one[name]["grads"], grads, rtol=1e-5, atol=1e-7)
@@ -180,78 +169,54 @@ def test_noise_differs_between_ranks_with_different_seeds(ranks: list[dict[str, 
 
 # mixed precision
 
-PRECISION_CASES = [
-    (net, estimator)
-    for net in (mlp, conv, Recurrent)
-    for estimator in ("mean", "shared", "local", "flipout")
-    if net is not Recurrent or estimator in ("mean", "shared")
-]
-
 
 @each_family
-@pytest.mark.parametrize(("make", "estimator"), PRECISION_CASES)
-def test_autocast(make: Callable[[], nn.Module], estimator: str, family: weft.Family) -> None:
+@pytest.mark.parametrize(
+    ("make", "estimator"),
+    [
+        *product((mlp, conv), ("mean", "shared", "local", "flipout")),
+        *product((Recurrent,), ("mean", "shared")),
+    ],
+)
+def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
     net = make()
     x, y = data(net)
-    quiet = type(family)(scale=1e-3)  # streams of noise differ between precisions
-    bnn = weft.bayesianize(net, quiet, estimator=estimator)
-    elbo = objective(bnn)
+    quiet = type(family)(scale=1e-4)  # streams of noise differ between precisions
+    elbo = objective(bnn := weft.bayesianize(net, quiet, estimator=estimator))
     with torch.autocast("cpu", torch.bfloat16):
-        terms, output = elbo(x, y), bnn(x)
+        terms, kl, output = elbo(x, y), elbo.kl(), bnn(x)
     assert output.dtype == torch.bfloat16  # or nothing was tested
-    grads = gradients(bnn, lambda: terms.loss)
-    assert {p.dtype for p in bnn.parameters()} == {torch.float32}
-    assert {g.dtype for g in grads.values()} == {torch.float32}
-    assert terms.kl.dtype == torch.float32
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = gradients(bnn, elbo.kl)
-    assert torch.equal(terms.kl, elbo.kl())
-    assert_same(inside, gradients(bnn, elbo.kl), rtol=0.0, atol=0.0)
-    plain = elbo(x, y)
+    grads, plain = gradients(bnn, lambda: terms.loss), elbo(x, y)
+    assert {t.dtype for t in (terms.kl, *bnn.parameters(), *grads.values())} == {torch.float32}
+    assert torch.equal(terms.kl, plain.kl)
+    assert_same(gradients(bnn, lambda: kl), gradients(bnn, elbo.kl), rtol=0.0, atol=0.0)
     assert abs(terms.nll - plain.nll) < 0.03
-    means = {name for name in grads if name.endswith("loc")}
     exact = gradients(bnn, lambda: plain.loss)
-    for name in means:
-        assert (grads[name] - exact[name]).norm() < 0.1 * exact[name].norm() + 1e-3, name
-
-
-@each_family
-def test_frozen_weights_are_float32_inside_autocast(family: weft.Family) -> None:
-    bnn = weft.bayesianize(mlp(), family)
-    with weft.frozen(bnn, seed=3):
-        outside = bnn[0].weight
-        with torch.autocast("cpu", torch.bfloat16):
-            assert torch.equal(bnn[0].weight, outside)
-
-
-# gradient accumulation
+    for name in grads:
+        assert (grads[name] - exact[name]).norm() < 0.05 * exact[name].norm() + 1e-3, name
 
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent])
-def test_gradient_accumulation(make: Callable[[], nn.Module], family: weft.Family) -> None:
+def test_gradient_accumulation(make: Make, family: weft.Family) -> None:
     net = make()
     x, y = data(net, n=12)
-    bnn = weft.bayesianize(net, family)
-    elbo = objective(bnn)
+    elbo = objective(bnn := weft.bayesianize(net, family))
     with weft.frozen(bnn, seed=2):
         whole = elbo(x, y)
         grads = gradients(bnn, lambda: whole.loss)
         for size in (1, 4, 5):
             bnn.zero_grad()
-            total = 0.0
+            total = torch.zeros(())
             for part, target in zip(x.split(size), y.split(size), strict=True):
                 terms = elbo(part, target)
                 assert torch.equal(terms.kl, whole.kl)
                 share = terms.loss * len(part) / len(x)
                 share.backward()
-                total += share.item()
-            assert total == pytest.approx(whole.loss.item(), rel=1e-5)
+                total += share.detach()
+            torch.testing.assert_close(total, whole.loss.detach(), rtol=1e-5, atol=0.0)
             got = {name: p.grad for name, p in bnn.named_parameters()}
             assert_same(got, grads, rtol=1e-4, atol=1e-6)
-
-
-# gradient checkpointing
 
 
 @each_family
@@ -267,7 +232,7 @@ def test_checkpointing_keeps_gradients(
     other = gradients(bnn, lambda: elbo(x, y).loss, seed=8)
     assert not torch.equal(plain["head.posteriors.weight.loc"], other["head.posteriors.weight.loc"])
     bnn.reentrant = reentrant
-    assert_same(gradients(bnn, lambda: elbo(x, y).loss), plain, rtol=0.0, atol=0.0)
+    assert_same(gradients(bnn, lambda: elbo(x, y).loss), plain, rtol=1e-5, atol=1e-8)
 
 
 @each_family
@@ -275,18 +240,16 @@ def test_checkpointing_keeps_gradients(
 def test_layer_in_several_checkpoints(family: weft.Family, reentrant: bool) -> None:
     bnn = weft.bayesianize(Deep(repeat=True), family)
     x = torch.randn(6, 4, requires_grad=True)
+    around = partial(checkpoint, bnn, x, use_reentrant=reentrant)  # a call, hence a scope, again
     whole = gradients(bnn, lambda: bnn(x).square().sum())
-    again = gradients(
-        bnn, lambda: checkpoint(bnn, x, use_reentrant=reentrant).square().sum()
-    )  # the recomputed call of the whole network opens a scope of its own
-    assert_same(again, whole, rtol=0.0, atol=0.0)
+    assert_same(gradients(bnn, lambda: around().square().sum()), whole, rtol=1e-5, atol=1e-8)
     with weft.frozen(bnn, seed=4):
         plain = gradients(bnn, lambda: bnn(x).square().sum())
     bnn.reentrant = reentrant
     with pytest.raises(RuntimeError, match=r"used several times .* weft\.frozen\(bnn, seed\)"):
         bnn(x).sum().backward()
     with weft.frozen(bnn, seed=4):
-        assert_same(gradients(bnn, lambda: bnn(x).square().sum()), plain, rtol=0.0, atol=0.0)
+        assert_same(gradients(bnn, lambda: bnn(x).square().sum()), plain, rtol=1e-5, atol=1e-8)
 
 
 @each_way
@@ -294,38 +257,42 @@ def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: b
     """Reentrant checkpoints run forward without gradients: what was kept there must not go stale."""
     start = weft.bayesianize(Deep(), FAMILIES["k_tied"])
     x, y = torch.randn(6, 4, requires_grad=True), torch.randint(3, (6,))
-    losses = []
-    for way in (None, reentrant):
+    losses: dict[bool | None, list[float]] = {None: [], reentrant: []}
+    for way, found in losses.items():
         bnn = copy.deepcopy(start)
         bnn.reentrant = way
-        elbo = objective(bnn)
         optimizer = torch.optim.SGD(bnn.parameters(), lr=0.5)
-        losses.append([])
         with weft.frozen(bnn, seed=4):
             for _ in range(3):
                 optimizer.zero_grad()
-                terms = elbo(x, y)
-                terms.loss.backward()
+                loss = objective(bnn)(x, y).loss
+                loss.backward()
                 optimizer.step()
-                losses[-1].append(terms.nll.item())
-    assert losses[0] == losses[1]
+                found.append(loss.item())
+    assert losses[reentrant] == pytest.approx(losses[None], rel=1e-5)
 
 
-# torch.compile
-
-
-def assert_compiles(make: Callable[[], nn.Module], backend: str, estimators: list[str]) -> None:
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # inductor's own
+@pytest.mark.parametrize(
+    ("make", "backend", "estimators"),
+    [
+        (mlp, "inductor", ["local"]),
+        (one_conv, "inductor", []),
+        (one_conv, "aot_eager", ["shared", "local", "flipout"]),
+        (Attention, "aot_eager", ["shared"]),
+    ],
+)
+def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
     net = make()
     x, y = data(net)
-    bnn = weft.bayesianize(net, FAMILIES["k_tied"])
-    elbo = objective(bnn)
+    elbo = objective(bnn := weft.bayesianize(net, FAMILIES["k_tied"]))
     compiled = torch.compile(elbo, fullgraph=True, backend=backend)
     try:
         with weft.using(bnn, "mean"):
-            for eager, fused in zip(elbo(x, y), compiled(x, y), strict=True):
-                torch.testing.assert_close(eager, fused, rtol=1e-5, atol=1e-5)
-            eager = gradients(bnn, lambda: elbo(x, y).loss)
-            assert_same(gradients(bnn, lambda: compiled(x, y).loss), eager, rtol=1e-4, atol=1e-5)
+            eager, fused = elbo(x, y), compiled(x, y)
+            torch.testing.assert_close(tuple(fused), tuple(eager), rtol=1e-5, atol=1e-5)
+            grads = gradients(bnn, lambda: eager.loss)
+            assert_same(gradients(bnn, lambda: fused.loss), grads, rtol=1e-4, atol=1e-5)
         for estimator in estimators:
             with weft.using(bnn, estimator):
                 first, second = compiled(x, y), compiled(x, y)
@@ -336,20 +303,6 @@ def assert_compiles(make: Callable[[], nn.Module], backend: str, estimators: lis
                 assert all(g.isfinite().all() and g.any() for g in grads.values())
     finally:
         torch.compiler.reset()
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # inductor's own
-@pytest.mark.parametrize(("make", "estimator"), [(mlp, "local"), (conv, "shared")])
-def test_compile_by_inductor(make: Callable[[], nn.Module], estimator: str) -> None:
-    assert_compiles(make, "inductor", [estimator])
-
-
-@pytest.mark.parametrize("make", [conv, Attention])
-def test_compile_by_aot_eager(make: Callable[[], nn.Module]) -> None:
-    assert_compiles(make, "aot_eager", ["shared"] if make is Attention else ["local", "flipout"])
-
-
-# torch.func
 
 
 @each_family
@@ -376,56 +329,43 @@ def test_stacked_parameters_are_an_ensemble(family: weft.Family) -> None:
 
     with weft.using(base, "mean"):
         together = torch.func.vmap(run)(parameters, buffers)
-    for one, net in zip(together, nets, strict=True):
-        torch.testing.assert_close(one, net.eval()(x))
-    same, different = (
-        torch.func.vmap(run, randomness=kind)(parameters, buffers) for kind in ("same", "different")
-    )
-    assert same.shape == different.shape == (2, 5, 3)
-    different.square().sum().backward()
-    for name, stacked in parameters.items():
-        assert all(part.any() for part in stacked.grad), name
-
-
-# precision, copies, export
+    torch.testing.assert_close(together, torch.stack([net.eval()(x) for net in nets]))
+    torch.func.vmap(run, randomness="different")(parameters, buffers).square().sum().backward()
+    lost = [name for name, p in parameters.items() if p.grad is None or not p.grad.any()]
+    assert not lost, "no gradient"
 
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent, Attention])
-def test_float64_end_to_end(
-    make: Callable[[], nn.Module], family: weft.Family, tmp_path: Path
-) -> None:
+def test_float64(make: Make, family: weft.Family, tmp_path: Path) -> None:
     net = make().double()
     x, y = data(net)
     x = x.double() if x.is_floating_point() else x
-    bnn = weft.bayesianize(net, family)
-    elbo = objective(bnn)
+    elbo = objective(bnn := weft.bayesianize(net, family))
     optimizer = torch.optim.Adam(elbo.parameters(), lr=0.01)
     losses = []
-    for _ in range(30):
+    for _ in range(20):
         optimizer.zero_grad()
         with weft.frozen(bnn, seed=1):
             terms = elbo(x, y)
         terms.loss.backward()
         optimizer.step()
         losses.append(terms.loss.item())
-    assert {term.dtype for term in terms} == {torch.float64}
-    assert {p.dtype for p in bnn.parameters()} == {torch.float64}
+    assert {t.dtype for t in (*terms, *bnn.parameters())} == {torch.float64}
     assert losses[-1] < losses[0]
     weft.save(bnn, tmp_path / "m.safetensors", objective=elbo)
     again = weft.load(tmp_path / "m.safetensors", make().double())
-    first, second = (weft.predict(b, x, samples=4, seed=2) for b in (bnn, again))
-    assert first.mean.dtype == torch.float64
-    assert torch.equal(first.mean, second.mean)
-    stored = weft.load_objective(tmp_path / "m.safetensors", again)
-    assert torch.equal(stored.kl(), elbo.kl())
+    first, second = (weft.predict(b, x, samples=4, seed=2).mean for b in (bnn, again))
+    assert first.dtype == torch.float64
+    assert torch.equal(first, second)
+    assert torch.equal(weft.load_objective(tmp_path / "m.safetensors", again).kl(), elbo.kl())
 
 
 @each_family
 @pytest.mark.parametrize("where", ["bnn", "elbo"])
 def test_ema_and_copies_inside_training(family: weft.Family, where: str) -> None:
     bnn = weft.bayesianize(mlp(), family)
-    elbo, (x, y) = objective(bnn), data(mlp())
+    elbo, (x, y) = objective(bnn), data(bnn)
     tracked = bnn if where == "bnn" else elbo
     ema = AveragedModel(tracked, multi_avg_fn=get_ema_multi_avg_fn(0.5))
     optimizer = torch.optim.SGD(elbo.parameters(), lr=0.1)
@@ -433,24 +373,18 @@ def test_ema_and_copies_inside_training(family: weft.Family, where: str) -> None
         optimizer.zero_grad()
         elbo(x, y).loss.backward()
         optimizer.step()
-        expected = [
-            a.detach().clone() if step == 0 else 0.5 * (a.detach() + e)
-            for a, e in zip(tracked.parameters(), ema.parameters(), strict=True)
-        ]
+        now = [p.detach().clone() for p in tracked.parameters()]
+        old = [p.detach().clone() for p in ema.module.parameters()] if step else now
         ema.update_parameters(tracked)
+        for p, a, b in zip(ema.module.parameters(), old, now, strict=True):
+            torch.testing.assert_close(p.detach(), (a + b) / 2)
         twin = copy.deepcopy(elbo)
-        for net in (elbo, twin):
-            net.zero_grad()
-        with weft.frozen(elbo.bnn, seed=step), weft.frozen(twin.bnn, seed=step):
+        with weft.frozen(bnn, seed=step), weft.frozen(twin.bnn, seed=step):
             grads = [gradients(net, lambda net=net: net(x, y).loss) for net in (elbo, twin)]
         assert_same(*grads, rtol=0.0, atol=0.0)
-    for a, e in zip(expected, ema.module.parameters(), strict=True):
-        torch.testing.assert_close(a, e.detach())
     averaged = ema.module if where == "bnn" else ema.module.bnn
     assert not any(a is b for a in averaged.modules() for b in bnn.modules())
-    ema.train()
-    call = (lambda: ema(x)) if where == "bnn" else (lambda: ema(x, y).nll)
-    assert not torch.equal(call(), call())
+    assert not torch.equal(averaged.train()(x), averaged(x))
     assert weft.predict(averaged, x, samples=3).mean.shape == (8, 3)
 
 
@@ -466,11 +400,10 @@ def test_copy_made_inside_a_context_is_an_ordinary_network(context: str) -> None
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Attention])
-def test_export_of_the_mean_network(make: Callable[[], nn.Module], family: weft.Family) -> None:
+def test_export_of_the_mean_network(make: Make, family: weft.Family) -> None:
     net = make()
     x, _ = data(net)
     bnn = weft.bayesianize(net, family).eval()
     exported, plain = torch.export.export(bnn, (x,)).module(), weft.collapse(bnn)
-    with nullcontext() if make is not Attention else torch.no_grad():
-        for a, b in zip(tree_leaves(exported(x)), tree_leaves(plain(x)), strict=True):
-            torch.testing.assert_close(a, b)
+    torch.testing.assert_close(exported(x), plain(x))
+    assert not torch.equal(plain(x), weft.collapse(bnn, "sample", seed=1)(x))  # noise would show

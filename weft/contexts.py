@@ -7,7 +7,6 @@ from torch import nn
 
 from weft.bayesian import named_bayesian
 from weft.estimators import Estimator, resolve, shared
-from weft.numerics.seeds import mix
 from weft.posteriors.base import Posterior
 from weft.scope import Frozen
 
@@ -80,9 +79,14 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
     ...     torch.equal(bnn(torch.ones(3)), first)
     True
     """
-    posteriors = require_posteriors(net).values()
-    draws = Frozen({id(q): mix(seed, index) for index, q in enumerate(posteriors)})
+    with drawing_from(net, Frozen(require_posteriors(net).values(), seed)):
+        yield net
+
+
+@contextmanager
+def drawing_from(net: nn.Module, draws: Frozen) -> Iterator[None]:
+    """Take every weight from these draws inside the block."""
     with using(net, shared):
         for _, layer in named_bayesian(net):
             layer.frozen = draws
-        yield net
+        yield

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.contexts import frozen, require_posteriors, using
+from weft.contexts import drawing_from, require_posteriors, using
 from weft.estimators import Estimator, resolve, shared
 from weft.likelihoods import Likelihood
-from weft.numerics.seeds import fresh, mix, seeded
+from weft.numerics.seeds import fresh, mix, reseed, restored
 from weft.objectives import ELBO, run
 from weft.predictions import Draws, Prediction, RealPrediction
+from weft.scope import Frozen
 
 
 def predict(
@@ -63,15 +64,15 @@ def predict(
     estimator = resolve(estimator)
     base = fresh() if seed is None else seed
     seeds = [mix(base, draw) for draw in range(samples)]
-    with torch.no_grad(), _evaluating(bnn):
-        parts: list[Draws] = []
+    parts: list[Draws] = []
+    with torch.no_grad(), _evaluating(bnn), _drawing(bnn, estimator) as turn_to:
         for batch in _batches(x):
             pieces = _split(batch, chunk)
             draws = [Draws([] if keep_draws else None) for _ in pieces]
             for one in seeds:
-                with _drawing(bnn, estimator, one):
-                    for piece, draw in zip(pieces, draws, strict=True):
-                        draw.add(*_moments(run(bnn, piece, output), likelihood))
+                turn_to(one)
+                for piece, draw in zip(pieces, draws, strict=True):
+                    draw.add(*_moments(run(bnn, piece, output), likelihood))
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
@@ -88,15 +89,17 @@ def _moments(
 
 
 @contextmanager
-def _drawing(bnn: nn.Module, estimator: Estimator, seed: int) -> Iterator[None]:
-    """One function, or one stream of noise, belonging to the seed."""
-    if estimator is shared:
-        with frozen(bnn, seed):
-            yield
-    else:
-        device = next(bnn.parameters()).device
-        with using(bnn, estimator), seeded(seed, device):
-            yield
+def _drawing(bnn: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
+    """Yields what turns to the function, or the stream of noise, that belongs to a seed."""
+    device = next(bnn.parameters()).device
+    with restored(device):
+        if estimator is shared:
+            draws = Frozen(require_posteriors(bnn).values(), 0, exclusive=True)
+            with drawing_from(bnn, draws):
+                yield draws.reseed
+        else:
+            with using(bnn, estimator):
+                yield lambda seed: reseed(seed, device)
 
 
 @contextmanager

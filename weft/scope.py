@@ -1,13 +1,13 @@
 """One call of a converted network, and what is drawn in it."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.seeds import seeded
+from weft.numerics.seeds import mix, reseed, seeded
 from weft.posteriors.base import Posterior
 
 
@@ -69,14 +69,25 @@ class Scope:
 
 
 class Frozen:
-    """Fixed draws: every posterior has its own seed.
+    """Fixed draws: every posterior has a seed of its own, made from the seed of the whole.
 
     With gradients the draw is made again from its seed at every use, so that each backward pass
     has its own graph; without, it is made once and kept.
+
+    Args:
+        posteriors: in an order that is the same in every process.
+        seed: of the whole.
+        exclusive: the generators need not be restored after each draw, since someone else does.
     """
 
-    def __init__(self, seeds: Mapping[int, int]) -> None:
-        self.seeds = dict(seeds)
+    def __init__(self, posteriors: Iterable[Posterior], seed: int, exclusive: bool = False) -> None:
+        self.order = {id(posterior): index for index, posterior in enumerate(posteriors)}
+        self.exclusive = exclusive
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        """Move on to the draws of another seed."""
+        self.seed = seed
         self.kept: dict[int, Tensor] = {}
 
     def draw(self, posterior: Posterior) -> Tensor:
@@ -84,8 +95,13 @@ class Frozen:
         key = id(posterior)
         if key in self.kept and not torch.is_grad_enabled():
             return self.kept[key]
-        with seeded(self.seeds[key], next(posterior.parameters()).device):
+        seed, device = mix(self.seed, self.order[key]), next(posterior.parameters()).device
+        if self.exclusive:
+            reseed(seed, device)
             weight = draw(posterior)
+        else:
+            with seeded(seed, device):
+                weight = draw(posterior)
         if not torch.is_grad_enabled():
             self.kept[key] = weight
         return weight

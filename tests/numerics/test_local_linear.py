@@ -20,13 +20,17 @@ def inputs(rank, bias, bias_variance, batch=(6,), dtype=torch.float64):
 @pytest.mark.parametrize("batch", [(6,), (3, 2)])
 @pytest.mark.parametrize(("bias", "bias_variance"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_fused_equals_plain_in_value_and_every_gradient(rank, bias, bias_variance, batch):
+@pytest.mark.parametrize("size", [10, 1000])
+def test_fused_equals_plain_in_value_and_every_gradient(
+    rank, bias, bias_variance, batch, size, monkeypatch
+):
+    monkeypatch.setattr(module, "SLICE", size)  # several slices of the batch, or one
     arguments = inputs(rank, bias, bias_variance, batch)
     given = [a for a in arguments if a is not None]
-    torch.manual_seed(1)
-    fused = local_linear(*arguments)
-    torch.manual_seed(1)
-    plain = _plain(*arguments)
+    noise = torch.randn(6, 4, dtype=torch.float64)
+    monkeypatch.setattr(module, "window_noise", lambda like: noise)
+    monkeypatch.setattr(torch, "randn_like", lambda like: noise.reshape(like.shape))
+    fused, plain = local_linear(*arguments), _plain(*arguments)
     torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(plain)
     got = torch.autograd.grad((fused * weights).sum(), given)
@@ -45,6 +49,21 @@ def test_moments_of_the_fused_draw():
         centre = x @ mean.T + bias
     assert ((y.mean(0) - centre).abs() < 6 * (variance / 20_000).sqrt()).all()
     assert ((y.var(0) / variance - 1).abs() < 6 * (2 / 20_000) ** 0.5).all()
+
+
+def test_rows_and_columns_of_window_noise_are_independent():
+    """Each row and each column of the noise never uses one random number twice."""
+    like = torch.zeros(50, 40)
+    noise = module.window_noise(like)
+    assert noise.shape == like.shape
+    for lines in (noise, noise.T):
+        for line in lines:
+            assert len(set(line.tolist())) == len(line)
+    many = torch.stack([module.window_noise(torch.zeros(3, 4)) for _ in range(20_000)])
+    assert (many.mean(0).abs() < 6 / 20_000**0.5).all()
+    assert ((many.var(0) - 1).abs() < 6 * (2 / 20_000) ** 0.5).all()
+    within = torch.einsum("nbi,nbj->bij", many, many) / 20_000 - torch.eye(4)
+    assert (within.abs() < 6 * (2 / 20_000) ** 0.5).all()
 
 
 def test_backward_twice_gives_the_same_gradient():

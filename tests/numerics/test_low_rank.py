@@ -29,9 +29,10 @@ def gradients_agree(value, oracle, leaves):
 def test_both_sums_and_their_gradients_equal_the_dense_ones(rank, blocks):
     leaves = factors(rank, 7, 5, blocks)
     log_scale = dense(*leaves)
-    logs, squares = low_rank.log_and_squares(*leaves)
+    loc = torch.randn(log_scale.shape, dtype=torch.float64, requires_grad=True)
+    logs, squares = low_rank.normal_sums(loc, *leaves)
     gradients_agree(logs, log_scale.sum(), leaves)
-    gradients_agree(squares, (2 * log_scale).exp().sum(), leaves)
+    gradients_agree(squares, loc.square().sum() + (2 * log_scale).exp().sum(), (loc, *leaves))
     gradients_agree(low_rank.sum_log(*leaves), log_scale.sum(), leaves)
     gradients_agree(low_rank.sum_of_squares(*leaves), (2 * log_scale).exp().sum(), leaves)
     gradients_agree(low_rank.product(*leaves).sum(), log_scale.exp().sum(), leaves)
@@ -40,12 +41,12 @@ def test_both_sums_and_their_gradients_equal_the_dense_ones(rank, blocks):
 def test_fused_sums_in_several_blocks_of_rows(monkeypatch):
     monkeypatch.setattr(low_rank, "BLOCK", 20)  # 4 rows at a time, the last block shorter
     leaves = factors(2, 11, 5)
-    logs, squares = low_rank.log_and_squares(*leaves)
+    loc = torch.zeros(11, 5, dtype=torch.float64, requires_grad=True)
+    logs, squares = low_rank.normal_sums(loc, *leaves)
     gradients_agree(logs, dense(*leaves).sum(), leaves)
-    gradients_agree(
-        logs + 3 * squares, (dense(*leaves) + 3 * (2 * dense(*leaves)).exp()).sum(), leaves
-    )
-    assert torch.autograd.gradcheck(low_rank.log_and_squares, leaves)
+    both = (dense(*leaves) + 3 * (2 * dense(*leaves)).exp()).sum()
+    gradients_agree(logs + 3 * squares, both, leaves)
+    assert torch.autograd.gradcheck(low_rank.normal_sums, (loc, *leaves))
 
 
 def test_sum_log_where_the_product_underflows_float32():
@@ -53,7 +54,10 @@ def test_sum_log_where_the_product_underflows_float32():
     rows[1] -= 1
     expected = dense(rows.double(), columns.double()).sum().float()
     torch.testing.assert_close(low_rank.sum_log(rows, columns), expected)
-    torch.testing.assert_close(low_rank.log_and_squares(rows, columns)[0], expected)
+    torch.testing.assert_close(
+        low_rank.normal_sums(torch.zeros(rows.shape[1], columns.shape[1]), rows, columns)[0],
+        expected,
+    )
 
 
 def test_sum_log_under_vmap():
@@ -80,5 +84,7 @@ def test_bounded_keep_every_entry_of_the_product_positive():
     rows, columns = torch.tensor([[100.0], [-100.0]]), torch.tensor([[-100.0], [100.0]])
     r, c = low_rank.bounded(rows), low_rank.bounded(columns)
     assert torch.isfinite(low_rank.sum_log(r, c))
-    assert torch.isfinite(low_rank.log_and_squares(rows, columns)[0])
+    assert torch.isfinite(
+        low_rank.normal_sums(torch.zeros(rows.shape[1], columns.shape[1]), rows, columns)[0]
+    )
     assert (r.exp().T @ c.exp() > 0).all()

@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.numerics.fused import eager
+from weft.numerics.fused import eager, scratch
 from weft.numerics.low_rank import CEILING, factor, pairs, square_factors
 from weft.numerics.safe import safe_sqrt
 
+WINDOW = 16  # a cache line of float32: windows start aligned
 SLICE = 1 << 17  # numbers per slice: half a megabyte, a few such buffers fit the second-level cache
 
 
@@ -67,7 +68,7 @@ def _plain(
 
 
 class _LocalLinear(torch.autograd.Function):
-    """Elementwise work goes a slice of the batch at a time, in buffers that stay in the cache."""
+    """Elementwise work goes a slice of the batch at a time, in memory that stays in the cache."""
 
     @staticmethod
     def forward(
@@ -83,19 +84,20 @@ class _LocalLinear(torch.autograd.Function):
         rows, columns = log_rows.clamp(max=CEILING).exp_(), log_columns.clamp(max=CEILING).exp_()
         left, right = square_factors(rows, columns)
         y = F.linear(x, mean, bias)
-        slope, hidden = torch.empty_like(y), x.new_empty(len(x), len(left))
+        noise, slope, hidden = window_noise(y), torch.empty_like(y), x.new_empty(len(x), len(left))
         tiny = torch.finfo(y.dtype).tiny ** 0.5
-        for part in _slices(x, y):
-            squares = x[part].square()
-            torch.mm(squares, right.T, out=hidden[part])
-            spread = torch.mm(hidden[part], left)
+        for part_x, part_y, part_noise, part_slope, part_hidden in _slices(
+            x, y, noise, slope, hidden
+        ):
+            squares = torch.square(part_x, out=scratch("input", x, *part_x.shape))
+            torch.mm(squares, right.T, out=part_hidden)
+            spread = torch.mm(part_hidden, left, out=scratch("output", y, *part_y.shape))
             if bias_variance is not None:
                 spread += bias_variance
-            noise = slope[part].normal_()
-            y[part].addcmul_(spread.sqrt_(), noise)
+            part_y.addcmul_(spread.sqrt_(), part_noise)
             # dy/dvariance = noise / 2√variance; where the variance is 0 its own derivatives are 0
             # as well, and a quotient that stays finite is all that is needed there
-            noise.div_(spread.add_(tiny).mul_(2))
+            torch.div(part_noise, spread.add_(tiny), out=part_slope)
         ctx.save_for_backward(x, mean, rows, columns, left, right, hidden, slope)
         return y
 
@@ -103,21 +105,23 @@ class _LocalLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, rows, columns, left, right, hidden, slope = ctx.saved_tensors
         needs_x, _, _, _, has_bias, has_variance = ctx.needs_input_grad
-        grad = grad.contiguous()
-        grad_x = grad @ mean if needs_x else None
+        grad_x = grad @ mean if needs_x else x  # x where none is wanted: sliced but not written
         grad_left, grad_right = torch.zeros_like(left), torch.zeros_like(right)
         grad_bias_variance = left.new_zeros(left.shape[1]) if has_variance else None
-        for part in _slices(x, grad):
-            grad_variance = slope[part] * grad[part]
-            grad_hidden = F.linear(grad_variance, left)
-            grad_left.addmm_(hidden[part].T, grad_variance)
-            grad_right.addmm_(grad_hidden.T, x[part].square())
-            if grad_x is not None:
-                grad_x[part].addcmul_(x[part], grad_hidden @ right, value=2)
+        for part in _slices(x, grad, slope, hidden, grad_x):
+            part_x, part_grad, part_slope, part_hidden, part_grad_x = part
+            output = scratch("output", x, *part_grad.shape)
+            inputs = scratch("input", x, *part_x.shape)
+            twice = torch.mul(part_slope, part_grad, out=output)  # 2 · the gradient in the variance
+            twice_hidden = F.linear(twice, left)
+            grad_left.addmm_(part_hidden.T, twice)
+            grad_right.addmm_(twice_hidden.T, torch.square(part_x, out=inputs))
+            if needs_x:
+                part_grad_x.addcmul_(part_x, torch.mm(twice_hidden, right, out=inputs))
             if grad_bias_variance is not None:
-                grad_bias_variance += grad_variance.sum(0)
+                grad_bias_variance.add_(twice.sum(0), alpha=0.5)
         return (
-            grad_x,
+            grad_x if needs_x else None,
             grad.T @ x,
             _log_gradient(rows, grad_left, weighted=True),
             _log_gradient(columns, grad_right, weighted=False),
@@ -126,21 +130,33 @@ class _LocalLinear(torch.autograd.Function):
         )
 
 
-def _slices(x: Tensor, y: Tensor) -> Iterator[slice]:
-    """The batch in pieces of about SLICE numbers of the wider of input and output.
+def window_noise(like: Tensor) -> Tensor:
+    """Normal noise (batch, out) whose rows are windows of one sequence, 16 apart.
 
-    A whole multiple of 16 rows keeps the stream of noise the same as drawn at once.
+    Every row is N(0, I), and so is every column: an example's outputs have independent noise, and an
+    output's noise is independent between examples. Only different outputs of different examples share
+    numbers. An objective that is a sum over examples sees the law of each example and nothing
+    else, so its gradient stays unbiased; and a twentieth of the random numbers is enough.
     """
-    height = max(16, SLICE // max(x.shape[1], y.shape[1]) // 16 * 16)
-    for start in range(0, len(x), height):
-        yield slice(start, start + height)
+    batch, outs = like.shape
+    step = min(WINDOW, outs)
+    sequence = torch.randn((batch - 1) * step + outs, dtype=like.dtype, device=like.device)
+    return sequence.as_strided((batch, outs), (step, 1))
+
+
+def _slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The batch in pieces of about SLICE numbers of the wider of the first two."""
+    height = max(1, SLICE // max(tensors[0].shape[1], tensors[1].shape[1]))
+    if len(tensors[0]) <= height:
+        return iter((tensors,))
+    return zip(*(tensor.split(height) for tensor in tensors), strict=True)
 
 
 def _log_gradient(factors: Tensor, grad: Tensor, weighted: bool) -> Tensor:
-    """From the gradient in the K products r_a r_b to that in log r."""
+    """From twice the gradient in the K products r_a r_b to that in log r."""
     if factors.shape[0] == 1:
-        return 2 * grad * factors.square()
+        return grad * factors.square()
     first, second, weight = pairs(factors)
     each = grad * factors[first] * factors[second]
-    each = each * weight if weighted else each
+    each *= 0.5 * weight if weighted else 0.5
     return torch.zeros_like(factors).index_add_(0, first, each).index_add_(0, second, each)

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from weft.numerics.fused import eager
+from weft.numerics.fused import eager, scratch
 
 CEILING = 15.0  # two factors of e^15 make e^30, the ceiling of `capped_exp`
 SPREAD = 40.0  # e^-40 · e^-40 is still a normal float32, so no entry of S underflows to 0
-BLOCK = 1 << 18  # entries of S handled at once: about a megabyte, it stays in the cache
+BLOCK = 1 << 17  # entries of S handled at once: half a megabyte, it stays in the cache
 
 
 def bounded(logs: Tensor) -> Tensor:
@@ -108,75 +108,76 @@ def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     return relative.log().sum() + ins * top_rows.sum() + outs * top_columns.sum()
 
 
-def log_and_squares(log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
-    """(Σ log S, Σ S²): what a KL needs, from one pass over S.
+def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
+    """(Σ log S, Σ (loc² + S²)): what the KL of N(loc, S²) needs, from one pass over S.
 
-    >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-    >>> torch.allclose(log_and_squares(a, b)[0], sum_log(a, b))
+    >>> a, b, loc = torch.randn(2, 3), torch.randn(2, 5), torch.zeros(3, 5)
+    >>> torch.allclose(normal_sums(loc, a, b)[0], sum_log(a, b))
     True
     """
     if eager() and log_rows.dim() == 2:
-        both: tuple[Tensor, Tensor] = _LogAndSquares.apply(log_rows, log_columns)
+        both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_rows, log_columns)
         return both
-    return sum_log(log_rows, log_columns), sum_of_squares(log_rows, log_columns)
+    return sum_log(log_rows, log_columns), (
+        loc.square().sum() + sum_of_squares(log_rows, log_columns)
+    )
 
 
-class _LogAndSquares(torch.autograd.Function):
-    """Both sums with their gradients, all made in the forward pass."""
+class _NormalSums(torch.autograd.Function):
+    """Both sums with their gradients in the factors, all made in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
-        (log_rows, top_rows), (log_columns, top_columns) = (
-            _relative(log_rows),
-            _relative(log_columns),
-        )
-        rows, columns = log_rows.exp_(), log_columns.exp_()
-        total = columns.shape[1] * top_rows.sum() + rows.shape[1] * top_columns.sum()
-        if len(rows) == 1:  # then the relative factors are all 1
-            total_rows = torch.full_like(rows, columns.shape[1])
-            total_columns = torch.full_like(columns, rows.shape[1])
+    def forward(
+        ctx: Any, loc: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        outs, ins = log_rows.shape[1], log_columns.shape[1]
+        relative, top = _relative(torch.cat([log_rows, log_columns], 1))
+        relative = relative.exp_()
+        total = ins * top[:, :outs].sum() + outs * top[:, outs:].sum()
+        if len(relative) == 1:  # then the relative factors are all 1
+            slopes = torch.cat(
+                [torch.full_like(log_rows, ins), torch.full_like(log_columns, outs)], 1
+            )
         else:
-            rest, total_rows, total_columns = _sweep(rows, columns)
+            rest, slopes = _sweep(relative, outs)
             total += rest
-        rows, columns = rows * top_rows.exp_(), columns * top_columns.exp_()
+        factors = relative.mul_(top.exp_())
+        rows, columns = factors[:, :outs], factors[:, outs:]
         gram_rows, gram_columns = rows @ rows.T, columns @ columns.T
-        ctx.save_for_backward(
-            total_rows,
-            total_columns,
-            rows * (gram_columns @ rows),
-            columns * (gram_rows @ columns),
-        )
-        return total, (gram_rows * gram_columns).sum()
+        squares = torch.cat([gram_columns @ rows, gram_rows @ columns], 1).mul_(factors)
+        ctx.save_for_backward(loc, slopes, squares)
+        flat = loc.reshape(-1)
+        return total, torch.dot(flat, flat).add_((gram_rows * gram_columns).sum())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor]:
-        rows, columns, square_rows, square_columns = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loc, slopes, squares = ctx.saved_tensors
         twice = 2 * grad_squares
-        return (
-            torch.addcmul(square_rows * twice, rows, grad),
-            torch.addcmul(square_columns * twice, columns, grad),
-        )
+        both = torch.addcmul(squares * twice, slopes, grad)
+        outs = loc.shape[0]
+        return loc * twice, both[:, :outs], both[:, outs:]
 
 
-def _sweep(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ log RᵀC and its gradients in log R and log C, a block of rows of RᵀC at a time.
+def _sweep(factors: Tensor, outs: int) -> tuple[Tensor, Tensor]:
+    """Σ log RᵀC and its gradient in log [R, C], a block of rows of RᵀC at a time.
 
     The plain formula writes and reads the whole matrix six times and its backward multiplies
     by skinny transposes; here a block is made, used for value and gradient, and forgotten.
     """
-    outs, ins = rows.shape[1], columns.shape[1]
+    rows, columns = factors[:, :outs], factors[:, outs:].contiguous()
+    ins = columns.shape[1]
     height = max(1, min(outs, BLOCK // ins))
-    block, inverse = rows.new_empty(height, ins), rows.new_empty(height, ins)
-    total = rows.new_zeros(())
-    grad_rows, grad_columns = torch.empty_like(rows), torch.zeros_like(columns)
+    block = scratch("low_rank block", factors, height, ins)
+    inverse = scratch("low_rank inverse", factors, height, ins)
+    total, slopes = factors.new_zeros(()), torch.zeros_like(factors)
     tall = rows.T.contiguous()
     for start in range(0, outs, height):
-        part = slice(start, min(start + height, outs))
-        if part.stop - start < height:
-            block, inverse = block[: part.stop - start], inverse[: part.stop - start]
-        torch.mm(tall[part], columns, out=block)
+        stop = min(start + height, outs)
+        if stop - start < height:
+            block, inverse = block[: stop - start], inverse[: stop - start]
+        torch.mm(tall[start:stop], columns, out=block)
         torch.reciprocal(block, out=inverse)
         total += block.log_().sum()
-        grad_rows[:, part] = F.linear(columns, inverse)
-        grad_columns.addmm_(rows[:, part], inverse)
-    return total, grad_rows.mul_(rows), grad_columns.mul_(columns)
+        slopes[:, start:stop] = F.linear(columns, inverse)
+        slopes[:, outs:].addmm_(rows[:, start:stop], inverse)
+    return total, slopes.mul_(factors)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.numerics.fused import eager
+from weft.numerics.fused import eager, scratch
 
 LOG_CEILING = 30.0  # e^30 squared and summed still fits float32
 BLOCK = 1 << 16  # entries handled at once where several sweeps follow each other: 256 kB
@@ -52,16 +52,17 @@ def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
     return torch.addcmul(mean, capped_exp(log_scale), torch.randn_like(mean))
 
 
-def log_and_squares(log: Tensor) -> tuple[Tensor, Tensor]:
-    """(Σ log s, Σ s²) for s = capped_exp(log): what a KL needs, in one node.
+def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """(Σ log s, Σ (loc² + s²)) for s = capped_exp(log_scale): what a normal's KL needs, in one node.
 
-    >>> log_and_squares(torch.zeros(3))
-    (tensor(0.), tensor(3.))
+    >>> normal_sums(torch.ones(3), torch.zeros(3))
+    (tensor(0.), tensor(6.))
     """
     if eager():
-        both: tuple[Tensor, Tensor] = _LogAndSquares.apply(log)
+        both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_scale)
         return both
-    return log.clamp(max=LOG_CEILING).sum(), capped_exp(log).square().sum()
+    squares = loc.square().sum() + capped_exp(log_scale).square().sum()
+    return log_scale.clamp(max=LOG_CEILING).sum(), squares
 
 
 def sum_squares(x: Tensor) -> Tensor:
@@ -118,11 +119,11 @@ class _SampleNormal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, log_scale: Tensor) -> Tensor:
-        shift = torch.empty_like(log_scale, memory_format=torch.contiguous_format)
-        draw = torch.empty_like(shift)
+        shift, draw = torch.empty_like(log_scale), torch.empty_like(mean)
         flat = [t.reshape(-1).split(BLOCK) for t in (mean, log_scale, shift, draw)]
         for mean_part, log_part, shift_part, draw_part in zip(*flat, strict=True):
-            scale = log_part.clamp(max=LOG_CEILING).exp_()
+            scale = scratch("scale", log_part, len(log_part))
+            torch.clamp(log_part, max=LOG_CEILING, out=scale).exp_()
             torch.add(mean_part, shift_part.normal_().mul_(scale), out=draw_part)
         ctx.save_for_backward(shift)
         return draw
@@ -133,19 +134,21 @@ class _SampleNormal(torch.autograd.Function):
         return grad, grad * shift  # d/dlog_scale of mean + e^log_scale · noise is the shift itself
 
 
-class _LogAndSquares(torch.autograd.Function):
+class _NormalSums(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, log: Tensor) -> tuple[Tensor, Tensor]:
-        held = log.clamp(max=LOG_CEILING)
+    def forward(ctx: Any, loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+        held = log_scale.clamp(max=LOG_CEILING)
         total = held.sum()
         squares = held.mul_(2).exp_()
-        ctx.save_for_backward(squares)
-        return total, squares.sum()
+        ctx.save_for_backward(loc, squares)
+        flat = loc.reshape(-1)
+        return total, torch.dot(flat, flat).add_(squares.sum())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> Tensor:
-        (squares,) = ctx.saved_tensors
-        return torch.addcmul(grad, squares, 2 * grad_squares)
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor]:
+        loc, squares = ctx.saved_tensors
+        twice = 2 * grad_squares
+        return loc * twice, torch.addcmul(grad, squares, twice)
 
 
 class _SumSquares(torch.autograd.Function):

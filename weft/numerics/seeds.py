@@ -30,13 +30,25 @@ def fresh() -> int:
     return int(torch.randint(1 << 62, ()).item())
 
 
+def reseed(seed: int, device: torch.device) -> None:
+    """Set the generator that noise on this device comes from."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@contextmanager
+def restored(device: torch.device) -> Iterator[None]:
+    """Leave every generator as it was before the body."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Run the body with the generator of `device` at `seed`; leave every generator as it was."""
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+    with restored(device):
+        reseed(seed, device)
         yield

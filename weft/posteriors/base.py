@@ -153,16 +153,15 @@ class Elementwise(Posterior, Pushable):
         """Mean + scale ⊙ noise."""
         return torch.addcmul(self.loc, self.scale, torch.randn_like(self.loc))
 
-    def log_and_squares(self) -> tuple[Tensor, Tensor]:
-        """(Σ log scale, Σ scale²)."""
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log scale, Σ loc² + Σ scale²)."""
         scale = self.scale
-        return scale.log().sum(), sum_squares(scale)
+        return scale.log().sum(), sum_squares(self.loc) + sum_squares(scale)
 
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
         """n/2 · log(2πe) + Σ log scale, and Σ loc² + Σ scale²."""
-        logs, squares = self.log_and_squares()
-        constant = self.numel() * 0.5 * (1 + LOG_TWO_PI)
-        return logs + constant, squares + sum_squares(self.loc)
+        logs, squares = self.sums()
+        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), squares
 
     def entropy(self) -> Tensor:
         """n/2 · log(2πe) + Σ log scale."""

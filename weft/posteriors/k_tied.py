@@ -113,9 +113,9 @@ class KTiedPosterior(Elementwise):
         """Standard deviations σ = RᵀC."""
         return low_rank.product(*self.log_factors())
 
-    def log_and_squares(self) -> tuple[Tensor, Tensor]:
-        """(Σ log σ, Σ σ²), the second without forming σ, the first without underflow."""
-        return low_rank.log_and_squares(*self.log_factors())
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log σ, Σ loc² + Σ σ²), the first without underflow, the second without forming σ."""
+        return low_rank.normal_sums(self.loc, *self.log_factors())
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""

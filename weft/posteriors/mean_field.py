@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from weft.numerics.safe import (
     LOG_CEILING,
     capped_exp,
-    log_and_squares,
+    normal_sums,
     sample_normal,
     soft_min,
     soft_min_inverse,
@@ -65,10 +65,11 @@ class MeanFieldPosterior(Elementwise):
             return sample_normal(self.loc, self.log_scale)
         return super().rsample()
 
-    def log_and_squares(self) -> tuple[Tensor, Tensor]:
-        """(Σ log σ, Σ σ²), from the raw parameter: finite where σ itself underflows."""
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log σ, Σ loc² + Σ σ²), from the raw parameter: finite where σ itself underflows."""
         if self.max_scale is None:
-            return log_and_squares(self.log_scale)
+            return normal_sums(self.loc, self.log_scale)
         raw = capped_exp(self.log_scale)
         logs = self.log_scale.clamp(max=LOG_CEILING) - torch.log1p(raw / self.max_scale)
-        return logs.sum(), sum_squares(soft_min(raw, self.max_scale))
+        squares = sum_squares(self.loc) + sum_squares(soft_min(raw, self.max_scale))
+        return logs.sum(), squares

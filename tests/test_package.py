@@ -1,0 +1,171 @@
+"""The package as a whole: what it imports, who imports whom, what is public, how long files are."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "weft").rglob("*.py"))
+OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pytest", "matplotlib", "pandas")
+
+# A module may import modules of earlier layers only. Within numerics and posteriors, which are
+# several files each, the order is spelt out as well: a new file needs a place here.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("numerics", "numerics.fused", "numerics.mixture", "numerics.seeds", "errors"),
+    ("numerics.safe", "numerics.low_rank"),
+    ("numerics.local_linear",),
+    ("posteriors", "posteriors.base", "predictions", "schedules"),
+    ("posteriors.mean_field", "posteriors.point"),
+    ("posteriors.k_tied",),
+    ("priors", "likelihoods"),
+    ("estimators", "views"),
+    ("scope",),
+    ("bayesian",),
+    ("select", "contexts"),
+    ("summary", "wiring"),
+    ("convert",),
+    ("objectives",),
+    ("predict",),
+    ("saving",),
+    ("testing",),
+)
+LAYER_OF = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
+
+IMPORT = """
+import importlib.abc, json, sys, time
+import torch
+
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"import weft must not need {name}")
+
+BLOCKED = json.loads(sys.argv[1])
+already = {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
+sys.meta_path.insert(0, Block())
+before = set(sys.modules)
+start = time.perf_counter()
+import weft
+spent = time.perf_counter() - start
+print(json.dumps([sorted(set(sys.modules) - before), spent, sorted(already), weft.__file__]))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> tuple[list[str], float, list[str], str]:
+    """(modules that `import weft` adds to those of torch, seconds, blocked ones torch has, file)."""
+    command = [sys.executable, "-c", IMPORT, json.dumps(OPTIONAL)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return tuple(json.loads(done.stdout))
+
+
+def test_import_needs_nothing_but_torch(imported: tuple[list[str], float, list[str], str]) -> None:
+    added, _, already, file = imported
+    assert Path(file) == ROOT / "weft" / "__init__.py"
+    assert not already, "the block came too late to say anything about these"
+    assert "weft.objectives" in added
+    ours = {"weft", "torch", *sys.stdlib_module_names}
+    assert not [name for name in added if name.partition(".")[0] not in ours]
+
+
+def test_import_is_quick(imported: tuple[list[str], float, list[str], str]) -> None:
+    assert imported[1] < 1.0
+
+
+def test_the_blocking_hook_blocks() -> None:
+    code = IMPORT.replace("import weft\n", "import safetensors\n")
+    command = [sys.executable, "-c", code, json.dumps(OPTIONAL)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode != 0
+    assert "must not need safetensors" in done.stderr
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT / "weft").with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_name(file): file for file in FILES}
+
+
+def imports_of(tree: ast.AST) -> set[str]:
+    """Modules of weft that a source imports anywhere, relative to the package; "" is weft itself."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in inner if name.removeprefix("weft.") in MODULES]
+            names = modules if len(modules) == len(inner) else [node.module or "", *modules]
+        else:
+            continue
+        found |= {n.partition(".")[2] for n in names if n.partition(".")[0] == "weft"}
+    return found
+
+
+def test_every_module_has_a_layer() -> None:
+    assert sorted(LAYER_OF) == sorted(name for name in MODULES if name)
+    assert sum(map(len, LAYERS)) == len(LAYER_OF), "one layer each"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_imports_go_one_way(name: str) -> None:
+    for other in imports_of(ast.parse(MODULES[name].read_text())):
+        assert other, f"{name} imports the package itself, which imports everything"
+        assert LAYER_OF[other] < LAYER_OF[name], f"{name} imports {other}, which is not below it"
+
+
+def test_imports_are_seen() -> None:
+    source = (
+        "import weft.scope\nfrom weft import schedules\ndef f():\n  from weft.saving import save"
+    )
+    assert imports_of(ast.parse(source)) == {"scope", "schedules", "saving"}
+    assert imports_of(ast.parse("import weft")) == {""}
+    assert imports_of(ast.parse("from weft import bayesianize")) == {""}
+    assert imports_of(ast.parse("from weft.numerics import low_rank")) == {"numerics.low_rank"}
+    assert imports_of(ast.parse("import wefty, torch")) == set()
+
+
+@pytest.mark.parametrize("name", weft.__all__)
+def test_public_name_is_documented(name: str) -> None:
+    thing = getattr(weft, name)
+    own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__  # not inherited
+    documentation = own or ""
+    assert documentation.partition("\n")[0].strip(), f"weft.{name} has no docstring"
+    api, changes = ((ROOT / file).read_text() for file in ("docs/api.md", "CHANGELOG.md"))
+    assert re.search(rf"\bweft\.{name}\b", api), f"weft.{name} is not in docs/api.md"
+    assert re.search(rf"\b{name}\b", changes), f"{name} is not in CHANGELOG.md"
+
+
+def test_public_names_are_what_they_should_be() -> None:
+    assert {"bayesianize", "ELBO", "predict", "save", "load", "KTied"} <= set(weft.__all__)
+    internal = {"bayesian", "numerics", "posteriors", "scope", "wiring", "views", "errors"}
+    assert not internal & set(weft.__all__), "modules that users have no use for"
+    assert weft.__all__ == sorted(weft.__all__)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_package_files_are_short(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "tests").rglob("*.py")), ids=lambda f: f.stem)
+def test_test_files_are_short(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 410
+
+
+def test_package_is_typed_and_has_one_version() -> None:
+    assert (ROOT / "weft" / "py.typed").is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == weft.__version__
