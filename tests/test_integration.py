@@ -98,8 +98,7 @@ def gradients(net: nn.Module, loss: Callable[[], Tensor], seed: int = 7) -> Grad
 
 
 def assert_same(a: Grads, b: Grads, **tolerance: float) -> None:
-    assert a
-    assert a.keys() == b.keys()
+    assert a.keys() == b.keys() != set()
     for name in a:
         torch.testing.assert_close(a[name], b[name], msg=lambda m, n=name: f"{n}: {m}", **tolerance)
 
@@ -179,8 +178,7 @@ def test_noise_differs_between_ranks_with_different_seeds(ranks: list[dict[str, 
     ],
 )
 def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
-    net = make()
-    x, y = data(net)
+    x, y = data(net := make())
     quiet = type(family)(scale=1e-4)  # streams of noise differ between precisions
     elbo = objective(bnn := weft.bayesianize(net, quiet, estimator=estimator))
     with torch.autocast("cpu", torch.bfloat16):
@@ -199,8 +197,7 @@ def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent])
 def test_gradient_accumulation(make: Make, family: weft.Family) -> None:
-    net = make()
-    x, y = data(net, n=12)
+    x, y = data(net := make(), n=12)
     elbo = objective(bnn := weft.bayesianize(net, family))
     with weft.frozen(bnn, seed=2):
         whole = elbo(x, y)
@@ -215,19 +212,15 @@ def test_gradient_accumulation(make: Make, family: weft.Family) -> None:
                 share.backward()
                 total += share.detach()
             torch.testing.assert_close(total, whole.loss.detach(), rtol=1e-5, atol=0.0)
-            got = {name: p.grad for name, p in bnn.named_parameters()}
-            assert_same(got, grads, rtol=1e-4, atol=1e-6)
+            assert_same({n: p.grad for n, p in bnn.named_parameters()}, grads, rtol=1e-4, atol=1e-6)
 
 
 @each_family
 @each_way
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-def test_checkpointing_keeps_gradients(
-    family: weft.Family, estimator: str, reentrant: bool
-) -> None:
-    bnn = weft.bayesianize(Deep(), family, estimator=estimator)
+def test_checkpoints(family: weft.Family, estimator: str, reentrant: bool) -> None:
     x, y = torch.randn(6, 4, requires_grad=True), torch.randint(3, (6,))
-    elbo = objective(bnn)
+    elbo = objective(bnn := weft.bayesianize(Deep(), family, estimator=estimator))
     plain = gradients(bnn, lambda: elbo(x, y).loss)
     other = gradients(bnn, lambda: elbo(x, y).loss, seed=8)
     assert not torch.equal(plain["head.posteriors.weight.loc"], other["head.posteriors.weight.loc"])
@@ -276,33 +269,30 @@ def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: b
 @pytest.mark.parametrize(
     ("make", "backend", "estimators"),
     [
-        (mlp, "inductor", ["local"]),
-        (one_conv, "inductor", []),
+        (mlp, "inductor", []),
+        (one_conv, "inductor", ["shared"]),
         (one_conv, "aot_eager", ["shared", "local", "flipout"]),
         (Attention, "aot_eager", ["shared"]),
     ],
 )
 def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
-    net = make()
-    x, y = data(net)
+    x, y = data(net := make())
     elbo = objective(bnn := weft.bayesianize(net, FAMILIES["k_tied"]))
+    torch.compiler.reset()
     compiled = torch.compile(elbo, fullgraph=True, backend=backend)
-    try:
-        with weft.using(bnn, "mean"):
-            eager, fused = elbo(x, y), compiled(x, y)
-            torch.testing.assert_close(tuple(fused), tuple(eager), rtol=1e-5, atol=1e-5)
-            grads = gradients(bnn, lambda: eager.loss)
-            assert_same(gradients(bnn, lambda: fused.loss), grads, rtol=1e-4, atol=1e-5)
-        for estimator in estimators:
-            with weft.using(bnn, estimator):
-                first, second = compiled(x, y), compiled(x, y)
-                assert first.nll != second.nll
-                assert torch.allclose(first.kl, elbo.kl())
-                grads = gradients(bnn, lambda first=first: first.loss)
-                assert grads.keys() == {name for name, _ in bnn.named_parameters()}
-                assert all(g.isfinite().all() and g.any() for g in grads.values())
-    finally:
-        torch.compiler.reset()
+    with weft.using(bnn, "mean"):
+        eager, fused = elbo(x, y), compiled(x, y)
+        torch.testing.assert_close(tuple(fused), tuple(eager), rtol=1e-5, atol=1e-5)
+        grads = gradients(bnn, lambda: eager.loss)
+        assert_same(gradients(bnn, lambda: fused.loss), grads, rtol=1e-4, atol=1e-5)
+    for estimator in estimators:
+        with weft.using(bnn, estimator):
+            first, second = compiled(x, y), compiled(x, y)
+            assert first.nll != second.nll
+            assert torch.allclose(first.kl, elbo.kl())
+            grads = gradients(bnn, lambda first=first: first.loss)
+            assert grads.keys() == {name for name, _ in bnn.named_parameters()}
+            assert all(g.isfinite().all() and g.any() for g in grads.values())
 
 
 @each_family
@@ -338,8 +328,7 @@ def test_stacked_parameters_are_an_ensemble(family: weft.Family) -> None:
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent, Attention])
 def test_float64(make: Make, family: weft.Family, tmp_path: Path) -> None:
-    net = make().double()
-    x, y = data(net)
+    x, y = data(net := make().double())
     x = x.double() if x.is_floating_point() else x
     elbo = objective(bnn := weft.bayesianize(net, family))
     optimizer = torch.optim.Adam(elbo.parameters(), lr=0.01)
@@ -401,8 +390,7 @@ def test_copy_made_inside_a_context_is_an_ordinary_network(context: str) -> None
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Attention])
 def test_export_of_the_mean_network(make: Make, family: weft.Family) -> None:
-    net = make()
-    x, _ = data(net)
+    x, _ = data(net := make())
     bnn = weft.bayesianize(net, family).eval()
     exported, plain = torch.export.export(bnn, (x,)).module(), weft.collapse(bnn)
     torch.testing.assert_close(exported(x), plain(x))

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from weft.estimators import WHOLE_WEIGHT, Estimator, check, mean
-from weft.posteriors.base import FamilyLike, Posterior
+from weft.posteriors.base import Builder, Posterior
 from weft.scope import Frozen, Scope
 from weft.views import View, op_of
 
-Posteriors = Mapping[str, tuple[Posterior, View, FamilyLike]]
+Posteriors = Mapping[str, tuple[Posterior, View, Builder]]
 
 _HOOKS = (
     "_forward_hooks",
@@ -56,7 +56,7 @@ class Bayesian(nn.Module):
         super().__init__()
         self.posteriors = nn.Module()  # a ModuleDict would refuse parameters called "keys"
         self.views: dict[str, View] = {}
-        self.families: dict[str, FamilyLike] = {}
+        self.families: dict[str, Builder] = {}
         self.estimator = estimator
         self.override: Estimator | None = None
         self.frozen: Frozen | None = None
@@ -217,6 +217,10 @@ class Bayesian(nn.Module):
             )
         else:
             setattr(layer, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles made inside `using` or `frozen` are outside of it."""
+        return {**self.__dict__, "override": None, "frozen": None}
 
     def __len__(self) -> int:
         """Of the layer, if it is a container."""

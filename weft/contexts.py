@@ -69,7 +69,8 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
     """One function: inside the block the network has the same weights at every call.
 
     The weights depend on `seed` alone, so other processes see the same ones. They follow the
-    parameters, and gradients flow to them; with gradients off they are drawn once and kept.
+    parameters, and gradients flow to them; with gradients off they are made again only when a
+    parameter has changed.
 
     >>> import torch, weft
     >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())

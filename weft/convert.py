@@ -9,7 +9,7 @@ from weft.bayesian import Bayesian
 from weft.contexts import frozen, using
 from weft.estimators import Estimator, mean, resolve, shared
 from weft.numerics.seeds import fresh
-from weft.posteriors.base import Family, FamilyLike
+from weft.posteriors.base import Builder, Family, FamilyLike
 from weft.select import Unit, Where, select
 from weft.summary import summary
 from weft.wiring import Plan, apply_plans, drop_scope, places
@@ -71,9 +71,9 @@ def bayesianize(
     return net
 
 
-def _assign(unit: Unit, matrices: FamilyLike, vectors: FamilyLike | None) -> dict[str, FamilyLike]:
+def _assign(unit: Unit, matrices: Builder, vectors: Builder | None) -> dict[str, Builder]:
     """The family of each parameter of a unit that becomes random."""
-    families: dict[str, FamilyLike] = {}
+    families: dict[str, Builder] = {}
     for name in unit.parameters:
         parameter = unit.module.get_parameter(name)
         family = matrices if parameter.dim() >= 2 else vectors
@@ -82,7 +82,7 @@ def _assign(unit: Unit, matrices: FamilyLike, vectors: FamilyLike | None) -> dic
     return families
 
 
-def _families(family: FamilyLike, bias: FamilyLike | bool) -> tuple[FamilyLike, FamilyLike | None]:
+def _families(family: FamilyLike, bias: FamilyLike | bool) -> tuple[Builder, Builder | None]:
     """The builders for matrices and for vectors (None: leave vectors alone)."""
     matrices = _instance(family, "family")
     if bias is False:
@@ -92,7 +92,7 @@ def _families(family: FamilyLike, bias: FamilyLike | bool) -> tuple[FamilyLike, 
     return matrices, _instance(bias, "bias")
 
 
-def _instance(family: FamilyLike, argument: str) -> FamilyLike:
+def _instance(family: FamilyLike, argument: str) -> Builder:
     if isinstance(family, type) and issubclass(family, Family):
         return family()
     if callable(family) and not isinstance(family, nn.Module | type):

@@ -72,7 +72,7 @@ class Frozen:
     """Fixed draws: every posterior has a seed of its own, made from the seed of the whole.
 
     With gradients the draw is made again from its seed at every use, so that each backward pass
-    has its own graph; without, it is made once and kept.
+    has its own graph; without, it is made once and kept until a parameter changes.
 
     Args:
         posteriors: in an order that is the same in every process.
@@ -88,13 +88,13 @@ class Frozen:
     def reseed(self, seed: int) -> None:
         """Move on to the draws of another seed."""
         self.seed = seed
-        self.kept: dict[int, Tensor] = {}
+        self.kept: dict[int, tuple[int, Tensor]] = {}
 
     def draw(self, posterior: Posterior) -> Tensor:
         """The draw belonging to the posterior's seed."""
-        key = id(posterior)
-        if key in self.kept and not torch.is_grad_enabled():
-            return self.kept[key]
+        key, version = id(posterior), sum(p._version for p in posterior.parameters())
+        if key in self.kept and not torch.is_grad_enabled() and self.kept[key][0] == version:
+            return self.kept[key][1]
         seed, device = mix(self.seed, self.order[key]), next(posterior.parameters()).device
         if self.exclusive:
             reseed(seed, device)
@@ -103,7 +103,7 @@ class Frozen:
             with seeded(seed, device):
                 weight = draw(posterior)
         if not torch.is_grad_enabled():
-            self.kept[key] = weight
+            self.kept[key] = (version, weight)
         return weight
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from weft.bayesian import Bayesian, original_modules
 from weft.estimators import Estimator, check
-from weft.posteriors.base import FamilyLike, Posterior
+from weft.posteriors.base import Builder, Posterior
 from weft.scope import Scope
 from weft.select import own_parameters
 from weft.views import View, has_op, view_of
@@ -29,7 +29,7 @@ class Plan:
     """
 
     name: str
-    families: Mapping[str, FamilyLike]
+    families: Mapping[str, Builder]
     blocks: bool
     estimator: Estimator
 
@@ -47,9 +47,9 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
     modules, hung = dict(original_modules(net)), places(net)
     wrappers = {id(m.wrapped): m for m in net.modules() if isinstance(m, Bayesian)}
     tied = _tied(modules, plans)
-    built: dict[int, tuple[Posterior, View, FamilyLike]] = {}
+    built: dict[int, tuple[Posterior, View, Builder]] = {}
     obstacles: dict[str, str | None] = {}
-    chosen: dict[str, dict[str, tuple[Posterior, View, FamilyLike]]] = {}
+    chosen: dict[str, dict[str, tuple[Posterior, View, Builder]]] = {}
     for plan in plans:
         module, wrapper = modules[plan.name], wrappers.get(id(modules[plan.name]))
         _refuse_impossible(plan, module)
@@ -83,10 +83,8 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
     return net
 
 
-def _build(
-    family: FamilyLike, view: View, tensor: nn.Parameter
-) -> tuple[Posterior, View, FamilyLike]:
-    posterior = family(view.matrix(tensor.detach()))  # type: ignore[arg-type]
+def _build(family: Builder, view: View, tensor: nn.Parameter) -> tuple[Posterior, View, Builder]:
+    posterior = family(view.matrix(tensor.detach()))
     if not isinstance(posterior, Posterior):
         raise TypeError(f"{family!r} made a {type(posterior).__name__}, not a weft.Posterior")
     return posterior, view, family

@@ -5,6 +5,7 @@ import torch
 
 from tests.laws.families import FAMILIES
 from weft import testing
+from weft.testing import posterior_laws
 
 
 @pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
@@ -17,4 +18,4 @@ def test_law(family, law):
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_entropy(family):
     torch.manual_seed(0)
-    testing.entropy_is_that_of_the_dense_normal(family)
+    posterior_laws.entropy_is_that_of_the_dense_normal(family)

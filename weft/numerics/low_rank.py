@@ -27,7 +27,9 @@ def bounded(logs: Tensor) -> Tensor:
     factors e^-40 times smaller than their neighbour, which add nothing, are ever moved.
     """
     relative, top = _relative(logs.detach())
-    return logs + (relative + top - logs.detach()) if logs.requires_grad else relative + top
+    if eager() and not logs.requires_grad:  # inside transforms requires_grad tells nothing
+        return relative + top
+    return logs + (relative + top - logs.detach())
 
 
 def _relative(logs: Tensor) -> tuple[Tensor, Tensor]:

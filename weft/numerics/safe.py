@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.numerics.fused import eager, scratch
+from weft.numerics.fused import eager
 
 LOG_CEILING = 30.0  # e^30 squared and summed still fits float32
-BLOCK = 1 << 16  # entries handled at once where several sweeps follow each other: 256 kB
 
 
 def safe_sqrt(value: Tensor) -> Tensor:
@@ -39,17 +38,6 @@ def capped_exp(log: Tensor) -> Tensor:
     if eager():
         return _CappedExp.apply(log)
     return (log + (log.clamp(max=LOG_CEILING) - log).detach()).exp()
-
-
-def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
-    """A reparameterised draw of N(mean, capped_exp(log_scale)²), keeping one tensor for backward.
-
-    >>> sample_normal(torch.zeros(2), torch.full((2,), -200.0))
-    tensor([0., 0.])
-    """
-    if eager() and mean.dtype == log_scale.dtype:
-        return _SampleNormal.apply(mean, log_scale)
-    return torch.addcmul(mean, capped_exp(log_scale), torch.randn_like(mean))
 
 
 def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,26 +100,6 @@ class _CappedExp(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (value,) = ctx.saved_tensors
         return grad * value  # also above the ceiling, so that nothing gets stuck there
-
-
-class _SampleNormal(torch.autograd.Function):
-    """Made a block at a time, so that four sweeps cost the memory traffic of one."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, log_scale: Tensor) -> Tensor:
-        shift, draw = torch.empty_like(log_scale), torch.empty_like(mean)
-        flat = [t.reshape(-1).split(BLOCK) for t in (mean, log_scale, shift, draw)]
-        for mean_part, log_part, shift_part, draw_part in zip(*flat, strict=True):
-            scale = scratch("scale", log_part, len(log_part))
-            torch.clamp(log_part, max=LOG_CEILING, out=scale).exp_()
-            torch.add(mean_part, shift_part.normal_().mul_(scale), out=draw_part)
-        ctx.save_for_backward(shift)
-        return draw
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        (shift,) = ctx.saved_tensors
-        return grad, grad * shift  # d/dlog_scale of mean + e^log_scale · noise is the shift itself
 
 
 class _NormalSums(torch.autograd.Function):

@@ -192,7 +192,7 @@ def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
     return op.bias, None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family(ABC):
     """Options of a posterior family; calling it with a weight builds the posterior.
 
@@ -243,4 +243,5 @@ class Family(ABC):
         return torch.randn_like(weight, requires_grad=False) * math.sqrt(2 / weight.shape[-1])
 
 
-FamilyLike = Family | type[Family] | Callable[[Tensor], Posterior]
+Builder = Callable[[Tensor], Posterior]  # a Family, or a function of the initial weight
+FamilyLike = Builder | type[Family]

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from weft.numerics import low_rank
 from weft.numerics.safe import soft_min_inverse
+from weft.numerics.sampling import sample_low_rank
 from weft.posteriors.base import Elementwise, Family, Op
 from weft.posteriors.mean_field import MeanField
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KTied(Family):
     """Independent normal weights whose standard deviations are a rank-k product.
 
@@ -74,7 +75,9 @@ class KTied(Family):
 
     def for_vectors(self) -> MeanField:
         """Mean-field with the same options."""
-        return MeanField(self.scale, self.noise, self.max_scale, self.mean)
+        return MeanField(
+            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
+        )
 
 
 class KTiedPosterior(Elementwise):
@@ -112,6 +115,10 @@ class KTiedPosterior(Elementwise):
     def scale(self) -> Tensor:
         """Standard deviations σ = RᵀC."""
         return low_rank.product(*self.log_factors())
+
+    def rsample(self) -> Tensor:
+        """Mean + σ ⊙ noise, without keeping σ."""
+        return sample_low_rank(self.loc, *self.log_factors())
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(Σ log σ, Σ loc² + Σ σ²), the first without underflow, the second without forming σ."""

@@ -15,15 +15,15 @@ from weft.numerics.safe import (
     LOG_CEILING,
     capped_exp,
     normal_sums,
-    sample_normal,
     soft_min,
     soft_min_inverse,
     sum_squares,
 )
+from weft.numerics.sampling import sample_normal
 from weft.posteriors.base import Elementwise, Family
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeanField(Family):
     """Independent normal weights with free standard deviations.
 

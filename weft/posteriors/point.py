@@ -14,7 +14,7 @@ from weft.numerics.safe import safe_sqrt, sum_squares
 from weft.posteriors.base import Family, Op, Posterior, Pushable, bias_moments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Point(Family):
     """A point estimate with a prior; `scale`, `noise` and `max_scale` have no effect.
 
