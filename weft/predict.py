@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from weft.contexts import drawing_from, require_posteriors, using
 from weft.estimators import Estimator, resolve, shared
 from weft.likelihoods import Likelihood
+from weft.numerics.local_linear import repeating
 from weft.numerics.seeds import fresh, mix, reseed, restored
 from weft.objectives import ELBO, run
 from weft.predictions import Draws, Prediction, RealPrediction
@@ -69,10 +70,11 @@ def predict(
         for batch in _batches(x):
             pieces = _split(batch, chunk)
             draws = [Draws([] if keep_draws else None) for _ in pieces]
-            for one in seeds:
-                turn_to(one)
-                for piece, draw in zip(pieces, draws, strict=True):
-                    draw.add(*_moments(run(bnn, piece, output), likelihood))
+            with repeating(piece for piece in pieces if isinstance(piece, Tensor)):
+                for one in seeds:
+                    turn_to(one)
+                    for piece, draw in zip(pieces, draws, strict=True):
+                        draw.add(*_moments(run(bnn, piece, output), likelihood))
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")

@@ -93,3 +93,35 @@ def test_autocast_and_transforms_take_the_plain_formula(monkeypatch):
     assert draws.shape == (3, 6, 4)
     with pytest.raises(AssertionError, match="fused"):
         local_linear(*arguments)
+
+
+def test_repeated_inputs_give_the_same_law_and_notice_every_change():
+    arguments = [a.detach() for a in inputs(2, True, True)]
+    x, mean = arguments[:2]
+    noise = module.window_noise(torch.zeros(6, 4, dtype=torch.float64))
+    with module.repeating([x]), torch.no_grad():
+        first = draw_with(noise, arguments)
+        assert torch.equal(draw_with(noise, arguments), first)  # from memory
+        torch.testing.assert_close(first, draw_outside(noise, arguments))
+        mean += 1
+        torch.testing.assert_close(draw_with(noise, arguments), draw_outside(noise, arguments))
+        x *= 2
+        torch.testing.assert_close(draw_with(noise, arguments), draw_outside(noise, arguments))
+    assert not module._memory()
+
+
+def draw_with(noise, arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "window_noise", lambda like: noise)
+        return local_linear(*arguments)
+
+
+def draw_outside(noise, arguments):
+    """The same draw from a copy of the input, which is not remembered."""
+    return draw_with(noise, [arguments[0].clone(), *arguments[1:]])
+
+
+def test_repeating_forgets_after_an_exception():
+    with pytest.raises(RuntimeError, match="boom"), module.repeating([torch.zeros(1)]):
+        raise RuntimeError("boom")
+    assert not module._memory()

@@ -5,7 +5,9 @@ variance of the bias. The plain formula takes some forty autograd nodes, whose b
 more than the arithmetic for small layers, and twice as many sweeps over (batch, out).
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor
 from weft.numerics.fused import eager, scratch
 from weft.numerics.low_rank import CEILING, factor, pairs, square_factors
 from weft.numerics.safe import safe_sqrt
+
+_repeated = threading.local()
 
 WINDOW = 16  # a cache line of float32: windows start aligned
 SLICE = 1 << 17  # numbers per slice: half a megabyte, a few such buffers fit the second-level cache
@@ -46,8 +50,53 @@ def local_linear(
     if not eager() or torch.is_autocast_enabled(x.device.type) or x.dtype != mean.dtype:
         return _plain(x, *inputs)
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    y = _LocalLinear.apply(flat, *inputs)
+    if flat.data_ptr() in _memory() and not torch.is_grad_enabled():
+        centre, spread = _moments_once(flat, *inputs)
+        y = torch.addcmul(centre, spread, window_noise(centre))
+    else:
+        y = _LocalLinear.apply(flat, *inputs)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
+
+
+@contextmanager
+def repeating(inputs: Iterable[Tensor]) -> Iterator[None]:
+    """Inside the block, layers fed one of these tensors compute mean and variance once only.
+
+    For many draws at the same inputs: the first layer of a network is most of its cost.
+    """
+    known = _memory()
+    added = {tensor.data_ptr() for tensor in inputs} - known.keys()
+    known.update({pointer: {} for pointer in added})
+    try:
+        yield
+    finally:
+        for pointer in added:
+            del known[pointer]
+
+
+def _memory() -> dict[int, dict[Any, tuple[Tensor, Tensor]]]:
+    """What is remembered in this thread, by address of the input."""
+    memory: dict[int, dict[Any, tuple[Tensor, Tensor]]]
+    memory = _repeated.__dict__.setdefault("memory", {})
+    return memory
+
+
+def _moments_once(
+    x: Tensor,
+    mean: Tensor,
+    log_rows: Tensor,
+    log_columns: Tensor,
+    bias: Tensor | None,
+    bias_variance: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the output, remembered until input or parameters change."""
+    known = _memory()[x.data_ptr()]
+    parameters = (mean, log_rows, log_columns)
+    key = (x.shape, x._version, *((t.data_ptr(), t._version) for t in parameters))
+    if key not in known:
+        variance = _variance(x, log_rows, log_columns, bias_variance)
+        known[key] = (F.linear(x, mean, bias), safe_sqrt(variance))
+    return known[key]
 
 
 def _plain(
@@ -59,12 +108,18 @@ def _plain(
     bias_variance: Tensor | None,
 ) -> Tensor:
     """The formula as it is written, the reference for the fused form."""
+    y = F.linear(x, mean, bias)
+    spread = safe_sqrt(_variance(x, log_rows, log_columns, bias_variance))
+    return y + spread.to(y.dtype) * torch.randn_like(y)
+
+
+def _variance(
+    x: Tensor, log_rows: Tensor, log_columns: Tensor, bias_variance: Tensor | None
+) -> Tensor:
+    """Variance of every output."""
     left, right = square_factors(factor(log_rows), factor(log_columns))
     variance = F.linear(x.square(), right) @ left
-    if bias_variance is not None:
-        variance = variance + bias_variance
-    y = F.linear(x, mean, bias)
-    return y + safe_sqrt(variance).to(y.dtype) * torch.randn_like(y)
+    return variance if bias_variance is None else variance + bias_variance
 
 
 class _LocalLinear(torch.autograd.Function):
