@@ -21,6 +21,7 @@ OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pytest", "matplo
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("numerics", "numerics.fused", "numerics.mixture", "numerics.seeds", "errors"),
     ("numerics.safe", "numerics.low_rank"),
+    ("numerics.noise",),
     ("numerics.local_linear", "numerics.sampling"),
     ("posteriors", "posteriors.base", "predictions", "schedules"),
     ("posteriors.mean_field", "posteriors.point"),

@@ -1,4 +1,4 @@
-"""Defects reproduced in other libraries (peers.md, table 0.1), one test each, by number.
+"""Defects reproduced in other libraries, one test each, by number.
 
 Without a test, because there is nothing here in which they could occur:
 20 (compression of convolutional networks crashes): no compression yet. The second half, an

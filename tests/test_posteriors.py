@@ -10,7 +10,7 @@ from torch import nn
 
 import weft
 from tests.laws.families import FAMILIES
-from weft.numerics import local_linear
+from weft.numerics import local_linear, noise
 from weft.testing import randomised
 from weft.views import op_of
 
@@ -116,6 +116,7 @@ LAYERS = [
 def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeypatch):
     """With noise 1, (output - centre)² is the variance: low-rank against σ² times x²."""
     monkeypatch.setattr(torch, "randn_like", torch.ones_like)
+    monkeypatch.setattr(noise, "window_noise", torch.ones_like)
     monkeypatch.setattr(local_linear, "eager", lambda: False)  # fused = plain is tested elsewhere
     x = torch.randn(shape, dtype=torch.float64)
     bnn = weft.bayesianize(copy.deepcopy(layer).double(), weft.KTied(rank=rank))

@@ -121,6 +121,10 @@ class LinearOp(Op):
         """Fused: one autograd node."""
         return local_linear(x, mean, log_rows, log_columns, *bias_moments(self))
 
+    def counts_examples(self, y: Tensor) -> bool:
+        """One vector per example; with more dimensions the first may be time."""
+        return y.dim() == 2
+
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
         """As it is: features come last."""
         return vector
@@ -168,6 +172,10 @@ class ConvolutionOp(Op):
             low_rank.factor(log_rows), low_rank.factor(log_columns)
         )
         return noisy_output(self, x, mean, self.mix(self(x.square(), columns), rows))
+
+    def counts_examples(self, y: Tensor) -> bool:
+        """Unless the input came without a batch."""
+        return y.dim() == self.spatial + 2
 
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
         """(channels, 1, ..., 1)."""

@@ -28,7 +28,7 @@ def test_fused_equals_plain_in_value_and_every_gradient(
     arguments = inputs(rank, bias, bias_variance, batch)
     given = [a for a in arguments if a is not None]
     noise = torch.randn(6, 4, dtype=torch.float64)
-    monkeypatch.setattr(module, "window_noise", lambda like: noise)
+    monkeypatch.setattr(module, "_noise", lambda *_: noise)
     monkeypatch.setattr(torch, "randn_like", lambda like: noise.reshape(like.shape))
     fused, plain = local_linear(*arguments), _plain(*arguments)
     torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
@@ -49,21 +49,6 @@ def test_moments_of_the_fused_draw():
         centre = x @ mean.T + bias
     assert ((y.mean(0) - centre).abs() < 6 * (variance / 20_000).sqrt()).all()
     assert ((y.var(0) / variance - 1).abs() < 6 * (2 / 20_000) ** 0.5).all()
-
-
-def test_rows_and_columns_of_window_noise_are_independent():
-    """Each row and each column of the noise never uses one random number twice."""
-    like = torch.zeros(50, 40)
-    noise = module.window_noise(like)
-    assert noise.shape == like.shape
-    for lines in (noise, noise.T):
-        for line in lines:
-            assert len(set(line.tolist())) == len(line)
-    many = torch.stack([module.window_noise(torch.zeros(3, 4)) for _ in range(20_000)])
-    assert (many.mean(0).abs() < 6 / 20_000**0.5).all()
-    assert ((many.var(0) - 1).abs() < 6 * (2 / 20_000) ** 0.5).all()
-    within = torch.einsum("nbi,nbj->bij", many, many) / 20_000 - torch.eye(4)
-    assert (within.abs() < 6 * (2 / 20_000) ** 0.5).all()
 
 
 def test_backward_twice_gives_the_same_gradient():
@@ -98,7 +83,7 @@ def test_autocast_and_transforms_take_the_plain_formula(monkeypatch):
 def test_repeated_inputs_give_the_same_law_and_notice_every_change():
     arguments = [a.detach() for a in inputs(2, True, True)]
     x, mean = arguments[:2]
-    noise = module.window_noise(torch.zeros(6, 4, dtype=torch.float64))
+    noise = torch.randn(6, 4, dtype=torch.float64)
     with module.repeating([x]), torch.no_grad():
         first = draw_with(noise, arguments)
         assert torch.equal(draw_with(noise, arguments), first)  # from memory
@@ -112,7 +97,7 @@ def test_repeated_inputs_give_the_same_law_and_notice_every_change():
 
 def draw_with(noise, arguments):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "window_noise", lambda like: noise)
+        patch.setattr(module, "_noise", lambda *_: noise)
         return local_linear(*arguments)
 
 
@@ -125,3 +110,13 @@ def test_repeating_forgets_after_an_exception():
     with pytest.raises(RuntimeError, match="boom"), module.repeating([torch.zeros(1)]):
         raise RuntimeError("boom")
     assert not module._memory()
+
+
+def test_positions_of_a_sequence_share_no_noise():
+    arguments = [a.detach() for a in inputs(2, False, False, batch=(8, 5))]
+    arguments[0] = torch.ones_like(arguments[0])
+    arguments[1] = torch.zeros_like(arguments[1])
+    arguments[2], arguments[3] = torch.zeros(1, 40).double(), torch.zeros(1, 5).double()
+    arguments[1] = torch.zeros(40, 5).double()
+    y = local_linear(*arguments)  # (8, 5, 40), all with the same variance
+    assert len(set(y.flatten().tolist())) == y.numel()

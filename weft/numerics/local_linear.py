@@ -16,11 +16,11 @@ from torch import Tensor
 
 from weft.numerics.fused import eager, scratch
 from weft.numerics.low_rank import CEILING, factor, pairs, square_factors
+from weft.numerics.noise import window_noise
 from weft.numerics.safe import safe_sqrt
 
 _repeated = threading.local()
 
-WINDOW = 16  # a cache line of float32: windows start aligned
 SLICE = 1 << 17  # numbers per slice: half a megabyte, a few such buffers fit the second-level cache
 
 
@@ -52,9 +52,9 @@ def local_linear(
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     if flat.data_ptr() in _memory() and not torch.is_grad_enabled():
         centre, spread = _moments_once(flat, *inputs)
-        y = torch.addcmul(centre, spread, window_noise(centre))
+        y = torch.addcmul(centre, spread, _noise(centre, x.dim() == 2))
     else:
-        y = _LocalLinear.apply(flat, *inputs)
+        y = _LocalLinear.apply(flat, *inputs, x.dim() == 2)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
 
 
@@ -134,12 +134,17 @@ class _LocalLinear(torch.autograd.Function):
         log_columns: Tensor,
         bias: Tensor | None,
         bias_variance: Tensor | None,
+        examples: bool,
     ) -> Tensor:
         # e^-40 more or less does not show in a variance: the upper bound alone is enough here
         rows, columns = log_rows.clamp(max=CEILING).exp_(), log_columns.clamp(max=CEILING).exp_()
         left, right = square_factors(rows, columns)
         y = F.linear(x, mean, bias)
-        noise, slope, hidden = window_noise(y), torch.empty_like(y), x.new_empty(len(x), len(left))
+        noise, slope, hidden = (
+            _noise(y, examples),
+            torch.empty_like(y),
+            x.new_empty(len(x), len(left)),
+        )
         tiny = torch.finfo(y.dtype).tiny ** 0.5
         for part_x, part_y, part_noise, part_slope, part_hidden in _slices(
             x, y, noise, slope, hidden
@@ -159,7 +164,7 @@ class _LocalLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, rows, columns, left, right, hidden, slope = ctx.saved_tensors
-        needs_x, _, _, _, has_bias, has_variance = ctx.needs_input_grad
+        needs_x, _, _, _, has_bias, has_variance, _ = ctx.needs_input_grad
         grad_x = grad @ mean if needs_x else x  # x where none is wanted: sliced but not written
         grad_left, grad_right = torch.zeros_like(left), torch.zeros_like(right)
         grad_bias_variance = left.new_zeros(left.shape[1]) if has_variance else None
@@ -182,21 +187,13 @@ class _LocalLinear(torch.autograd.Function):
             _log_gradient(columns, grad_right, weighted=False),
             grad.sum(0) if has_bias else None,
             grad_bias_variance,
+            None,
         )
 
 
-def window_noise(like: Tensor) -> Tensor:
-    """Normal noise (batch, out) whose rows are windows of one sequence, 16 apart.
-
-    Every row is N(0, I), and so is every column: an example's outputs have independent noise, and an
-    output's noise is independent between examples. Only different outputs of different examples share
-    numbers. An objective that is a sum over examples sees the law of each example and nothing
-    else, so its gradient stays unbiased; and a twentieth of the random numbers is enough.
-    """
-    batch, outs = like.shape
-    step = min(WINDOW, outs)
-    sequence = torch.randn((batch - 1) * step + outs, dtype=like.dtype, device=like.device)
-    return sequence.as_strided((batch, outs), (step, 1))
+def _noise(y: Tensor, examples: bool) -> Tensor:
+    """Rows that are positions of a sequence, not examples, must not share any noise."""
+    return window_noise(y) if examples else torch.randn_like(y)
 
 
 def _slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

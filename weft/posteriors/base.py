@@ -17,7 +17,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.safe import safe_sqrt, sum_squares
+from weft.numerics.noise import add_noise
+from weft.numerics.safe import sum_squares
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -51,6 +52,10 @@ class Op(ABC):
         self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
     ) -> Tensor:
         """A draw of the layer's output, the weight's standard deviations being a product RᵀC."""
+
+    @abstractmethod
+    def counts_examples(self, y: Tensor) -> bool:
+        """Whether the first dimension of an output counts examples, and each is one row."""
 
     @abstractmethod
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
@@ -182,7 +187,7 @@ def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     y = op.shifted(x, mean, centre)
     if spread is not None:
         variance = variance + op.along_features(spread, y)
-    return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), torch.randn_like(y))
+    return add_noise(y, variance, examples=op.counts_examples(y))
 
 
 def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
