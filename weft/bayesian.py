@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -64,9 +65,7 @@ class Bayesian(nn.Module):
         self.obstacle = obstacle
         self._order: dict[str, tuple[str, ...]] = {}
         self.training = self.posteriors.training = layer.training
-        for (
-            hooks
-        ) in _HOOKS:  # they saw inputs and outputs of the layer, which are now the wrapper's
+        for hooks in _HOOKS:  # what they saw of the layer is now to be seen at the wrapper
             mine, theirs = getattr(self, hooks), getattr(layer, hooks)
             setattr(self, hooks, theirs)
             setattr(layer, hooks, mine)
@@ -160,6 +159,9 @@ class Bayesian(nn.Module):
         """The layer's own forward."""
         if self.active in WHOLE_WEIGHT or self.obstacle is not None:
             values = {name: self.value_of(name) for name in self.views}
+            if type(self.wrapped) is nn.Linear and len(args) == 1:  # its forward, without a detour
+                weight, bias = (values.get(n, getattr(self.wrapped, n)) for n in ("weight", "bias"))
+                return F.linear(args[0], weight, bias)
             return functional_call(self.wrapped, values, args, kwargs)
         x, *rest = args if args else (kwargs.pop("input"),)
         if rest:  # ConvTranspose takes output_size by position

@@ -77,40 +77,54 @@ class Frozen:
     Args:
         posteriors: in an order that is the same in every process.
         seed: of the whole.
-        exclusive: the generators need not be restored after each draw, since someone else does.
+        exclusive: nothing else happens meanwhile: the generators need not be restored after each
+            draw, since someone else does it at the end, and no parameter changes.
     """
 
     def __init__(self, posteriors: Iterable[Posterior], seed: int, exclusive: bool = False) -> None:
         self.order = {id(posterior): index for index, posterior in enumerate(posteriors)}
         self.exclusive = exclusive
-        self.reseed(seed)
+        self.seed = seed
+        self.kept: dict[int, tuple[tuple[int, int], Tensor]] = {}
 
     def reseed(self, seed: int) -> None:
-        """Move on to the draws of another seed."""
+        """Move on to the draws of another seed; old ones are given up one by one, as new ones come."""
         self.seed = seed
-        self.kept: dict[int, tuple[int, Tensor]] = {}
 
     def draw(self, posterior: Posterior) -> Tensor:
         """The draw belonging to the posterior's seed."""
-        key, version = id(posterior), sum(p._version for p in posterior.parameters())
-        if key in self.kept and not torch.is_grad_enabled() and self.kept[key][0] == version:
+        key, grad = id(posterior), torch.is_grad_enabled()
+        watched = not (grad or self.exclusive)
+        version = (self.seed, sum(p._version for p in posterior.parameters()) if watched else 0)
+        if key in self.kept and not grad and self.kept[key][0] == version:
             return self.kept[key][1]
-        seed, device = mix(self.seed, self.order[key]), next(posterior.parameters()).device
+        seed, device = mix(self.seed, self.order[key]), device_of(posterior)
         if self.exclusive:
             reseed(seed, device)
             weight = draw(posterior)
         else:
             with seeded(seed, device):
                 weight = draw(posterior)
-        if not torch.is_grad_enabled():
+        if not grad:
             self.kept[key] = (version, weight)
         return weight
 
 
 def draw(posterior: Posterior) -> Tensor:
     """A draw in the posterior's own precision, also inside autocast."""
-    with torch.autocast(next(posterior.parameters()).device.type, enabled=False):
+    kind = device_of(posterior).type
+    if not torch.is_autocast_enabled(kind):  # entering a context that changes nothing costs time
         return posterior.rsample()
+    with torch.autocast(kind, enabled=False):
+        return posterior.rsample()
+
+
+def device_of(posterior: Posterior) -> torch.device:
+    """Where a posterior's parameters are."""
+    for parameter in posterior._parameters.values():  # much faster than parameters()
+        if parameter is not None:
+            return parameter.device
+    return next(posterior.parameters()).device
 
 
 def _is_running(module: nn.Module) -> bool:

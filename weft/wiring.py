@@ -44,43 +44,63 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
     Whatever can be refused is refused before the network is touched.
     """
     net = net if inplace else copy.deepcopy(net)
-    modules, hung = dict(original_modules(net)), places(net)
+    hung, scope = places(net), Scope()
+    for step in _prepare(net, plans, hung):
+        if step.wrapper is not None:
+            if all(view.vector for view in step.wrapper.views.values()):
+                step.wrapper.estimator = step.plan.estimator  # the first one that matters
+            step.wrapper.extend(step.posteriors)
+            step.wrapper.obstacle = step.obstacle
+            continue
+        wrapper = Bayesian(step.module, step.posteriors, step.plan.estimator, scope, step.obstacle)
+        for parent, name in hung.get(id(step.module), []):
+            parent._modules[name] = wrapper
+        net = wrapper if step.module is net else net
+    _rescope(net, scope)
+    return net
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A plan, the module it speaks of, its wrapper if it has one already, and what goes into it."""
+
+    plan: Plan
+    module: nn.Module
+    wrapper: Bayesian | None
+    posteriors: dict[str, tuple[Posterior, View, Builder]]
+    obstacle: str | None
+
+
+def _prepare(
+    net: nn.Module, plans: Sequence[Plan], hung: Mapping[int, Sequence[tuple[nn.Module, str]]]
+) -> list[_Step]:
+    """Posteriors for every plan, tied parameters sharing one; nothing in the network changes."""
+    modules = dict(original_modules(net))
     wrappers = {id(m.wrapped): m for m in net.modules() if isinstance(m, Bayesian)}
     tied = _tied(modules, plans)
     built: dict[int, tuple[Posterior, View, Builder]] = {}
-    obstacles: dict[str, str | None] = {}
-    chosen: dict[str, dict[str, tuple[Posterior, View, Builder]]] = {}
+    steps = []
     for plan in plans:
-        module, wrapper = modules[plan.name], wrappers.get(id(modules[plan.name]))
+        module = modules[plan.name]
         _refuse_impossible(plan, module)
-        place = hung.get(id(module if wrapper is None else wrapper), [])
-        random = {*plan.families, *(wrapper.views if wrapper is not None else ())}
-        obstacles[plan.name] = _obstacle(module, random, plan, tied, len(place))
-        chosen[plan.name] = {}
+        wrapper = wrappers.get(id(module))
+        uses = len(hung.get(id(wrapper or module), []))
+        random = {*plan.families, *(wrapper.views if wrapper else ())}
+        step = _Step(plan, module, wrapper, {}, _obstacle(module, random, plan, tied, uses))
         for name, family in plan.families.items():
             tensor = module.get_parameter(name)
             if id(tensor) not in built:
                 owner = module.get_submodule(name.rpartition(".")[0])
                 built[id(tensor)] = _build(family, view_of(owner, tensor, plan.blocks), tensor)
-            posterior, view, _ = chosen[plan.name][name] = built[id(tensor)]
+            posterior, view, _ = step.posteriors[name] = built[id(tensor)]
             if not view.vector:
-                title = f"{plan.name or 'the network'!r} ({type(module).__name__})"
-                check(plan.estimator, posterior, title, obstacles[plan.name])
-    scope = Scope()
-    for plan in plans:
-        module, wrapper = modules[plan.name], wrappers.get(id(modules[plan.name]))
-        if wrapper is not None:
-            if all(view.vector for view in wrapper.views.values()):
-                wrapper.estimator = plan.estimator
-            wrapper.extend(chosen[plan.name])
-            wrapper.obstacle = obstacles[plan.name]
-            continue
-        wrapper = Bayesian(module, chosen[plan.name], plan.estimator, scope, obstacles[plan.name])
-        for parent, name in hung.get(id(module), []):
-            parent._modules[name] = wrapper
-        net = wrapper if module is net else net
-    _rescope(net, scope)
-    return net
+                check(plan.estimator, posterior, _title(plan, module), step.obstacle)
+        steps.append(step)
+    return steps
+
+
+def _title(plan: Plan, module: nn.Module) -> str:
+    return f"{plan.name or 'the network'!r} ({type(module).__name__})"
 
 
 def _build(family: Builder, view: View, tensor: nn.Parameter) -> tuple[Posterior, View, Builder]:
@@ -138,7 +158,7 @@ def _obstacle(
 
 def _refuse_impossible(plan: Plan, module: nn.Module) -> None:
     """Layers whose weight is made elsewhere, or whose gradients no posterior can take."""
-    title = f"{plan.name or 'the network'!r} ({type(module).__name__})"
+    title = _title(plan, module)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
             raise ValueError(

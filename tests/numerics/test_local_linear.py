@@ -113,10 +113,6 @@ def test_repeating_forgets_after_an_exception():
 
 
 def test_positions_of_a_sequence_share_no_noise():
-    arguments = [a.detach() for a in inputs(2, False, False, batch=(8, 5))]
-    arguments[0] = torch.ones_like(arguments[0])
-    arguments[1] = torch.zeros_like(arguments[1])
-    arguments[2], arguments[3] = torch.zeros(1, 40).double(), torch.zeros(1, 5).double()
-    arguments[1] = torch.zeros(40, 5).double()
-    y = local_linear(*arguments)  # (8, 5, 40), all with the same variance
-    assert len(set(y.flatten().tolist())) == y.numel()
+    x, zeros = torch.ones(8, 5, 6), torch.zeros
+    y = local_linear(x, zeros(40, 6), zeros(1, 40), zeros(1, 6), None, None)
+    assert len(set(y.flatten().tolist())) == y.numel()  # all have the same mean and variance

@@ -4,6 +4,7 @@ Several sweeps over a block that stays in the cache cost the memory traffic of o
 gradients the draw itself is the only memory that is written.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -45,14 +46,21 @@ def sample_low_rank(mean: Tensor, log_rows: Tensor, log_columns: Tensor) -> Tens
     return _draw_low_rank(mean, *_factors(log_rows, log_columns))
 
 
+def _pieces(tensors: list[Tensor], size: int) -> Iterable[tuple[Tensor, ...]]:
+    """All tensors cut along the first dimension into pieces of the same size."""
+    if len(tensors[0]) <= size:
+        return [tuple(tensors)]
+    return zip(*(tensor.split(size) for tensor in tensors), strict=True)
+
+
 def _draw_normal(
     mean: Tensor, log_scale: Tensor, shift: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(draw, draw - mean); the second in `shift`, or the draw once more if there is none."""
     draw = torch.empty_like(mean)
     shift = draw if shift is None else shift
-    flat = [t.view(-1).split(BLOCK) for t in (mean, log_scale, shift, draw)]
-    for mean_part, log_part, shift_part, draw_part in zip(*flat, strict=True):
+    flat = [t.view(-1) for t in (mean, log_scale, shift, draw)]
+    for mean_part, log_part, shift_part, draw_part in _pieces(flat, BLOCK):
         scale = scratch("scale", log_part, len(log_part))
         torch.clamp(log_part, max=LOG_CEILING, out=scale).exp_()
         torch.add(mean_part, shift_part.normal_().mul_(scale), out=draw_part)
@@ -84,8 +92,7 @@ def _draw_low_rank(
     draw, tall = torch.empty_like(mean), rows.T.contiguous()
     noise = draw if noise is None else noise
     height = max(1, BLOCK // mean.shape[1])
-    split = [t.split(height) for t in (mean, tall, noise, draw)]
-    for mean_part, tall_part, noise_part, draw_part in zip(*split, strict=True):
+    for mean_part, tall_part, noise_part, draw_part in _pieces([mean, tall, noise, draw], height):
         scale = torch.mm(tall_part, columns, out=scratch("scale", mean, *mean_part.shape))
         torch.addcmul(mean_part, scale, noise_part.normal_(), out=draw_part)
     return draw
