@@ -22,7 +22,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.dev  ## the documentation site in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run
