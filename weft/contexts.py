@@ -16,10 +16,11 @@ def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
 
     Tied weights have one posterior and appear once.
 
-    >>> import weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
-    >>> {name: tuple(q.shape) for name, q in weft.named_posteriors(bnn)}
-    {'weight': (2, 3), 'bias': (2,)}
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
+        >>> {name: tuple(q.shape) for name, q in weft.named_posteriors(bnn)}
+        {'weight': (2, 3), 'bias': (2,)}
     """
     seen: set[int] = set()
     for name, layer in named_bayesian(net):
@@ -44,11 +45,12 @@ def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
 def using(net: nn.Module, estimator: Estimator | str) -> Iterator[nn.Module]:
     """Draw by this estimator inside the block, in training and evaluation mode alike.
 
-    >>> import torch, weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
-    >>> with weft.using(bnn, weft.mean):
-    ...     torch.equal(bnn(torch.ones(3)), bnn(torch.ones(3)))
-    True
+    Examples:
+        >>> import torch, weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+        >>> with weft.using(bnn, weft.mean):
+        ...     torch.equal(bnn(torch.ones(3)), bnn(torch.ones(3)))
+        True
     """
     estimator = resolve(estimator)
     layers = dict(named_bayesian(net))
@@ -72,13 +74,14 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
     parameters, and gradients flow to them; with gradients off they are made again only when a
     parameter has changed.
 
-    >>> import torch, weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
-    >>> with weft.frozen(bnn, seed=1):
-    ...     first = bnn(torch.ones(3))
-    >>> with weft.frozen(bnn, seed=1):
-    ...     torch.equal(bnn(torch.ones(3)), first)
-    True
+    Examples:
+        >>> import torch, weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+        >>> with weft.frozen(bnn, seed=1):
+        ...     first = bnn(torch.ones(3))
+        >>> with weft.frozen(bnn, seed=1):
+        ...     torch.equal(bnn(torch.ones(3)), first)
+        True
     """
     with drawing_from(net, Frozen(require_posteriors(net).values(), seed)):
         yield net

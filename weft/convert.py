@@ -47,11 +47,12 @@ def bayesianize(
             a network that is itself one layer, or holds parameters itself, is wrapped.
         verbose: print the summary.
 
-    >>> import weft
-    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> bnn = weft.bayesianize(net, weft.KTied(rank=2))
-    >>> [name for name, _ in weft.named_posteriors(bnn)]
-    ['0.weight', '0.bias', '2.weight', '2.bias']
+    Examples:
+        >>> import weft
+        >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> bnn = weft.bayesianize(net, weft.KTied(rank=2))
+        >>> [name for name, _ in weft.named_posteriors(bnn)]
+        ['0.weight', '0.bias', '2.weight', '2.bias']
     """
     matrices, vectors = _families(family, bias)
     estimator = resolve(estimator)
@@ -113,11 +114,12 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
         draw: "mean" for the posterior mean, "sample" (or weft.shared) for one draw.
         seed: of the draw; `collapse(bnn, "sample", seed=s)` has the weights of `frozen(bnn, s)`.
 
-    >>> import weft
-    >>> net = nn.Linear(3, 2)
-    >>> again = weft.collapse(weft.bayesianize(net, weft.MeanField()))
-    >>> torch.equal(net.weight, again.weight)
-    True
+    Examples:
+        >>> import weft
+        >>> net = nn.Linear(3, 2)
+        >>> again = weft.collapse(weft.bayesianize(net, weft.MeanField()))
+        >>> torch.equal(net.weight, again.weight)
+        True
     """
     estimator = shared if draw == "sample" else resolve(draw)
     if estimator not in (mean, shared):

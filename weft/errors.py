@@ -7,8 +7,9 @@ from collections.abc import Iterable
 def near_misses(asked: str, known: Iterable[str]) -> str:
     """A sentence naming what is closest to `asked`, or everything there is if nothing is close.
 
-    >>> near_misses("encodr", ["encoder", "head"])
-    "did you mean 'encoder'?"
+    Examples:
+        >>> near_misses("encodr", ["encoder", "head"])
+        "did you mean 'encoder'?"
     """
     known = sorted(set(known))
     close = difflib.get_close_matches(asked, known, n=3, cutoff=0.6)

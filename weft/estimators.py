@@ -60,8 +60,9 @@ WHOLE_WEIGHT: frozenset[Estimator] = frozenset({mean, shared})
 def resolve(estimator: Estimator | str) -> Estimator:
     """The function behind a name; a function is returned as it is.
 
-    >>> resolve("local") is local
-    True
+    Examples:
+        >>> resolve("local") is local
+        True
     """
     if callable(estimator):
         return estimator

@@ -58,8 +58,9 @@ class Categorical(Likelihood):
         dim: the dimension of f with the classes: -1 for (batch, C) and (batch, time, C), 1 for
             images of logits (batch, C, height, width).
 
-    >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))
-    tensor([-1.3863])
+    Examples:
+        >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([-1.3863])
     """
 
     def __init__(self, dim: int = -1) -> None:
@@ -104,8 +105,9 @@ class Categorical(Likelihood):
 class Bernoulli(Likelihood):
     """Independent yes/no outputs; f holds logits, y values in [0, 1] of the same shape.
 
-    >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.ones(1, 3))
-    tensor([-2.0794])
+    Examples:
+        >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.ones(1, 3))
+        tensor([-2.0794])
     """
 
     def forward(self, f: Tensor) -> td.Bernoulli:
@@ -138,8 +140,9 @@ class Gaussian(Likelihood):
         scale: the noise's standard deviation; None (the default) learns it, starting at 1: hand
             `elbo.parameters()` to the optimiser.
 
-    >>> Gaussian(0.1).log_prob(torch.zeros(1, 2), torch.zeros(1, 2))
-    tensor([2.7673])
+    Examples:
+        >>> Gaussian(0.1).log_prob(torch.zeros(1, 2), torch.zeros(1, 2))
+        tensor([2.7673])
     """
 
     log_scale: Tensor | float

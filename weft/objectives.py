@@ -41,12 +41,13 @@ class ELBO(nn.Module):
         kl_weight: weight of the KL while training warms up. A float or a schedule.
         output: takes the tensor out of what the network returns, e.g. `lambda out: out.logits`.
 
-    >>> import weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
-    >>> elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=100)
-    >>> loss, nll, kl = elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
-    >>> torch.allclose(loss, nll + kl / 100)
-    True
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
+        >>> elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=100)
+        >>> loss, nll, kl = elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
+        >>> torch.allclose(loss, nll + kl / 100)
+        True
     """
 
     def __init__(

@@ -49,11 +49,12 @@ def predict(
             memory does not depend on S.
         output: takes the tensor out of what the network returns.
 
-    >>> import weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1, scale=0.1))
-    >>> pred = weft.predict(bnn, torch.randn(5, 3), samples=10, likelihood=weft.Categorical())
-    >>> pred.mean.shape, pred.epistemic.shape
-    (torch.Size([5, 2]), torch.Size([5]))
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1, scale=0.1))
+        >>> pred = weft.predict(bnn, torch.randn(5, 3), samples=10, likelihood=weft.Categorical())
+        >>> pred.mean.shape, pred.epistemic.shape
+        (torch.Size([5, 2]), torch.Size([5]))
     """
     if isinstance(bnn, ELBO):
         likelihood = likelihood or bnn.likelihood

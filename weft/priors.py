@@ -65,8 +65,9 @@ class Normal(NormalPrior):
             current posterior at every evaluation, s² = E‖W‖²/n over all weights under this
             prior; `fitted_scale` tells it.
 
-    >>> Normal(0.5).log_prob(torch.zeros(1))
-    tensor([-0.2258])
+    Examples:
+        >>> Normal(0.5).log_prob(torch.zeros(1))
+        tensor([-0.2258])
     """
 
     log_scale: Tensor | float
@@ -120,8 +121,9 @@ class HeNormal(NormalPrior):
     Fan-in is the number of inputs of one output: the last side of the weight matrix
     (k_h·k_w·C_in/groups for a convolution).
 
-    >>> HeNormal().scale_for((10, 8))
-    0.5
+    Examples:
+        >>> HeNormal().scale_for((10, 8))
+        0.5
     """
 
     def __init__(self, gain: float = 2.0, bias_scale: float = 1.0) -> None:

@@ -54,14 +54,15 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
         path: of the file; an existing file is replaced, or left untouched if anything fails.
         objective: also store prior, likelihood, number of data and temperature, for `load_objective`.
 
-    >>> import weft, tempfile
-    >>> net = nn.Linear(3, 2)
-    >>> bnn = weft.bayesianize(net, weft.KTied(rank=1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     weft.save(bnn, folder + "/model.safetensors")
-    ...     again = weft.load(folder + "/model.safetensors", nn.Linear(3, 2))
-    >>> all(torch.equal(a, b) for a, b in zip(bnn.parameters(), again.parameters()))
-    True
+    Examples:
+        >>> import weft, tempfile
+        >>> net = nn.Linear(3, 2)
+        >>> bnn = weft.bayesianize(net, weft.KTied(rank=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     weft.save(bnn, folder + "/model.safetensors")
+        ...     again = weft.load(folder + "/model.safetensors", nn.Linear(3, 2))
+        >>> all(torch.equal(a, b) for a, b in zip(bnn.parameters(), again.parameters()))
+        True
     """
     from safetensors.torch import save as to_bytes
 

@@ -18,8 +18,9 @@ def resolve(value: float | Schedule) -> Schedule:
 class Constant:
     """The same value at every step.
 
-    >>> Constant(0.5)(1000)
-    0.5
+    Examples:
+        >>> Constant(0.5)(1000)
+        0.5
     """
 
     value: float
@@ -33,8 +34,9 @@ class Constant:
 class LinearPerBatch:
     """start + rate · step, raised every `every` batches only, up to `end`.
 
-    >>> LinearPerBatch(rate=5e-5, every=100)(250)
-    0.01
+    Examples:
+        >>> LinearPerBatch(rate=5e-5, every=100)(250)
+        0.01
     """
 
     rate: float = 5e-5
@@ -58,8 +60,9 @@ class LinearPerBatch:
 class LinearOverEpochs:
     """From `start` to `end` in a straight line over the first `epochs` epochs, then constant.
 
-    >>> LinearOverEpochs(epochs=10, steps_per_epoch=100)(250)
-    0.25
+    Examples:
+        >>> LinearOverEpochs(epochs=10, steps_per_epoch=100)(250)
+        0.25
     """
 
     epochs: float
@@ -81,8 +84,9 @@ class LinearOverEpochs:
 class Exponential:
     """From `start` to `end` by a constant factor per step over the first `epochs`, then constant.
 
-    >>> Exponential(epochs=2, steps_per_epoch=50, start=0.01)(50)
-    0.1
+    Examples:
+        >>> Exponential(epochs=2, steps_per_epoch=50, start=0.01)(50)
+        0.1
     """
 
     epochs: float

@@ -127,8 +127,9 @@ def last_layer(net: nn.Module) -> str:
 
     "Last" is by registration, which for networks written in the order they run is the output layer.
 
-    >>> last_layer(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
-    '2'
+    Examples:
+        >>> last_layer(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
+        '2'
     """
     every = list(units(net))
     if not every:

@@ -25,10 +25,11 @@ class Row:
 class Summary:
     """What became Bayesian, what was left and why; print it, or read its fields.
 
-    >>> import weft
-    >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1), bias=False)
-    >>> weft.summary(bnn).parameters  # 6 means, 3 + 2 factors, 2 biases
-    13
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1), bias=False)
+        >>> weft.summary(bnn).parameters  # 6 means, 3 + 2 factors, 2 biases
+        13
     """
 
     bayesian: tuple[Row, ...]

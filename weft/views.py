@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from weft.numerics import low_rank
-from weft.numerics.local_linear import local_linear
+from weft.numerics.local_linear import Weights, local_linear
 from weft.posteriors.base import Op, Posterior, bias_moments, noisy_output
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -30,9 +30,10 @@ class View:
         swapped: the tensor has input features first (transposed convolutions).
         vector: the tensor has fewer than two dimensions and is left as it is.
 
-    >>> view = View(tail=(3, 2, 2), blocks=2)
-    >>> view.matrix(torch.zeros(8, 3, 2, 2)).shape
-    torch.Size([2, 4, 12])
+    Examples:
+        >>> view = View(tail=(3, 2, 2), blocks=2)
+        >>> view.matrix(torch.zeros(8, 3, 2, 2)).shape
+        torch.Size([2, 4, 12])
     """
 
     tail: tuple[int, ...] = ()
@@ -119,7 +120,7 @@ class LinearOp(Op):
         self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
     ) -> Tensor:
         """Fused: one autograd node."""
-        return local_linear(x, mean, log_rows, log_columns, *bias_moments(self))
+        return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(self)))
 
     def counts_examples(self, y: Tensor) -> bool:
         """One vector per example; with more dimensions the first may be time."""

@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from weft.numerics import local_linear as module
-from weft.numerics.local_linear import _plain, local_linear
+from weft.numerics.local_linear import Weights
+
+
+def local_linear(x, *layer):
+    return module.local_linear(x, Weights(*layer))
 
 
 def inputs(rank, bias, bias_variance, batch=(6,), dtype=torch.float64):
@@ -30,7 +34,7 @@ def test_fused_equals_plain_in_value_and_every_gradient(
     noise = torch.randn(6, 4, dtype=torch.float64)
     monkeypatch.setattr(module, "_noise", lambda *_: noise)
     monkeypatch.setattr(torch, "randn_like", lambda like: noise.reshape(like.shape))
-    fused, plain = local_linear(*arguments), _plain(*arguments)
+    fused, plain = local_linear(*arguments), module._plain(arguments[0], Weights(*arguments[1:]))
     torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(plain)
     got = torch.autograd.grad((fused * weights).sum(), given)

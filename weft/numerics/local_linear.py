@@ -8,7 +8,7 @@ more than the arithmetic for small layers, and twice as many sweeps over (batch,
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,37 +24,40 @@ _repeated = threading.local()
 SLICE = 1 << 17  # numbers per slice: half a megabyte, a few such buffers fit the second-level cache
 
 
-def local_linear(
-    x: Tensor,
-    mean: Tensor,
-    log_rows: Tensor,
-    log_columns: Tensor,
-    bias: Tensor | None,
-    bias_variance: Tensor | None,
-) -> Tensor:
-    """A draw of the layer's output at x (..., in), with fresh weights for every row of x.
+class Weights(NamedTuple):
+    """A linear layer with a k-tied weight.
 
     Args:
-        x: inputs.
         mean: (out, in) mean of the weight.
         log_rows: (k, out) logarithms of R.
         log_columns: (k, in) logarithms of C; σ = RᵀC.
         bias: (out,) mean of the bias, or None.
         bias_variance: (out,) its variance, or None.
-
-    >>> x, mean = torch.randn(5, 4), torch.randn(3, 4)
-    >>> local_linear(x, mean, torch.zeros(1, 3), torch.zeros(1, 4), None, None).shape
-    torch.Size([5, 3])
     """
-    inputs = (mean, log_rows, log_columns, bias, bias_variance)
-    if not eager() or torch.is_autocast_enabled(x.device.type) or x.dtype != mean.dtype:
-        return _plain(x, *inputs)
+
+    mean: Tensor
+    log_rows: Tensor
+    log_columns: Tensor
+    bias: Tensor | None = None
+    bias_variance: Tensor | None = None
+
+
+def local_linear(x: Tensor, layer: Weights) -> Tensor:
+    """A draw of the layer's output at x (..., in), with fresh weights for every row of x.
+
+    Examples:
+        >>> layer = Weights(torch.randn(3, 4), torch.zeros(1, 3), torch.zeros(1, 4))
+        >>> local_linear(torch.randn(5, 4), layer).shape
+        torch.Size([5, 3])
+    """
+    if not eager() or torch.is_autocast_enabled(x.device.type) or x.dtype != layer.mean.dtype:
+        return _plain(x, layer)
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     if flat.data_ptr() in _memory() and not torch.is_grad_enabled():
-        centre, spread = _moments_once(flat, *inputs)
+        centre, spread = _moments_once(flat, layer)
         y = torch.addcmul(centre, spread, _noise(centre, x.dim() == 2))
     else:
-        y = _LocalLinear.apply(flat, *inputs, x.dim() == 2)
+        y = _LocalLinear.apply(flat, *layer, x.dim() == 2)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
 
 
@@ -81,45 +84,26 @@ def _memory() -> dict[int, dict[Any, tuple[Tensor, Tensor]]]:
     return memory
 
 
-def _moments_once(
-    x: Tensor,
-    mean: Tensor,
-    log_rows: Tensor,
-    log_columns: Tensor,
-    bias: Tensor | None,
-    bias_variance: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _moments_once(x: Tensor, layer: Weights) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the output, remembered until input or parameters change."""
     known = _memory()[x.data_ptr()]
-    parameters = (mean, log_rows, log_columns)
-    key = (x.shape, x._version, *((t.data_ptr(), t._version) for t in parameters))
+    key = (x.shape, x._version, *((t.data_ptr(), t._version) for t in layer[:3]))
     if key not in known:
-        variance = _variance(x, log_rows, log_columns, bias_variance)
-        known[key] = (F.linear(x, mean, bias), safe_sqrt(variance))
+        known[key] = F.linear(x, layer.mean, layer.bias), safe_sqrt(_variance(x, layer))
     return known[key]
 
 
-def _plain(
-    x: Tensor,
-    mean: Tensor,
-    log_rows: Tensor,
-    log_columns: Tensor,
-    bias: Tensor | None,
-    bias_variance: Tensor | None,
-) -> Tensor:
+def _plain(x: Tensor, layer: Weights) -> Tensor:
     """The formula as it is written, the reference for the fused form."""
-    y = F.linear(x, mean, bias)
-    spread = safe_sqrt(_variance(x, log_rows, log_columns, bias_variance))
-    return y + spread.to(y.dtype) * torch.randn_like(y)
+    y = F.linear(x, layer.mean, layer.bias)
+    return y + safe_sqrt(_variance(x, layer)).to(y.dtype) * torch.randn_like(y)
 
 
-def _variance(
-    x: Tensor, log_rows: Tensor, log_columns: Tensor, bias_variance: Tensor | None
-) -> Tensor:
+def _variance(x: Tensor, layer: Weights) -> Tensor:
     """Variance of every output."""
-    left, right = square_factors(factor(log_rows), factor(log_columns))
+    left, right = square_factors(factor(layer.log_rows), factor(layer.log_columns))
     variance = F.linear(x.square(), right) @ left
-    return variance if bias_variance is None else variance + bias_variance
+    return variance if layer.bias_variance is None else variance + layer.bias_variance
 
 
 class _LocalLinear(torch.autograd.Function):

@@ -46,8 +46,9 @@ def factor(logs: Tensor) -> Tensor:
 def product(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """S = RᵀC, in the factors' own precision also inside autocast.
 
-    >>> product(torch.zeros(2, 1), torch.zeros(2, 3))
-    tensor([[2., 2., 2.]])
+    Examples:
+        >>> product(torch.zeros(2, 1), torch.zeros(2, 3))
+        tensor([[2., 2., 2.]])
     """
     with torch.autocast(log_rows.device.type, enabled=False):
         return factor(log_rows).mT @ factor(log_columns)
@@ -58,10 +59,11 @@ def square_factors(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns (*blocks, K, out) and (*blocks, K, in); the coefficients 1 and 2 sit in the first.
 
-    >>> r, c = torch.rand(2, 3), torch.rand(2, 5)
-    >>> p, q = square_factors(r, c)
-    >>> torch.allclose(p.T @ q, (r.T @ c) ** 2)
-    True
+    Examples:
+        >>> r, c = torch.rand(2, 3), torch.rand(2, 5)
+        >>> p, q = square_factors(r, c)
+        >>> torch.allclose(p.T @ q, (r.T @ c) ** 2)
+        True
     """
     if rows.shape[-2] == 1:
         return rows.square(), columns.square()
@@ -85,9 +87,10 @@ def pairs(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def sum_of_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """Σ S² = 1ᵀ[(R Rᵀ) ∘ (C Cᵀ)]1 in O(k²(out + in)), without forming S.
 
-    >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-    >>> torch.allclose(sum_of_squares(a, b), product(a, b).square().sum())
-    True
+    Examples:
+        >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
+        >>> torch.allclose(sum_of_squares(a, b), product(a, b).square().sum())
+        True
     """
     rows, columns = factor(log_rows), factor(log_columns)
     return ((rows @ rows.mT) * (columns @ columns.mT)).sum()
@@ -96,9 +99,10 @@ def sum_of_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
 def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """Σ log S, exactly and without underflow: factors enter relative to their largest values.
 
-    >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-    >>> torch.allclose(sum_log(a, b), product(a, b).log().sum(), atol=1e-5)
-    True
+    Examples:
+        >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
+        >>> torch.allclose(sum_log(a, b), product(a, b).log().sum(), atol=1e-5)
+        True
     """
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
     rows, columns = bounded(log_rows), bounded(log_columns)
@@ -113,9 +117,10 @@ def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
 def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
     """(Σ log S, Σ (loc² + S²)): what the KL of N(loc, S²) needs, from one pass over S.
 
-    >>> a, b, loc = torch.randn(2, 3), torch.randn(2, 5), torch.zeros(3, 5)
-    >>> torch.allclose(normal_sums(loc, a, b)[0], sum_log(a, b))
-    True
+    Examples:
+        >>> a, b, loc = torch.randn(2, 3), torch.randn(2, 5), torch.zeros(3, 5)
+        >>> torch.allclose(normal_sums(loc, a, b)[0], sum_log(a, b))
+        True
     """
     if eager() and log_rows.dim() == 2:
         both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_rows, log_columns)

@@ -17,8 +17,9 @@ def mixture_quantile(means: Tensor, scale: Tensor, probability: float) -> Tensor
         scale: (...) their common standard deviation.
         probability: strictly between 0 and 1.
 
-    >>> mixture_quantile(torch.zeros(3, 1), torch.ones(1), 0.975)
-    tensor([1.9600])
+    Examples:
+        >>> mixture_quantile(torch.zeros(3, 1), torch.ones(1), 0.975)
+        tensor([1.9600])
     """
     reach = scale * (_SQRT_TWO * torch.erfinv(torch.tensor(2 * probability - 1.0)).abs() + 1)
     low, high = means.amin(0) - reach, means.amax(0) + reach
@@ -39,9 +40,10 @@ def mixture_entropy(means: Tensor, scale: Tensor) -> Tensor:
         means: (S, ...) centres of the components.
         scale: (...) their common standard deviation.
 
-    >>> H = mixture_entropy(torch.zeros(4, 1), torch.ones(1))
-    >>> torch.allclose(H, torch.tensor([0.5 * (1 + math.log(2 * math.pi))]))
-    True
+    Examples:
+        >>> H = mixture_entropy(torch.zeros(4, 1), torch.ones(1))
+        >>> torch.allclose(H, torch.tensor([0.5 * (1 + math.log(2 * math.pi))]))
+        True
     """
     nodes, weights = _hermite(means.dtype, means.device)
     count = means.shape[0]

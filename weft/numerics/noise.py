@@ -37,9 +37,10 @@ def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
         examples: the first dimension counts examples, so that noise may be shared between them in
             the way of `window_noise`.
 
-    >>> add_noise(torch.ones(2, 3), torch.zeros(2, 3), examples=True)
-    tensor([[1., 1., 1.],
-            [1., 1., 1.]])
+    Examples:
+        >>> add_noise(torch.ones(2, 3), torch.zeros(2, 3), examples=True)
+        tensor([[1., 1., 1.],
+                [1., 1., 1.]])
     """
     if not eager() or y.dtype != variance.dtype or not y.is_contiguous():
         return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), torch.randn_like(y))

@@ -19,9 +19,10 @@ def safe_sqrt(value: Tensor) -> Tensor:
     A variance is exactly zero wherever a layer's input is zero (after a ReLU, at padding), and
     adding a floor instead would put noise where there is none.
 
-    >>> x = torch.zeros(1, requires_grad=True)
-    >>> safe_sqrt(x).sum().backward(); x.grad
-    tensor([0.])
+    Examples:
+        >>> x = torch.zeros(1, requires_grad=True)
+        >>> safe_sqrt(x).sum().backward(); x.grad
+        tensor([0.])
     """
     if eager():
         return _SafeSqrt.apply(value)
@@ -32,8 +33,9 @@ def safe_sqrt(value: Tensor) -> Tensor:
 def capped_exp(log: Tensor) -> Tensor:
     """exp(log), held at e^30 above 30; the gradient still points back from there.
 
-    >>> capped_exp(torch.tensor([0.0, 100.0]))
-    tensor([1.0000e+00, 1.0686e+13])
+    Examples:
+        >>> capped_exp(torch.tensor([0.0, 100.0]))
+        tensor([1.0000e+00, 1.0686e+13])
     """
     if eager():
         return _CappedExp.apply(log)
@@ -43,8 +45,9 @@ def capped_exp(log: Tensor) -> Tensor:
 def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     """(Σ log s, Σ (loc² + s²)) for s = capped_exp(log_scale): what a normal's KL needs, in one node.
 
-    >>> normal_sums(torch.ones(3), torch.zeros(3))
-    (tensor(0.), tensor(6.))
+    Examples:
+        >>> normal_sums(torch.ones(3), torch.zeros(3))
+        (tensor(0.), tensor(6.))
     """
     if eager():
         both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_scale)
@@ -56,8 +59,9 @@ def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
 def sum_squares(x: Tensor) -> Tensor:
     """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three).
 
-    >>> sum_squares(torch.tensor([3.0, 4.0]))
-    tensor(25.)
+    Examples:
+        >>> sum_squares(torch.tensor([3.0, 4.0]))
+        tensor(25.)
     """
     return _SumSquares.apply(x) if eager() else x.square().sum()
 
@@ -65,8 +69,9 @@ def sum_squares(x: Tensor) -> Tensor:
 def soft_min(value: Tensor, ceiling: float) -> Tensor:
     """Half the harmonic mean, 1 / (1/value + 1/ceiling): below both, smooth, never flat.
 
-    >>> soft_min(torch.tensor([1e-3, 1e3]), 0.2)
-    tensor([0.0010, 0.2000])
+    Examples:
+        >>> soft_min(torch.tensor([1e-3, 1e3]), 0.2)
+        tensor([0.0010, 0.2000])
     """
     return value / (1 + value / ceiling)
 

@@ -21,8 +21,9 @@ BLOCK = 1 << 18  # entries handled at once: a megabyte of float32
 def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
     """A draw of N(mean, capped_exp(log_scale)²).
 
-    >>> sample_normal(torch.zeros(2), torch.full((2,), -200.0))
-    tensor([0., 0.])
+    Examples:
+        >>> sample_normal(torch.zeros(2), torch.full((2,), -200.0))
+        tensor([0., 0.])
     """
     if not eager() or not (mean.is_contiguous() and log_scale.is_contiguous()):
         return torch.addcmul(mean, capped_exp(log_scale), torch.randn_like(mean))
@@ -34,9 +35,10 @@ def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
 def sample_low_rank(mean: Tensor, log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """A draw of N(mean, (RᵀC)²), see `low_rank` for the factors.
 
-    >>> minus = torch.full((2, 3), -200.0)
-    >>> sample_low_rank(torch.zeros(3, 3), minus, minus).abs().max()
-    tensor(0.)
+    Examples:
+        >>> minus = torch.full((2, 3), -200.0)
+        >>> sample_low_rank(torch.zeros(3, 3), minus, minus).abs().max()
+        tensor(0.)
     """
     tensors = (mean, log_rows, log_columns)
     if not eager() or mean.dim() > 2 or not mean.is_contiguous():

@@ -13,8 +13,9 @@ def mix(*numbers: int) -> int:
 
     Plain addition would make seed 0, draw 1 and seed 1, draw 0 the same stream.
 
-    >>> mix(0, 1) == mix(1, 0)
-    False
+    Examples:
+        >>> mix(0, 1) == mix(1, 0)
+        False
     """
     state = 0
     for number in numbers:

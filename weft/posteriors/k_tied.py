@@ -38,9 +38,10 @@ class KTied(Family):
         max_scale: as in every family.
         mean: as in every family.
 
-    >>> q = KTied(rank=2)(torch.zeros(30, 20))
-    >>> sum(p.numel() for p in q.parameters())
-    700
+    Examples:
+        >>> q = KTied(rank=2)(torch.zeros(30, 20))
+        >>> sum(p.numel() for p in q.parameters())
+        700
     """
 
     rank: int = 2

@@ -29,9 +29,10 @@ class MeanField(Family):
 
     The initial σ is log-normal with mean exactly `scale` and coefficient of variation `noise`.
 
-    >>> q = MeanField(scale=0.05)(torch.zeros(300, 200))
-    >>> q.scale.mean()
-    tensor(0.0500, grad_fn=<MeanBackward0>)
+    Examples:
+        >>> q = MeanField(scale=0.05)(torch.zeros(300, 200))
+        >>> q.scale.mean()
+        tensor(0.0500, grad_fn=<MeanBackward0>)
     """
 
     def __call__(self, weight: Tensor) -> "MeanFieldPosterior":

@@ -18,9 +18,10 @@ from weft.posteriors.base import Family, Op, Posterior, Pushable, bias_moments
 class Point(Family):
     """A point estimate with a prior; `scale`, `noise` and `max_scale` have no effect.
 
-    >>> Point()(torch.ones(2, 2)).rsample().detach()
-    tensor([[1., 1.],
-            [1., 1.]])
+    Examples:
+        >>> Point()(torch.ones(2, 2)).rsample().detach()
+        tensor([[1., 1.],
+                [1., 1.]])
     """
 
     def __call__(self, weight: Tensor) -> "PointPosterior":

@@ -24,8 +24,9 @@ def check_family(family: Family, covariance: Covariance | None = None) -> None:
         covariance: from a posterior to the dense covariance of W.reshape(-1), the oracle for its
             entropy; families with independent weights need none.
 
-    >>> import weft
-    >>> check_family(weft.KTied(rank=2))
+    Examples:
+        >>> import weft
+        >>> check_family(weft.KTied(rank=2))
     """
 
     def entropy_is_that_of_the_dense_normal(family: Family) -> None:
