@@ -1,7 +1,7 @@
 """Which modules and parameters of a network a conversion speaks of."""
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from torch import nn
@@ -89,18 +89,22 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
             chosen.append(Unit(unit.name, unit.module, tuple(held)))
     if chosen:
         return chosen
-    if isinstance(where, type) and any(isinstance(m, where) for m in net.modules()):
-        reason = "the modules of that class are norm layers, which stay deterministic, or have no parameters"
-    elif isinstance(where, type):
-        kinds = {type(unit.module).__name__ for unit in every}
-        reason = near_misses(where.__name__, kinds)
-    else:
-        names = {name for name in modules if name}
-        reason = near_misses(str(where), names)
-        module = str(where).rpartition(".")[0]
-        if module in modules and str(where).rpartition(".")[2] in own_parameters(modules[module]):
-            reason = f"names are those of modules: write where={module!r}"
+    reason = _why_nothing(modules, {type(unit.module).__name__ for unit in every}, where)
     raise ValueError(f"where={where!r} matches no layer that can be made Bayesian; {reason}")
+
+
+def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where) -> str:
+    """What was asked for instead of something that can become random."""
+    matched = [name for name in modules if _wanted(modules, name, where)]
+    if matched:
+        title = f"{matched[0] or 'the network'!r} ({type(modules[matched[0]]).__name__})"
+        return f"{title} is a norm layer, which stays deterministic, or has no parameters left"
+    if isinstance(where, type):
+        return near_misses(where.__name__, kinds)
+    module, _, parameter = str(where).rpartition(".")
+    if module in modules and parameter in own_parameters(modules[module]):
+        return f"names are those of modules: write where={module!r}"
+    return near_misses(str(where), {name for name in modules if name})
 
 
 def _holder(unit: Unit, parameter: str) -> str:
