@@ -121,3 +121,15 @@ def test_sparse_gradients_are_right_or_refused(family: weft.Family) -> None:
     if bnn is not None:
         bnn(torch.tensor([1, 2])).square().sum().backward()
         assert all(p.grad.abs().sum() > 0 for p in bnn.parameters())
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+@pytest.mark.parametrize("layer", [nn.PReLU(2), nn.Linear(2, 2), nn.Conv1d(2, 2, 1)])
+def test_estimators_where_only_a_vector_is_random(layer: nn.Module, estimator: str) -> None:
+    """Nothing is known about such a layer's output: draw the vector, or refuse by name."""
+    if not isinstance(layer, nn.PReLU):
+        layer.weight.requires_grad_(False)
+    bnn = convert(Around(layer), weft.MeanField(), estimator=estimator)
+    x = torch.randn(2, 2, 3) if isinstance(layer, nn.Conv1d) else -torch.rand(2, 2)
+    if bnn is not None:
+        assert not torch.equal(bnn(x), bnn(x))

@@ -204,18 +204,6 @@ def test_estimators_that_do_not_fit_are_refused(layer: nn.Module, estimator: Any
         pytest.fail("the context was entered")
 
 
-@pytest.mark.parametrize("estimator", ["local", "flipout"])
-@pytest.mark.parametrize("layer", [nn.PReLU(2), nn.Linear(2, 2), nn.Conv1d(2, 2, 1)])
-def test_estimators_where_only_a_vector_is_random(layer: nn.Module, estimator: str) -> None:
-    """Nothing is known about such a layer's output: draw the vector, or refuse by name."""
-    if not isinstance(layer, nn.PReLU):
-        layer.weight.requires_grad_(False)
-    bnn = convert(Around(layer), weft.MeanField(), estimator=estimator)
-    x = torch.randn(2, 2, 3) if isinstance(layer, nn.Conv1d) else -torch.rand(2, 2)
-    if bnn is not None:
-        assert not torch.equal(bnn(x), bnn(x))
-
-
 def test_flipout_needs_independent_weights_and_unknown_estimators_near_misses() -> None:
     with pytest.raises(ValueError, match=r"flipout.*Point"):
         weft.bayesianize(Net(), weft.Point(), estimator="flipout")
