@@ -129,7 +129,9 @@ class Bayesian(nn.Module):
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of one parameter."""
-        return self.posteriors._modules[_key(name)]  # type: ignore[return-value]
+        posterior = self.posteriors._modules[_key(name)]
+        assert isinstance(posterior, Posterior)
+        return posterior
 
     @property
     def active(self) -> Estimator:
@@ -166,8 +168,8 @@ class Bayesian(nn.Module):
         x, *rest = args if args else (kwargs.pop("input"),)
         if rest:  # ConvTranspose takes output_size by position
             kwargs["output_size"] = rest[0]
-        bias = self.posterior("bias") if "bias" in self.views else self.wrapped.bias
-        op = op_of(self.wrapped, self.views["weight"], bias, kwargs)  # type: ignore[arg-type]
+        shift: Any = self.posterior("bias") if "bias" in self.views else self.wrapped.bias
+        op = op_of(self.wrapped, self.views["weight"], shift, kwargs)
         return self.active(self.posterior("weight"), op, x)
 
     def __getattr__(self, name: str) -> Any:
@@ -226,7 +228,8 @@ class Bayesian(nn.Module):
 
     def __len__(self) -> int:
         """Of the layer, if it is a container."""
-        return len(self.wrapped)  # type: ignore[arg-type]
+        container: Any = self.wrapped
+        return len(container)
 
     def __iter__(self) -> Iterator[Any]:
         """Over the layer, if it is a container."""
@@ -236,7 +239,8 @@ class Bayesian(nn.Module):
         """An item of the layer, if it is a container; of a ParameterList, a draw."""
         if isinstance(self.wrapped, nn.ParameterList) and isinstance(index, int):
             return getattr(self, str(range(len(self))[index]))
-        return self.wrapped[index]  # type: ignore[index]
+        container: Any = self.wrapped
+        return container[index]
 
     def __bool__(self) -> bool:
         """True, as for any module (`__len__` would make an empty container false)."""

@@ -116,10 +116,8 @@ class ELBO(nn.Module):
         """KL(q ‖ p) in nats over all random weights, unweighted, in the parameters' precision."""
         device = next(self.bnn.parameters()).device.type
         with torch.autocast(device, enabled=False):
-            terms = [
-                prior.kl(*posteriors)  # type: ignore[operator]
-                for prior, posteriors in zip(self.priors, self._posteriors, strict=True)
-            ]
+            groups: Any = zip(self.priors, self._posteriors, strict=True)
+            terms = [prior.kl(*posteriors) for prior, posteriors in groups]
             return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
     def weight_at(self, step: int | None) -> float:

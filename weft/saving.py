@@ -213,7 +213,8 @@ def _describe(thing: Any, known: tuple[type, ...] | None = None) -> dict[str, An
         raise ValueError(
             f"{thing!r} cannot be written to a file; storable are {[kind.__name__ for kind in known]}"
         )
-    options = dataclasses.asdict(thing) if dataclasses.is_dataclass(thing) else thing.options()  # type: ignore[arg-type]
+    is_data = dataclasses.is_dataclass(thing) and not isinstance(thing, type)
+    options = dataclasses.asdict(thing) if is_data else thing.options()
     return {"class": type(thing).__name__, "options": options}
 
 

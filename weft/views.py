@@ -83,7 +83,8 @@ def _stacked(owner: nn.Module, tensor: Tensor) -> int:
     if isinstance(owner, nn.MultiheadAttention):
         return 3 if tensor.shape[0] == 3 * owner.embed_dim else 1
     for kind, gates in _GATES.items():
-        if isinstance(owner, kind) and tensor.shape[0] == gates * int(owner.hidden_size):  # type: ignore[arg-type]
+        hidden: Any = owner.hidden_size if isinstance(owner, kind) else 0
+        if tensor.shape[0] == gates * hidden:
             return gates
     return 1
 

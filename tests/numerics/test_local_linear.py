@@ -110,6 +110,16 @@ def draw_outside(noise, arguments):
     return draw_with(noise, [arguments[0].clone(), *arguments[1:]])
 
 
+def test_another_view_of_a_repeated_input_is_another_input():
+    """Same address and shape, other strides: a transposed square batch."""
+    arguments = [a.detach() for a in inputs(2, True, True, batch=(5,))]
+    x, noise = arguments[0], torch.zeros(5, 4, dtype=torch.float64)
+    with module.repeating([x]), torch.no_grad():
+        for view in (x, x.T, x):
+            got = draw_with(noise, [view, *arguments[1:]])
+            torch.testing.assert_close(got, view @ arguments[1].T + arguments[4])
+
+
 def test_repeating_forgets_after_an_exception():
     with pytest.raises(RuntimeError, match="boom"), module.repeating([torch.zeros(1)]):
         raise RuntimeError("boom")

@@ -87,7 +87,7 @@ def _memory() -> dict[int, dict[Any, tuple[Tensor, Tensor]]]:
 def _moments_once(x: Tensor, layer: Weights) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the output, remembered until input or parameters change."""
     known = _memory()[x.data_ptr()]
-    key = (x.shape, x._version, *((t.data_ptr(), t._version) for t in layer[:3]))
+    key = (x.shape, x.stride(), x._version, *((t.data_ptr(), t._version) for t in layer[:3]))
     if key not in known:
         known[key] = F.linear(x, layer.mean, layer.bias), safe_sqrt(_variance(x, layer))
     return known[key]
