@@ -4,10 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
+# Data sets beside the repository are used if they are there; ordinary users download them.
+ifneq ($(wildcard ../shared/data/README.md),)
+export WEFT_DATA ?= $(abspath ../shared/data)
+endif
+
 .PHONY: demo test lint format docs bench bench-peers clean
 
-demo: $(VENV)/.demo  ## k-tied and mean-field against a plain network on bundled data
-	$(BIN)/python examples/digits.py
+demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
+	$(BIN)/weft run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
+	$(BIN)/weft report build/demo --output build/demo/report.html --title "weft demo"
 
 test: $(VENV)/.dev  ## everything, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -1,6 +1,5 @@
 """The documentation's code runs as it is written."""
 
-import json
 import re
 import runpy
 import sys
@@ -8,36 +7,49 @@ from pathlib import Path
 
 import pytest
 
+import weft.report
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["docs/guide.md", "docs/index.md"])
-def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+PAGES = ["docs/guide.md", "docs/index.md", *sorted((ROOT / "docs/howto").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page).stem)
+def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))
-    runpy.run_path(str(script))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(script), run_name="__main__")
 
 
-def test_demo_runs_and_prints_its_table(monkeypatch, capsys):
+def test_example_runs_and_prints_its_scores(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["digits.py", "--epochs", "2"])
     runpy.run_path(str(ROOT / "examples/digits.py"), run_name="__main__")
-    table = capsys.readouterr().out.split("\n\n")[1].splitlines()
-    assert [line[:14].strip() for line in table[1:]] == ["plain", "mean-field", "k-tied, k = 2"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("(")[0] for line in lines] == ["MeanField", "KTied"]
+    assert all("accuracy" in line and "NLL" in line for line in lines)
 
 
-def test_readme_shows_the_numbers_of_the_result_file():
-    readme = (ROOT / "README.md").read_text()
-    content = json.loads((ROOT / "results/demo/digits.json").read_text())
-    assert content["settings"]["scored"] == "test"
-    for row in content["results"]:
-        shown = next(line for line in readme.splitlines() if line.startswith(row["name"]))
-        assert shown.removeprefix(row["name"]).split() == [
-            f"{row['parameters']:,}",
-            f"{row['accuracy']:.1%}",
-            f"{row['nll']:.3f}",
-            f"{row['ece']:.3f}",
-            f"{row['entropy']:.2f}",
-            f"{row['entropy_noise']:.2f}",
-        ]
+TABLES = [
+    ("README.md", "demo table", "results/demo"),
+    ("docs/quality.md", "quality tables", "results/quality"),
+]
+
+
+@pytest.mark.parametrize(("page", "marks", "results"), TABLES, ids=lambda name: str(name))
+def test_tables_are_those_of_the_result_files(page, marks, results):
+    text = (ROOT / page).read_text()
+    shown = text.partition(f"<!-- {marks}: begin -->")[2].partition(f"<!-- {marks}: end -->")[0]
+    found, problems = weft.report.read(ROOT / results)
+    assert found
+    assert not problems
+    assert shown.strip() == weft.report.markdown_table(weft.report.compare(found)).strip()
+
+
+@pytest.mark.parametrize(("page", "marks", "results"), TABLES, ids=lambda name: str(name))
+def test_results_are_of_a_commit_of_this_repository(page, marks, results):
+    found, _ = weft.report.read(ROOT / results)
+    assert all(not one.smoke for one in found)

@@ -19,7 +19,12 @@ OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pytest", "matplo
 # A module may import modules of earlier layers only. Within numerics and posteriors, which are
 # several files each, the order is spelt out as well: a new file needs a place here.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("numerics", "numerics.fused", "numerics.mixture", "numerics.seeds", "errors"),
+    ("numerics", "numerics.fused", "numerics.mixture", "numerics.seeds", "errors", "files"),
+    ("version", "scores", "data.files", "data.dataset", "data.augment", "data.batches"),
+    ("metrics", "data.scaling"),
+    ("data.bundled", "data.idx", "data.cifar", "data.tables", "data.reviews"),
+    ("data.catalog",),
+    ("data",),
     ("numerics.safe", "numerics.low_rank"),
     ("numerics.noise",),
     ("numerics.local_linear", "numerics.sampling"),
@@ -35,7 +40,35 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("convert",),
     ("objectives",),
     ("predict",),
-    ("saving",),
+    ("saving", "columns", "baselines"),
+    ("figures",),
+    ("evaluation",),
+    ("training",),
+    ("training.interrupts", "training.progress", "training.distributed", "training.checkpoint"),
+    ("training.callbacks", "training.diagnose", "training.defaults", "training.temperature"),
+    ("training.sources",),
+    ("training.validation", "training.preparing"),
+    ("training.loop",),
+    ("training.fit",),
+    ("experiments", "experiments.spec", "experiments.networks"),
+    ("experiments.supervised",),
+    ("experiments.demo", "experiments.quality", "experiments.k_tied"),
+    ("experiments.catalog", "experiments.results"),
+    ("experiments.running", "experiments.sweeping"),
+    ("report.values", "report.markup", "report.columns", "report.pictures"),
+    ("report.reading",),
+    ("report.scores",),
+    ("report.results",),
+    ("report.terminal", "report.figures"),
+    ("report.calibration", "report.cards"),
+    ("report.layers",),
+    ("report.blocks",),
+    ("report.page",),
+    ("report",),
+    ("cli.options",),
+    ("cli.commands",),
+    ("cli",),
+    ("__main__",),
     ("testing.common",),
     ("testing.layer_laws", "testing.posterior_laws"),
     ("testing",),
@@ -44,6 +77,7 @@ LAYER_OF = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 
 IMPORT = """
 import importlib.abc, json, sys, time
+start = time.perf_counter()
 import torch
 
 class Block(importlib.abc.MetaPathFinder):
@@ -55,16 +89,16 @@ BLOCKED = json.loads(sys.argv[1])
 already = {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
 sys.meta_path.insert(0, Block())
 before = set(sys.modules)
-start = time.perf_counter()
+middle = time.perf_counter()
 import weft
-spent = time.perf_counter() - start
+spent = (time.perf_counter() - middle) / (middle - start)
 print(json.dumps([sorted(set(sys.modules) - before), spent, sorted(already), weft.__file__]))
 """
 
 
 @pytest.fixture(scope="module")
 def imported() -> tuple[list[str], float, list[str], str]:
-    """(modules that `import weft` adds to those of torch, seconds, blocked ones torch has, file)."""
+    """(modules `import weft` adds to torch's, time in units of torch's, blocked ones torch has, file)."""
     command = [sys.executable, "-c", IMPORT, json.dumps(OPTIONAL)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -81,7 +115,9 @@ def test_import_needs_nothing_but_torch(imported: tuple[list[str], float, list[s
 
 
 def test_import_is_quick(imported: tuple[list[str], float, list[str], str]) -> None:
-    assert imported[1] < 1.0
+    assert imported[1] < 0.5, (
+        "in units of the time that torch takes, so that a busy machine is no excuse"
+    )
 
 
 def test_the_blocking_hook_blocks() -> None:

@@ -1,6 +1,10 @@
 """weft: Bayesian neural networks with structured variational posteriors."""
 
+from weft import data as data
+from weft import metrics as metrics
 from weft import schedules as schedules
+from weft.baselines import ensemble as ensemble
+from weft.baselines import mc_dropout as mc_dropout
 from weft.bayesian import Bayesian as Bayesian
 from weft.contexts import frozen as frozen
 from weft.contexts import named_posteriors as named_posteriors
@@ -11,11 +15,15 @@ from weft.estimators import flipout as flipout
 from weft.estimators import local as local
 from weft.estimators import mean as mean
 from weft.estimators import shared as shared
+from weft.evaluation import Evaluation as Evaluation
+from weft.evaluation import assess as assess
+from weft.evaluation import evaluate as evaluate
 from weft.likelihoods import Bernoulli as Bernoulli
 from weft.likelihoods import Categorical as Categorical
 from weft.likelihoods import Gaussian as Gaussian
 from weft.likelihoods import Likelihood as Likelihood
 from weft.objectives import ELBO as ELBO
+from weft.objectives import MaximumLikelihood as MaximumLikelihood
 from weft.posteriors.base import Elementwise as Elementwise
 from weft.posteriors.base import Family as Family
 from weft.posteriors.base import Posterior as Posterior
@@ -33,35 +41,55 @@ from weft.saving import load_objective as load_objective
 from weft.saving import save as save
 from weft.select import last_layer as last_layer
 from weft.summary import summary as summary
+from weft.training.callbacks import Callback as Callback
+from weft.training.checkpoint import CheckpointError as CheckpointError
+from weft.training.diagnose import NonFiniteLoss as NonFiniteLoss
+from weft.training.fit import Fitted as Fitted
+from weft.training.fit import Interrupted as Interrupted
+from weft.training.fit import fit as fit
+from weft.version import __version__ as __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "ELBO",
     "Bayesian",
     "Bernoulli",
+    "Callback",
     "Categorical",
+    "CheckpointError",
     "Elementwise",
+    "Evaluation",
     "Family",
     "FileError",
+    "Fitted",
     "Gaussian",
     "HeNormal",
+    "Interrupted",
     "KTied",
     "Likelihood",
+    "MaximumLikelihood",
     "MeanField",
+    "NonFiniteLoss",
     "Normal",
     "Point",
     "Posterior",
     "Prediction",
     "Prior",
+    "assess",
     "bayesianize",
     "collapse",
+    "data",
+    "ensemble",
+    "evaluate",
+    "fit",
     "flipout",
     "frozen",
     "last_layer",
     "load",
     "load_objective",
     "local",
+    "mc_dropout",
     "mean",
+    "metrics",
     "named_posteriors",
     "predict",
     "save",

@@ -46,6 +46,10 @@ class Likelihood(nn.Module, ABC):
     def summarise(self, draws: Draws, seeds: Sequence[int]) -> Prediction:
         """The prediction made of accumulated moments."""
 
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """What people want to see beside the NLL, from predictive means: accuracy, error."""
+        return {}
+
     def options(self) -> dict[str, Any]:
         """Constructor arguments that make an equal likelihood, for saving."""
         return {}
@@ -97,6 +101,10 @@ class Categorical(Likelihood):
         """Class probabilities."""
         return ClassPrediction(draws, seeds, self.dim)
 
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """Share of targets that are the most probable class."""
+        return {"accuracy": float((mean.argmax(self.dim) == y).double().mean())}
+
     def options(self) -> dict[str, Any]:
         """The class dimension."""
         return {"dim": self.dim}
@@ -131,6 +139,10 @@ class Bernoulli(Likelihood):
     def summarise(self, draws: Draws, seeds: Sequence[int]) -> ClassPrediction:
         """Probabilities of yes."""
         return ClassPrediction(draws, seeds, None)
+
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """Share of outputs on the right side of one half."""
+        return {"accuracy": float(((mean > 0.5) == (y > 0.5)).double().mean())}
 
 
 class Gaussian(Likelihood):
@@ -183,6 +195,10 @@ class Gaussian(Likelihood):
     def summarise(self, draws: Draws, seeds: Sequence[int]) -> RealPrediction:
         """Real outputs with noise."""
         return RealPrediction(draws, seeds)
+
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """Root mean squared error."""
+        return {"rmse": float((mean - y).double().square().mean().sqrt())}
 
     def options(self) -> dict[str, Any]:
         """The scale, None if learned (the learned value is in the state)."""

@@ -1,5 +1,6 @@
-"""The objective: the evidence lower bound of a converted network."""
+"""Objectives: the evidence lower bound of a converted network, and plain maximum likelihood."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft import schedules
-from weft.contexts import require_posteriors, using
+from weft.contexts import named_posteriors, require_posteriors, using
 from weft.estimators import shared
 from weft.likelihoods import Likelihood
 from weft.priors import Prior, assign
@@ -21,7 +22,27 @@ class Terms(NamedTuple):
     kl: Tensor
 
 
-class ELBO(nn.Module):
+class Objective(nn.Module, ABC):
+    """What training minimises: a function of a batch, owner of likelihood and prior."""
+
+    likelihood: Likelihood
+    output: Callable[[Any], Tensor] | None
+
+    @property
+    @abstractmethod
+    def net(self) -> nn.Module:
+        """The network being trained."""
+
+    @abstractmethod
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll per example, kl in full): all that is expensive, and nothing that changes with time."""
+
+    @abstractmethod
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(loss, nll, kl) of a batch at a training step."""
+
+
+class ELBO(Objective):
     """Minus the evidence lower bound per example, with its two parts.
 
     The value does not depend on the batch size, and the KL is counted once per call however many
@@ -87,6 +108,11 @@ class ELBO(nn.Module):
         self.kl_weight = schedules.resolve(kl_weight)
         self.output = output
 
+    @property
+    def net(self) -> nn.Module:
+        """The converted network."""
+        return self.bnn
+
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
         """(loss, nll, kl): nll per example, kl in full, loss as documented.
 
@@ -96,13 +122,15 @@ class ELBO(nn.Module):
             step: number of the training step; needed if anything is on a schedule.
         """
         weight = self.weight_at(step)
-        if self.training:
-            nll = self._nll(x, y)
-        else:
-            with using(self.bnn, shared):
-                nll = self._nll(x, y)
-        kl = self.kl()
+        nll, kl = self.parts(x, y)
         return Terms(nll + weight / self.num_data * kl, nll, kl)
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll per example, kl in full)."""
+        if self.training:
+            return self._nll(x, y), self.kl()
+        with using(self.bnn, shared):
+            return self._nll(x, y), self.kl()
 
     def _nll(self, x: Any, y: Tensor) -> Tensor:
         total = None
@@ -133,6 +161,59 @@ class ELBO(nn.Module):
                 )
             step = 0
         return self.temperature(step) * self.kl_weight(step)
+
+
+class MaximumLikelihood(Objective):
+    """The mean negative log-likelihood of an ordinary network: the baseline, in the same words.
+
+    Args:
+        net: any network; a converted one is refused, since its posteriors would collapse.
+        likelihood: as for ELBO.
+        output: as for ELBO.
+
+    Examples:
+        >>> import weft
+        >>> loss, nll, kl = weft.MaximumLikelihood(nn.Linear(3, 2), weft.Categorical())(
+        ...     torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+        ... )
+        >>> bool(loss == nll), float(kl)
+        (True, 0.0)
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood={likelihood!r}: write weft.Categorical() or another Likelihood"
+            )
+        if next(named_posteriors(net), None) is not None:
+            raise ValueError(
+                "MaximumLikelihood of a converted network would shrink every posterior to a point: "
+                "write weft.ELBO(bnn, ...)"
+            )
+        self._net = net
+        self.likelihood = likelihood
+        self.output = output
+
+    @property
+    def net(self) -> nn.Module:
+        """The ordinary network."""
+        return self._net
+
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(nll, nll, 0)."""
+        nll, kl = self.parts(x, y)
+        return Terms(nll, nll, kl)
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll, 0)."""
+        nll = -self.likelihood.log_prob(run(self._net, x, self.output), y).mean()
+        return nll, torch.zeros_like(nll)
 
 
 def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:

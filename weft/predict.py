@@ -67,7 +67,7 @@ def predict(
     base = fresh() if seed is None else seed
     seeds = [mix(base, draw) for draw in range(samples)]
     parts: list[Draws] = []
-    with torch.no_grad(), _evaluating(bnn), _drawing(bnn, estimator) as turn_to:
+    with torch.no_grad(), evaluating(bnn), _drawing(bnn, estimator) as turn_to:
         for batch in _batches(x):
             pieces = _split(batch, chunk)
             draws = [Draws([] if keep_draws else None) for _ in pieces]
@@ -106,7 +106,7 @@ def _drawing(bnn: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], N
 
 
 @contextmanager
-def _evaluating(net: nn.Module) -> Iterator[None]:
+def evaluating(net: nn.Module) -> Iterator[None]:
     """Evaluation mode inside the block; every module's own mode afterwards."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +20,7 @@ from weft import schedules
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import require_posteriors
 from weft.estimators import NAMED
+from weft.files import write_atomically
 from weft.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from weft.objectives import ELBO
 from weft.posteriors.base import Family
@@ -83,7 +83,9 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
             if not key.startswith("bnn."):
                 tensors[f"objective:{key}"] = value.detach().cpu().contiguous()
     text = json.dumps(description)
-    _write(Path(path), to_bytes(tensors, {"weft": text, "digest": _digest(text, tensors)}))
+    write_atomically(
+        Path(path), to_bytes(tensors, {"weft": text, "digest": _digest(text, tensors)})
+    )
 
 
 def load(
@@ -230,20 +232,6 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside the target, then rename: a crash leaves the old file or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -85,17 +85,25 @@ class Frozen:
         self.order = {id(posterior): index for index, posterior in enumerate(posteriors)}
         self.exclusive = exclusive
         self.seed = seed
-        self.kept: dict[int, tuple[tuple[int, int], Tensor]] = {}
+        self.width = 1.0
+        self.kept: dict[int, tuple[tuple[int, int, float], Tensor]] = {}
 
-    def reseed(self, seed: int) -> None:
-        """Move on to the draws of another seed; old ones are given up one by one, as new ones come."""
-        self.seed = seed
+    def reseed(self, seed: int, width: float = 1.0) -> None:
+        """Move on to the draws of another seed; old ones are given up one by one, as new ones come.
+
+        Args:
+            seed: of the whole.
+            width: distance of the draws from the mean, as a multiple: draws of a posterior that is
+                so much wider.
+        """
+        self.seed, self.width = seed, width
 
     def draw(self, posterior: Posterior) -> Tensor:
         """The draw belonging to the posterior's seed."""
         key, grad = id(posterior), torch.is_grad_enabled()
         watched = not (grad or self.exclusive)
-        version = (self.seed, sum(p._version for p in posterior.parameters()) if watched else 0)
+        changes = sum(p._version for p in posterior.parameters()) if watched else 0
+        version = (self.seed, changes, self.width)
         if key in self.kept and not grad and self.kept[key][0] == version:
             return self.kept[key][1]
         seed, device = mix(self.seed, self.order[key]), device_of(posterior)
@@ -105,6 +113,8 @@ class Frozen:
         else:
             with seeded(seed, device):
                 weight = draw(posterior)
+        if self.width != 1.0:
+            weight = torch.lerp(posterior.mean, weight, self.width)
         if not grad:
             self.kept[key] = (version, weight)
         return weight

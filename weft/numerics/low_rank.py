@@ -161,8 +161,12 @@ class _NormalSums(torch.autograd.Function):
         loc, slopes, squares = ctx.saved_tensors
         twice = 2 * grad_squares
         both = torch.addcmul(squares * twice, slopes, grad)
-        outs = loc.shape[0]
-        return loc * twice, both[:, :outs], both[:, outs:]
+        # of their own layout: DistributedDataParallel complains about gradients that are views
+        rows, columns = (
+            part.clone(memory_format=torch.contiguous_format)
+            for part in both.tensor_split([loc.shape[0]], 1)
+        )
+        return loc * twice, rows, columns
 
 
 def _sweep(factors: Tensor, outs: int) -> tuple[Tensor, Tensor]:

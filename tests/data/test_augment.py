@@ -1,0 +1,68 @@
+"""Augmentations against a loop over single pictures."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from weft.data import compose, crop, flip
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_flip_against_a_loop():
+    x = torch.rand(40, 3, 5, 6)
+    got, coins = flip(x, generator(3)), torch.rand(40, generator=generator(3)) < 0.5
+    for one, old, mirrored in zip(got, x, coins, strict=True):
+        expected = torch.stack([row.flip(-1) for row in old]) if mirrored else old
+        assert torch.equal(one, expected)
+    assert 5 < coins.sum() < 35, "both happen"
+
+
+@pytest.mark.parametrize("padding", [1, 4])
+def test_crop_against_a_loop(padding):
+    x = torch.rand(40, 3, 5, 6)
+    got = crop(padding)(x, generator(3))
+    corners = torch.randint(2 * padding + 1, (2, 40), generator=generator(3))
+    for one, old, top, left in zip(got, x, *corners, strict=True):
+        wide = F.pad(old, (padding,) * 4)
+        assert torch.equal(one, wide[:, top : top + 5, left : left + 6])
+
+
+def test_crop_reaches_every_corner_evenly():
+    x = torch.zeros(9000, 1, 3, 3)
+    x[:, :, 1, 1] = 1
+    moved = crop(1)(x, generator())
+    share = moved.mean(0)[0]  # the dot is equally often at each of the nine places
+    assert torch.allclose(share, torch.full((3, 3), 1 / 9), atol=0.015)
+
+
+@pytest.mark.parametrize("augmentation", [flip, crop(2), compose(crop(2), flip)])
+def test_only_the_generator_matters(augmentation):
+    x = torch.rand(16, 1, 8, 8)
+    before = x.clone()
+    torch.manual_seed(0)
+    a = augmentation(x, generator(5))
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    assert torch.equal(augmentation(x, generator(5)), a)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(augmentation(x, generator(6)), a)
+    assert torch.equal(x, before), "the input is left alone"
+    assert a.shape == x.shape
+    assert augmentation(x.byte(), generator()).dtype == torch.uint8
+
+
+def test_compose_is_in_order():
+    x, g, h = torch.rand(16, 1, 8, 8), generator(5), generator(5)
+    assert torch.equal(compose(crop(2), flip)(x, g), flip(crop(2)(x, h), h))
+    assert compose()(x, g) is x
+
+
+def test_refusals():
+    for augmentation in (flip, crop()):
+        with pytest.raises(ValueError, match=r"\(N, C, H, W\), got \(4, 784\).*flat=False"):
+            augmentation(torch.rand(4, 784), generator())
+    with pytest.raises(ValueError, match="at least one pixel"):
+        crop(0)

@@ -1,0 +1,215 @@
+"""The real files: numbers of their SOURCE.md, partitions, damage. Skipped where there are none."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import weft.data
+from tests.data.conftest import REAL, needs_real
+from tests.data.test_originals import uci_archive
+from weft.data import DataError, cifar, idx, tables
+from weft.data.scaling import _channel_statistics
+
+pytestmark = needs_real
+
+COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+TEST_COUNTS = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+# rows, features, splits, train, test, mean and standard deviation of the target
+UCI = {
+    "boston": (506, 13, 20, 455, 51, 22.5328, 9.1880),
+    "concrete": (1030, 8, 20, 927, 103, 35.8180, 16.6976),
+    "energy": (768, 8, 20, 691, 77, 22.3072, 10.0836),
+    "kin8nm": (8192, 8, 20, 7373, 819, 0.7143, 0.2636),
+    "naval": (11934, 16, 20, 10741, 1193, 0.9750, 0.0147),
+    "power": (9568, 4, 20, 8611, 957, 454.3650, 17.0661),
+    "protein": (45730, 9, 5, 41157, 4573, 7.7485, 6.1182),
+    "wine": (1599, 11, 20, 1439, 160, 5.6360, 0.8073),
+    "yacht": (308, 6, 20, 277, 31, 10.4954, 15.1359),
+}
+
+
+@pytest.fixture(scope="module")
+def cifar_raw():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_DATA", str(REAL))
+        return cifar.read_cifar10()
+
+
+def mirror(folder: Path, name: str) -> Path:
+    """Links to the real files of a set, in a user folder; a link can be replaced by a bad file."""
+    (folder / name).mkdir()
+    for path in (REAL / name).iterdir():
+        os.symlink(path, folder / name / path.name)
+    return folder / name
+
+
+def spoil(path: Path, kind: str) -> None:
+    content = path.read_bytes()
+    path.unlink()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :]
+    path.write_bytes(flipped if kind == "flip" else content[:middle])
+
+
+def test_mnist(real):
+    (x, y), (test_x, test_y) = idx.read_mnist()
+    assert y.bincount().tolist() == COUNTS
+    assert test_y.bincount().tolist() == TEST_COUNTS
+    for pixels, mean, std in ((x, 0.13066, 0.30811), (test_x, 0.13251, 0.31048)):
+        found_mean, found_std = _channel_statistics(pixels)  # tested against numpy elsewhere
+        assert found_mean.item() == pytest.approx(mean, abs=6e-6)
+        assert found_std.item() == pytest.approx(std, abs=6e-6)
+    data = weft.data.load("mnist")
+    assert [len(part) for part in (data.train, data.valid, data.test)] == [50_000, 10_000, 10_000]
+    assert torch.equal(torch.cat([data.train.y, data.valid.y]), y.long()), "last 10k are validation"
+    assert torch.equal(((data.valid.x + 1) * 127.5).round().byte(), x[50_000:].flatten(1))
+    assert (data.train.x.min(), data.train.x.max()) == (-1, 1)
+    assert data.pixel_range == (-1, 1)
+
+
+def test_fashion_mnist(real):
+    (x, y), (test_x, test_y) = idx.read_fashion_mnist()
+    assert y.bincount().tolist() == [6000] * 10
+    assert test_y.bincount().tolist() == [1000] * 10
+    for pixels, mean, std in ((x, 0.28604, 0.35302), (test_x, 0.28685, 0.35244)):
+        found_mean, found_std = _channel_statistics(pixels)  # tested against numpy elsewhere
+        assert found_mean.item() == pytest.approx(mean, abs=6e-6)
+        assert found_std.item() == pytest.approx(std, abs=6e-6)
+    data = weft.data.fashion_mnist(scale="standard", flat=False)
+    assert data.train.x.shape == (50_000, 1, 28, 28)
+    assert data.train.x.mean().abs() < 1e-3
+    assert data.train.x.std().item() == pytest.approx(1, abs=1e-3)
+    assert data.classes[9] == "Ankle boot"
+
+
+def test_cifar10(cifar_raw, monkeypatch):
+    (x, y), (test_x, test_y) = cifar_raw
+    assert y.bincount().tolist() == [5000] * 10
+    assert test_y.bincount().tolist() == [1000] * 10
+    expected = (
+        (x, (0.491400, 0.482158, 0.446531), (0.247032, 0.243485, 0.261588)),
+        (test_x, (0.494214, 0.485131, 0.450409), (0.246653, 0.242892, 0.261592)),
+    )
+    for pixels, means, stds in expected:
+        found_means, found_stds = _channel_statistics(pixels)
+        assert found_means.flatten().tolist() == pytest.approx(means, abs=6e-7)
+        assert found_stds.flatten().tolist() == pytest.approx(stds, abs=6e-7)
+    assert (REAL / "cifar-10" / "class_names.txt").read_text().split() == [*cifar.CIFAR10_CLASSES]
+    monkeypatch.setattr(cifar, "read_cifar10", lambda: cifar_raw)
+    data = weft.data.cifar10()
+    assert data.train.x.shape == (40_000, 3, 32, 32)
+    assert torch.equal(torch.cat([data.train.y, data.valid.y]), y.long())
+    assert torch.equal((data.valid.x * 255).round().byte(), x[40_000:])
+
+
+@pytest.mark.parametrize("file", ["train-003.webp", "labels.npz"])
+@pytest.mark.parametrize("kind", ["flip", "truncate"])
+def test_cifar10_damaged(folder, file, kind):
+    spoil(mirror(folder, "cifar-10") / file, kind)
+    with pytest.raises(DataError, match=r"cifar-10.* is damaged"):
+        weft.data.cifar10()
+
+
+def test_cifar10_with_wrong_labels(folder):
+    made = mirror(folder, "cifar-10")
+    for labels in (np.zeros(50_000, "u1"), np.zeros(3, "u1"), np.zeros(50_000)):
+        (made / "labels.npz").unlink()
+        np.savez(made / "labels.npz", train_labels=labels, test_labels=np.zeros(10_000, "u1"))
+        with pytest.raises(DataError, match=r"labels\.npz"):
+            weft.data.cifar10()
+
+
+def test_cifar10_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
+    (mirror(folder, "cifar-10") / "test-007.webp").unlink()
+    offline = "http://127.0.0.1:9/cifar-10-binary.tar.gz"
+    monkeypatch.setattr(cifar, "CIFAR10", cifar.Original("cifar-10", "a/b", offline, None, "PREP"))
+    with pytest.raises(DataError, match=r"nor PREP\. Its download from http://127\.0\.0\.1:9/"):
+        weft.data.cifar10()
+
+
+@pytest.mark.parametrize("kind", ["flip", "truncate"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("mnist", "train-images-idx3-ubyte.gz"),
+        ("fashion-mnist", "t10k-labels-idx1-ubyte.gz"),
+        ("uci/energy", "energy.npz"),
+        ("imdb", "imdb.npz"),
+    ],
+)
+def test_damaged(folder, name, file, kind):
+    path = mirror(folder, name.partition("/")[0]) / file
+    weft.data.fetch(name)
+    spoil(path, kind)
+    with pytest.raises(DataError) as caught:
+        weft.data.load(name)
+    assert str(path) in str(caught.value)
+    assert "sha256" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", list(UCI))
+def test_uci(real, name):
+    n, d, splits, n_train, n_test, mean, std = UCI[name]
+    x, y, trains, tests = tables.read_uci(name)
+    assert x.shape == (n, d)
+    assert (trains.shape, tests.shape) == ((splits, n_train), (splits, n_test))
+    assert y.mean().item() == pytest.approx(mean, abs=6e-5)
+    assert y.std(correction=0).item() == pytest.approx(std, abs=6e-5)
+    joined = torch.cat([trains, tests], 1).sort(1)[0]
+    assert torch.equal(joined, torch.arange(n).expand(splits, n)), "each split is a partition"
+    split = splits - 1
+    data = weft.data.load(f"uci/{name}", split=split)
+    parts = (data.train, data.valid, data.test)
+    assert len(data.train) + len(data.valid) == n_train
+    assert len(data.valid) == round(0.1 * n_train)
+    assert all(p.y.shape == (len(p), 1) and p.y.dtype == torch.float32 for p in parts)
+    assert all(p.x.isfinite().all() for p in parts)
+    raw = torch.cat([p.y for p in parts]).double() * data.target_scale + data.target_mean
+    rows = torch.cat([trains[split], tests[split]])
+    assert torch.allclose(raw[:, 0], y[rows], atol=1e-4 * std, rtol=1e-6)
+    assert data.train.x.mean(0).abs().max() < 1e-5
+    spread = data.train.x.std(0, correction=0)
+    assert torch.allclose(spread[spread > 0.5], torch.ones(()), atol=1e-5)
+    assert (spread < 1e-6).sum() == (2 if name == "naval" else 0), "constant columns stay harmless"
+    whole = weft.data.uci(name, split=split, valid=0)
+    assert len(whole.valid) == 0
+    assert whole.target_mean == pytest.approx(y[trains[split]].mean().item(), rel=1e-9)
+
+
+def test_uci_text_gives_the_prepared_numbers(real, folder, monkeypatch):
+    """The archive is parsed to the very numbers of the prepared copy: its digest is met."""
+    with np.load(REAL / "uci" / "yacht.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in tables.ARRAYS}
+    (folder / "uci").mkdir()
+    (folder / tables.ARCHIVE).write_bytes(uci_archive(arrays))
+    monkeypatch.setenv("WEFT_DATA", str(folder))
+    x, *_ = tables.read_uci("yacht")
+    assert np.array_equal(x.numpy(), arrays["X"])
+
+
+def test_imdb(real):
+    data = weft.data.load("imdb")
+    assert [len(part) for part in (data.train, data.valid, data.test)] == [20_000, 5_000, 25_000]
+    labels = torch.cat([data.train.y, data.valid.y])
+    assert labels.bincount().tolist() == data.test.y.bincount().tolist() == [12_500, 12_500]
+    assert data.train.x.dtype == data.train.y.dtype == torch.long
+    assert data.train.x.max() < 20_000
+    with np.load(REAL / "imdb" / "imdb.npz", allow_pickle=False) as file:
+        tokens, offsets = file["train_tokens"], file["train_offsets"]
+    for i in (0, 5, 19_999):
+        review = tokens[offsets[i] : offsets[i + 1]].tolist()[-80:]
+        assert data.train.x[i].tolist() == [0] * (80 - len(review)) + review
+    short = weft.data.imdb(vocabulary=5000, length=40)
+    tail = data.test.x[:, -40:]
+    assert torch.equal(short.test.x, tail.where(tail < 5000, 2))
+
+
+def test_status_of_the_real_folder(real):
+    found = {s.name: s for s in weft.data.status()}
+    assert found["mnist"].size == 11_594_722
+    assert found["cifar-10"].present
+    assert found["uci/yacht"].where == str(REAL / "uci")
+    assert not found["cifar-100"].present

@@ -1,0 +1,120 @@
+"""The command line, as it is typed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from weft.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_help_lists_the_commands(capsys):
+    assert main([]) == 0
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"weft {name}" in shown for name in ("list", "run", "sweep", "report", "compare"))
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("weft 0.")
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    assert main(["raport"]) == 2
+    assert "did you mean 'report'" in capsys.readouterr().err
+
+
+def test_unknown_experiment_names_the_nearest(capsys):
+    assert main(["run", "demo/digit"]) == 1
+    assert "did you mean 'demo/digits'" in capsys.readouterr().err
+
+
+def test_run_without_a_name_lists_them(capsys):
+    assert main(["run"]) == 1
+    assert "quality/mnist" in capsys.readouterr().err
+
+
+def test_unknown_option_names_the_nearest(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "demo/digits", "--epoch", "3"])
+    assert stop.value.code == 2
+    shown = capsys.readouterr()
+    assert "--epochs" in shown.out + shown.err
+
+
+def test_wrong_type_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "demo/digits", "--epochs", "many"])
+
+
+def test_list_shows_experiments_and_variants(capsys):
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert "k-tied/mnist-mlp" in shown
+    assert "plain mean-field k-tied-1" in shown
+
+
+def test_run_compare_and_report(folder, capsys):
+    line = ["run", "demo/digits", "--variants", "plain", "k-tied-2", "--seeds", "0", "1", "--smoke"]
+    assert main(line) == 0
+    shown = capsys.readouterr().out
+    assert "k-tied-2 (smoke)" in shown
+    files = sorted(str(one.relative_to(folder)) for one in folder.glob("results/**/*.json"))
+    assert files == [
+        f"results/smoke/demo/digits/{variant}/{seed}.json"
+        for variant in ("k-tied-2", "plain")
+        for seed in (0, 1)
+    ]
+    assert main(["compare"]) == 0
+    assert "accuracy" in capsys.readouterr().out
+    assert main(["compare", "results/smoke", "--markdown"]) == 0
+    assert "| k-tied-2" in capsys.readouterr().out
+    assert main(["report", "results", "--output", "page.html"]) == 0
+    assert "<!doctype html>" in (folder / "page.html").read_text()[:200].lower()
+    assert main(line) == 0
+    assert "is there" in capsys.readouterr().out
+
+
+def test_overrides_reach_the_run(folder, capsys):
+    line = "run demo/digits --variants plain --epochs 3 --limit 100 --samples 2 --no-falling"
+    assert main(line.split()) == 0
+    (path,) = folder.glob("results/demo/digits/*/0.json")
+    assert path.parent.name == "plain,epochs=3,falling=False,samples=2,limit=100"
+    settings = json.loads(path.read_text())["settings"]
+    assert (settings["epochs"], settings["limit"], settings["falling"]) == (3, 100, False)
+
+
+def test_compare_without_results_says_what_to_do(folder, capsys):
+    assert main(["compare"]) == 1
+    assert "weft run demo/digits" in capsys.readouterr().err
+
+
+def test_damaged_result_is_named(folder, capsys):
+    (folder / "results").mkdir()
+    (folder / "results/0.json").write_text('{"experiment": "x", ')
+    assert main(["compare"]) == 1
+    assert "0.json" in capsys.readouterr().err
+
+
+def test_data_lists_what_is_here(capsys):
+    assert main(["data"]) == 0
+    shown = capsys.readouterr().out
+    assert "digits" in shown
+    assert "uci/yacht" in shown
+    assert main(["data", "digits"]) == 0
+
+
+def test_module_can_be_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("weft 0.")

@@ -1,0 +1,141 @@
+"""Every experiment runs, and its result file tells what was run."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.experiments import catalog, quality, results
+from weft.experiments.networks import MLP
+from weft.experiments.running import Plan, changed, run_one
+from weft.experiments.spec import Experiment, Where
+from weft.experiments.supervised import Supervised
+from weft.report import read
+from weft.training.distributed import Processes
+
+ALONE = Processes()
+TINY = replace(
+    catalog.variants("demo/digits")["k-tied-2"], epochs=2, limit=120, samples=3, network=MLP((8,))
+)
+
+
+def needs(experiment: Experiment) -> list[str]:
+    assert isinstance(experiment, Supervised)
+    return [name for name in (experiment.data, experiment.outside) if name not in (None, "noise")]
+
+
+def missing(names: list[str]) -> list[str]:
+    present = {one.name for one in weft.data.status() if one.present}
+    return [name for name in names if name not in present]
+
+
+@pytest.mark.parametrize("experiment", catalog.ALL, ids=lambda one: f"{one.name}/{one.variant}")
+def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
+    if absent := missing(needs(experiment)):
+        pytest.skip(f"{absent} not on this machine: set WEFT_DATA")
+    small = replace(experiment.smoke(), network=MLP((6,), dropout=experiment.network.dropout))
+    plan = Plan(tmp_path / "results", tmp_path / "runs", smoke=True)
+    path = run_one(small, 3, plan, ALONE, say=lambda text: None)
+    assert path == tmp_path / "results/smoke" / experiment.name / experiment.variant / "3.json"
+    (found,), problems = read([path])
+    assert not problems
+    content = json.loads(path.read_text())
+    assert content["seed"] == 3
+    assert content["smoke"] is True
+    assert content["settings"]["epochs"] == 2
+    assert len(content["history"]) == 2
+    assert content["metrics"]["nll"] == pytest.approx(content["metrics"]["nll"])  # a number
+    assert {"total", "train", "evaluate"} <= set(content["seconds"])
+    assert found.experiment == experiment.name
+
+
+def test_experiments_have_different_places():
+    places = [results.place(Path(), one, 0) for one in catalog.ALL]
+    assert len(set(places)) == len(places)
+
+
+def test_catalog_names_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'quality/digits'"):
+        catalog.variants("quality/digit")
+    with pytest.raises(ValueError, match="'mean-field'"):
+        catalog.choose("demo/digits", ["meanfield"])
+
+
+def test_a_result_that_is_there_is_not_made_again(tmp_path):
+    plan = Plan(tmp_path / "results", tmp_path / "runs")
+    said: list[str] = []
+    path = run_one(TINY, 0, plan, ALONE, said.append)
+    before = path.read_bytes()
+    assert run_one(TINY, 0, plan, ALONE, said.append).read_bytes() == before
+    assert "is there" in said[-1]
+    assert "differ" not in said[-1]
+    run_one(replace(TINY, samples=4), 0, plan, ALONE, said.append)
+    assert "settings differ" in said[-1]
+    assert path.read_bytes() == before
+    run_one(TINY, 0, replace(plan, force=True), ALONE, said.append)
+    assert path.read_bytes() != before  # the time at least
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path):
+    def metrics(seed: int, name: str) -> dict[str, float]:
+        plan = Plan(tmp_path / name, tmp_path / name / "runs")
+        path = run_one(TINY, seed, plan, ALONE, lambda text: None)
+        return json.loads(path.read_text())["metrics"]
+
+    assert metrics(0, "a") == metrics(0, "b")
+    assert metrics(0, "a") != metrics(1, "c")
+
+
+def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypatch):
+    whole = TINY.run(0, Where(folder=tmp_path / "whole", show=False))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("weft.experiments.supervised.save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        TINY.run(0, Where(folder=tmp_path / "half", show=False))
+    monkeypatch.undo()
+    assert (tmp_path / "half/checkpoint.pt").exists()
+    assert TINY.run(0, Where(folder=tmp_path / "half", show=False)).metrics == whole.metrics
+
+
+def test_overrides_make_a_variant_of_their_own():
+    other = changed(TINY, {"epochs": 7, "learning_rate": 0.5})
+    assert other.variant == "k-tied-2,epochs=7,learning_rate=0.5"
+    assert other.epochs == 7
+    assert changed(TINY, {"epochs": TINY.epochs}) is TINY
+
+
+def test_settings_are_json_and_complete():
+    told = json.loads(json.dumps(TINY.settings()))
+    assert told["family"].startswith("KTied(")
+    assert told["network"] == "MLP(hidden=(8,), dropout=0.0)"
+    left_out = {"name", "variant", "title", "published", "space"}
+    assert set(told) == {one.name for one in fields(TINY)} - left_out
+
+
+def test_a_sweep_does_not_look_at_test_data(tmp_path):
+    found = TINY.run(0, Where(show=False, test=False))
+    assert found.metrics == {}
+    assert found.figures == {}
+    assert found.validation["nll"] > 0
+
+
+def test_quality_contenders_share_everything_but_the_method():
+    variants = [one for one in quality.EXPERIMENTS if one.name == "quality/mnist"]
+    same = ("data", "options", "outside", "epochs", "batch_size", "learning_rate", "samples")
+    for name in same:
+        assert len({repr(getattr(one, name)) for one in variants}) == 1, name
+
+
+def test_failed_write_leaves_the_old_result(tmp_path, monkeypatch):
+    plan = Plan(tmp_path / "results", tmp_path / "runs")
+    path = run_one(TINY, 0, plan, ALONE, lambda text: None)
+    before = path.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        run_one(TINY, 0, replace(plan, force=True, runs=tmp_path / "other"), ALONE, print)
+    assert path.read_bytes() == before

@@ -1,0 +1,127 @@
+"""Figures: data of the report's pictures, from the same prediction as the metrics."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from weft import metrics
+from weft.evaluation import Evaluation, assess, evaluate
+from weft.figures import kl_by_name
+
+S = 12
+
+
+def classifier(family=weft.KTied):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    return weft.bayesianize(net, family(scale=0.3))
+
+
+def classes(n=40):
+    return 2 * torch.randn(n, 4), torch.randint(3, (n,))
+
+
+def elbo_of(bnn, likelihood, prior=None):
+    return weft.ELBO(bnn, likelihood, prior or weft.Normal(0.5), num_data=100)
+
+
+def regressor(outputs=1):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
+    return elbo_of(weft.bayesianize(net, weft.MeanField(scale=0.2)), weft.Gaussian(0.4))
+
+
+def test_figures_of_a_classifier():
+    elbo, (x, y) = elbo_of(classifier(), weft.Categorical()), classes()
+    result = assess(elbo, (x, y), samples=S, outside=3 * x[:30])
+    assert isinstance(result, Evaluation)
+    assert result.metrics == evaluate(elbo, (x, y), samples=S, outside=3 * x[:30])
+    figures = json.loads(json.dumps(result.figures, allow_nan=False))
+    pred = weft.predict(elbo, x, S, seed=0)
+    diagram = metrics.reliability(pred.mean, y)
+    assert figures["reliability"]["count"] == diagram.counts.tolist()
+    assert figures["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
+    rows = figures["uncertain"]
+    assert len(rows) == 12
+    assert [row["entropy"] for row in rows] == sorted((r["entropy"] for r in rows), reverse=True)
+    for row in rows:
+        i = row["index"]
+        assert (row["label"], row["guess"]) == (y[i].item(), pred.mean[i].argmax().item())
+        assert row["probability"] == pytest.approx(pred.mean[i].max().item(), rel=1e-5)
+        assert row["epistemic"] == pytest.approx(pred.epistemic[i].item(), abs=1e-5)
+    assert rows[0]["entropy"] == pytest.approx(pred.entropy.max().item(), rel=1e-5)
+    ood = figures["ood"]
+    assert (sum(ood["inside"]), sum(ood["outside"]), ood["score"]) == (40, 30, "entropy")
+    assert len(ood["edges"]) == len(ood["inside"]) + 1
+
+
+def test_figures_of_a_regression():
+    elbo, x, y = regressor(), torch.randn(200, 4), torch.randn(200, 1)
+    result = assess(elbo, (x, y), samples=S, outside=x)
+    figures = json.loads(json.dumps(result.figures, allow_nan=False))
+    curve = dict(zip(*figures["intervals"].values(), strict=True))
+    assert curve[0.9] == pytest.approx(result.metrics["coverage_90"])
+    assert list(curve.values()) == sorted(curve.values())
+    assert "reliability" not in figures
+    pred = weft.predict(elbo, x, S, seed=0)
+    assert figures["uncertain"][0]["index"] == pred.std.argmax().item()
+    assert figures["uncertain"][0]["std"] == pytest.approx(pred.std.max().item(), rel=1e-5)
+    spread = pred.epistemic[pred.std.argmax()].sqrt().item()
+    assert figures["uncertain"][0]["epistemic"] == pytest.approx(spread, rel=1e-5)
+    assert figures["ood"]["inside"] == figures["ood"]["outside"]
+
+
+def test_layers_tell_the_posteriors():
+    elbo = elbo_of(classifier(family=weft.MeanField), weft.Categorical())
+    layers = {one["name"]: one for one in assess(elbo, classes(), samples=2).figures["layers"]}
+    for name, q in weft.named_posteriors(elbo.bnn):
+        told, ratio = layers[name], (q.mean.abs() / q.scale).flatten().sort().values
+        assert told["shape"] == list(q.shape)
+        assert told["parameters"] == 2 * q.numel()
+        assert told["kl"] == pytest.approx(weft.Normal(0.5).kl(q).item(), rel=1e-5)
+        assert told["snr"] == pytest.approx(ratio[(q.numel() - 1) // 2].item(), rel=1e-5)
+        assert told["mean_std"] == pytest.approx(q.scale.mean().item(), rel=1e-5)
+        assert sum(told["mean"]["counts"]) == sum(told["scale"]["counts"]) == q.numel()
+        ends, logs = told["scale"]["edges"], q.scale.detach().log10()
+        assert ends[0] - 1e-6 <= logs.min().item() <= logs.max().item() <= ends[-1] + 1e-6
+    assert sum(one["kl"] for one in layers.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
+
+
+def test_layers_without_randomness_or_objective():
+    point = assess(classifier(family=weft.Point), classes(), likelihood=weft.Categorical())
+    first = json.loads(json.dumps(point.figures, allow_nan=False))["layers"][0]
+    assert (first["snr"], first["scale"], first["kl"], first["mean_std"]) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        weft.Normal(0.3),
+        weft.Normal(0.3, learn="gradient"),
+        weft.Normal(0.3, learn="closed form"),
+        weft.HeNormal(),
+        {"*.bias": weft.Normal(1.0), "*": weft.Normal(0.3, learn="closed form")},
+    ],
+)
+def test_shares_of_the_kl_add_up(prior):
+    elbo = elbo_of(classifier(), weft.Categorical(), prior)
+    shares = kl_by_name(elbo)
+    assert shares.keys() == dict(weft.named_posteriors(elbo.bnn)).keys()
+    assert sum(shares.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
+
+
+def test_a_prior_that_cannot_be_divided_says_so():
+    class Joint(weft.Normal):
+        def kl(self, *posteriors):
+            return super().kl(*posteriors) * len(posteriors)
+
+    shares = kl_by_name(elbo_of(classifier(), weft.Categorical(), Joint(0.3)))
+    assert set(shares.values()) == {None}
+
+
+def test_several_outputs_are_one_row():
+    x, y = torch.randn(20, 4), torch.randn(20, 2)
+    row = assess(regressor(2), (x, y), samples=S, target_scale=3.0).figures["uncertain"][0]
+    assert row["label"] == pytest.approx((3 * y[row["index"]]).tolist())
+    assert isinstance(row["std"], float)

@@ -1,0 +1,155 @@
+"""Any optimiser and any schedule: used as by hand, resumed bit by bit."""
+
+import pytest
+import torch
+
+import weft
+from tests.training import jobs
+from tests.training.jobs import Stop, bayesian, equal, line, moons, network
+from weft.training import defaults
+
+SCHEDULES = {
+    "one cycle": lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=steps),
+    "cyclic": lambda o, steps: torch.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2),
+    "milestones": lambda o, steps: torch.optim.lr_scheduler.MultiStepLR(o, [1, steps // 2]),
+    "restarts": lambda o, steps: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
+    "sequence": lambda o, steps: torch.optim.lr_scheduler.SequentialLR(
+        o,
+        [
+            torch.optim.lr_scheduler.LinearLR(o, 0.1, total_iters=2),
+            torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+        ],
+        milestones=[2],
+    ),
+    "chain": lambda o, steps: torch.optim.lr_scheduler.ChainedScheduler(
+        [torch.optim.lr_scheduler.StepLR(o, 3), torch.optim.lr_scheduler.PolynomialLR(o, steps)]
+    ),
+    "function": lambda o, steps: torch.optim.lr_scheduler.LambdaLR(o, lambda s: 0.5**s),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
+    def go(folder, step=None, resume=False):
+        return weft.fit(
+            network(),
+            moons(40),
+            optimizer=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+            scheduler=SCHEDULES[kind],
+            epochs=3,
+            batch_size=10,
+            seed=0,
+            folder=folder,
+            resume=resume,
+            callbacks=[Stop(step, jobs.interrupt)],
+        )
+
+    whole = go(tmp_path / "whole")
+    by_hand = torch.optim.SGD(network().parameters(), 0.1, momentum=0.9)
+    schedule = SCHEDULES[kind](by_hand, 12)
+    rates = []
+    for _ in range(12):
+        by_hand.step()
+        schedule.step()
+        rates.append(by_hand.param_groups[0]["lr"])
+    assert [row["learning_rate"] for row in whole.history] == rates[3::4]
+    with pytest.raises(weft.Interrupted):
+        go(tmp_path / "two", step=5)
+    assert equal(go(tmp_path / "two", resume=True).net, whole.net)
+
+
+OPTIMISERS = {
+    "SGD": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=1e-3),
+    "AdamW": lambda p: torch.optim.AdamW(p, 0.01, amsgrad=True),
+    "NAdam": lambda p: torch.optim.NAdam(p, 0.01),
+    "Rprop": lambda p: torch.optim.Rprop(p, 0.01),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, 0.05),
+    "ASGD": lambda p: torch.optim.ASGD(p, 0.05),
+    "Muon-like groups": lambda p: torch.optim.Adam(
+        [{"params": p[:1], "lr": 0.02}, {"params": p[1:], "betas": (0.8, 0.9)}], lr=0.01
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMISERS)
+def test_every_optimiser_learns_and_is_resumed(tmp_path, kind):
+    def go(folder, step=None, resume=False):
+        settings = {"epochs": 3, "batch_size": 10, "temperature": 0.01, "seed": 0}
+        return weft.fit(
+            bayesian(),
+            moons(40),
+            optimizer=OPTIMISERS[kind],
+            folder=folder,
+            resume=resume,
+            callbacks=[Stop(step, jobs.interrupt)],
+            **settings,
+        )
+
+    whole = go(tmp_path / "whole")
+    assert not equal(whole.net, bayesian())
+    with pytest.raises(weft.Interrupted):
+        go(tmp_path / "two", step=5)
+    assert equal(go(tmp_path / "two", resume=True).net, whole.net)
+
+
+def test_the_optimiser_gets_everything_that_is_learned():
+    taken = []
+
+    def make(parameters):
+        taken.extend(parameters)
+        return torch.optim.SGD(parameters, 0.1)
+
+    bnn = bayesian(outputs=1)
+    bnn[0].requires_grad_(False)
+    prior = weft.Normal(0.3, learn="gradient")
+    fitted = weft.fit(bnn, line(40), epochs=1, seed=0, prior=prior, optimizer=make)
+    wanted = {id(p) for p in fitted.objective.parameters() if p.requires_grad}
+    assert {id(p) for p in taken} == wanted
+    assert id(prior.log_scale) in wanted
+    assert id(fitted.objective.likelihood.log_scale) in wanted
+    assert not any(id(p) in wanted for p in bnn[0].parameters())
+
+
+def test_gradients_are_clipped_after_callbacks_saw_them():
+    class Norms(weft.Callback):
+        def __init__(self):
+            self.values = []
+
+        def on_step(self, objective, step, terms):
+            grads = [p.grad for p in objective.parameters()]
+            self.values.append(torch.cat([g.flatten() for g in grads]).norm().item())
+
+    net, norms, before = network(), Norms(), network()
+    x, y = moons(20)
+    weft.fit(
+        net,
+        (30 * x, 1 - y),
+        epochs=1,
+        clip=1e-3,
+        optimizer=lambda p: torch.optim.SGD(p, 1.0),
+        scheduler=defaults.constant,
+        callbacks=[norms],
+        seed=0,
+    )
+    moved = [(a - b).flatten() for a, b in zip(net.parameters(), before.parameters(), strict=True)]
+    assert norms.values[0] > 0.01
+    assert torch.cat(moved).norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def outcome(**settings):
+    """What training gave, or the sentence it was refused with."""
+    try:
+        return weft.fit(network(), moons(40), moons(20), epochs=2, **settings)
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_schedule_that_wants_a_score_works_or_is_refused_in_words():
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    found = outcome(scheduler=lambda o, steps: plateau(o))
+    assert isinstance(found, weft.Fitted) or "ReduceLROnPlateau" in found
+
+
+def test_an_optimiser_that_calls_the_loss_itself_works_or_is_refused_in_words():
+    found = outcome(optimizer=torch.optim.LBFGS)
+    assert isinstance(found, weft.Fitted) or "LBFGS" in found

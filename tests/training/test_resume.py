@@ -1,0 +1,301 @@
+"""Runs that stop in the middle and go on: the end is bitwise that of a run that did not stop."""
+
+import os
+import random
+import signal
+import threading
+
+import pytest
+import torch
+
+import weft
+from tests.training import jobs
+from tests.training.jobs import JOBS, Boom, Stop, differences, ending, run
+from weft.training import checkpoint
+
+STEPS = (0, 3, 6, 9, 15)  # first of all, last of an epoch, in the middle of two, last of all
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The end of a job that nothing stopped, run once."""
+    done = {}
+
+    def of(job):
+        if job not in done:
+            folder = tmp_path_factory.mktemp(job)
+            fitted = run(job, folder)
+            done[job] = (fitted, ending(folder), (folder / "history.csv").read_text())
+        return done[job]
+
+    return of
+
+
+def assert_same_end(fitted, folder, expected):
+    other, content, _ = expected
+    assert differences(content, ending(folder)) == []
+    state, wanted = fitted.objective.state_dict(), other.objective.state_dict()
+    assert differences(wanted, state) == []
+    assert (fitted.best_epoch, fitted.temperature) == (other.best_epoch, other.temperature)
+    assert differences(jobs.timeless(other.history), jobs.timeless(fitted.history)) == []
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_error_between_checkpoints(tmp_path, job, whole):
+    for step in STEPS:
+        folder = tmp_path / str(step)
+        with pytest.raises(Boom):
+            run(job, folder, Stop(step, jobs.raise_boom))
+        assert checkpoint.exists(folder) == (step > 3)
+        assert_same_end(run(job, folder, resume=True), folder, whole(job))
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_control_c_in_the_middle_of_an_epoch(tmp_path, job, whole):
+    for step in STEPS:
+        folder = tmp_path / str(step)
+        with pytest.raises(weft.Interrupted, match="resume=True"):
+            run(job, folder, Stop(step, jobs.interrupt))
+        assert checkpoint.read(folder)["position"]["step"] == step + 1
+        assert_same_end(run(job, folder, resume=True), folder, whole(job))
+
+
+def test_stopped_after_every_single_step(tmp_path, whole):
+    for step in range(16):
+        with pytest.raises(weft.Interrupted):
+            run("loader", tmp_path, Stop(step, jobs.interrupt), resume=step > 0)
+    assert_same_end(run("loader", tmp_path, resume=True), tmp_path, whole("loader"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_after_the_step_and_handlers_come_back(tmp_path, number, whole):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(weft.Interrupted, match=r"epoch 2, step 6.*folder=.*resume=True") as caught:
+        run("local", tmp_path, Stop(5, jobs.send(number)))
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert str(tmp_path) in str(caught.value)
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_second_control_c_ends_at_once_and_leaves_the_last_checkpoint(tmp_path, whole):
+    def twice():
+        jobs.interrupt()
+        jobs.interrupt()
+        raise AssertionError("the second one did nothing")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run("local", tmp_path, Stop(9, twice))
+    assert not isinstance(caught.value, weft.Interrupted)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert checkpoint.read(tmp_path)["position"]["step"] == 8
+    assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
+
+
+def test_control_c_without_a_folder_says_what_would_have_helped():
+    with pytest.raises(weft.Interrupted, match="epoch 1, step 2; give folder="):
+        weft.fit(
+            jobs.bayesian(),
+            jobs.moons(),
+            epochs=2,
+            batch_size=20,
+            callbacks=[Stop(1, jobs.interrupt)],
+        )
+
+
+def test_control_c_between_epochs(tmp_path, whole):
+    with pytest.raises(weft.Interrupted):
+        run("local", tmp_path, Stop(act=jobs.interrupt, epoch=2))
+    assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
+
+
+def test_control_c_while_the_checkpoint_is_written(tmp_path, monkeypatch, whole):
+    replace, writes = os.replace, []
+
+    def slow(source, target):
+        writes.append(target.name)
+        if writes.count("checkpoint.pt") == 2 and target.name == "checkpoint.pt":
+            jobs.interrupt()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", slow)
+    with pytest.raises(weft.Interrupted):
+        run("local", tmp_path)
+    assert checkpoint.read(tmp_path)["position"]["step"] == 9  # one step later than the second
+    assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
+
+
+def test_training_outside_the_main_thread(tmp_path, whole):
+    fits, before = [], signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=lambda: fits.append(run("local", tmp_path)))
+    thread.start()
+    thread.join(60)
+    assert_same_end(fits[0], tmp_path, whole("local"))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_finished_run_gives_its_result_again_without_a_step(tmp_path, whole):
+    for job in ("local", "shared", "norms"):
+        folder = tmp_path / job
+        run(job, folder)
+        never = Stop("any", jobs.raise_boom)
+        assert_same_end(run(job, folder, never, resume=True), folder, whole(job))
+        assert_same_end(run(job, folder, never, resume=True), folder, whole(job))
+
+
+def test_patience_that_ended_a_run_ends_it_again(tmp_path):
+    def go(resume):
+        return weft.fit(
+            jobs.network(),
+            jobs.moons(40),
+            jobs.moons(20, seed=1),
+            optimizer=lambda p: torch.optim.SGD(p, 0.0),  # nothing ever improves
+            epochs=9,
+            patience=2,
+            seed=0,
+            folder=tmp_path,
+            resume=resume,
+        )
+
+    assert [row["epoch"] for row in go(False).history] == [1, 2, 3]
+    assert [row["epoch"] for row in go(True).history] == [1, 2, 3]
+
+
+def test_history_file_and_events_have_every_epoch_once(tmp_path, whole):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def go(callback, resume):
+        return run("local", tmp_path, callback, resume=resume, save_every=1e9, tensorboard=True)
+
+    with pytest.raises(weft.Interrupted):  # checkpoint in epoch 2
+        go(Stop(5, jobs.interrupt), False)
+    with pytest.raises(Boom):  # epochs 2 and 3 are logged but in no checkpoint
+        go(Stop(13, jobs.raise_boom), True)
+    fitted = go(None, True)
+    rows = (tmp_path / "history.csv").read_text().splitlines()
+    wanted = whole("local")[2].splitlines()
+    assert [row.rsplit(",", 1)[0] for row in rows] == [row.rsplit(",", 1)[0] for row in wanted]
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    seen = [(one.step, one.value) for one in events.Scalars("loss")]
+    assert [step for step, _ in seen] == [1, 2, 3, 4]
+    assert [value for _, value in seen] == pytest.approx([row["loss"] for row in fitted.history])
+
+
+def test_a_run_without_a_seed_can_be_resumed_as_the_hint_says(tmp_path):
+    def go(callback, ambient, resume, folder, seed=None):
+        net = jobs.bayesian()
+        torch.manual_seed(ambient)  # every process has its own
+        settings = {"epochs": 4, "batch_size": 9, "seed": seed, "callbacks": [callback]}
+        return weft.fit(net, jobs.moons(40), folder=folder, resume=resume, **settings)
+
+    with pytest.raises(weft.Interrupted):
+        go(Stop(5, jobs.interrupt), 1, False, tmp_path)
+    fitted = go(Stop(), 2, True, tmp_path)
+    seed = checkpoint.read(tmp_path)["settings"]["seed"]
+    other = go(Stop(), 3, False, tmp_path / "whole", seed=seed)
+    assert differences(other.objective.state_dict(), fitted.objective.state_dict()) == []
+
+
+def test_the_same_objects_can_be_given_again_after_control_c(tmp_path):
+    def made():
+        prior = weft.Normal(0.3, learn="gradient")
+        return weft.ELBO(jobs.bayesian(outputs=1), weft.Gaussian(), prior, num_data=40)
+
+    def go(elbo, callback, folder, resume=False):
+        settings = {"epochs": 3, "batch_size": 10, "seed": 0, "callbacks": [callback]}
+        return weft.fit(elbo, jobs.line(40), folder=folder, resume=resume, **settings)
+
+    elbo = made()
+    with pytest.raises(weft.Interrupted):
+        go(elbo, Stop(5, jobs.interrupt), tmp_path / "two")
+    go(elbo, Stop(), tmp_path / "two", resume=True)  # as in a notebook's cell that is run again
+    whole = go(made(), Stop(), tmp_path / "one")
+    assert jobs.equal(whole.objective, elbo)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.01, 0.5, 0.999])
+def test_a_truncated_checkpoint_is_refused(tmp_path, keep):
+    run("local", tmp_path, epochs=1)
+    path = tmp_path / "checkpoint.pt"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(weft.CheckpointError, match=r"checkpoint\.pt is damaged or no checkpoint"):
+        run("local", tmp_path, epochs=1, resume=True)
+
+
+def test_other_files_and_other_formats_are_refused(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "code was run"),)
+
+    for content in (torch.zeros(3), {"no": "format"}, [1], Trap()):
+        torch.save(content, tmp_path / "checkpoint.pt")
+        with pytest.raises(weft.CheckpointError, match="damaged or no checkpoint"):
+            run("local", tmp_path, resume=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.pt"]
+    torch.save({"format": checkpoint.FORMAT + 1}, tmp_path / "checkpoint.pt")
+    with pytest.raises(weft.CheckpointError, match=rf"has format {checkpoint.FORMAT + 1}"):
+        run("local", tmp_path, resume=True)
+
+
+def go_small(folder, resume=False, data=lambda: jobs.moons(40), net=jobs.bayesian, **changes):
+    settings = {"epochs": 2, "batch_size": 10, "seed": 0, "temperature": 0.5} | changes
+    return weft.fit(net(), data(), folder=folder, resume=resume, **settings)
+
+
+def other_targets():
+    x, y = jobs.moons(40)
+    return x, torch.zeros_like(y)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("epochs: 2 then, 3 now", {"epochs": 3}),
+        ("seed: 0 then, 1 now", {"seed": 1}),
+        ("steps per epoch: 4 then, 5 now", {"batch_size": 8}),
+        ("number of data: 40 then, 38 now", {"data": lambda: jobs.moons(38)}),
+        ("targets", {"data": other_targets}),
+        ("optimiser: Adam then, SGD now", {"optimizer": lambda p: torch.optim.SGD(p, 0.1)}),
+        ("parameters", {"net": lambda: jobs.bayesian(family=weft.KTied(rank=2))}),
+        ("temperature", {"temperature": 0.1}),
+        ("learning.rate", {"learning_rate": 0.5}),
+        ("prior", {"prior": weft.Normal(0.1)}),
+        ("clip", {"clip": 1e-3}),
+        ("callbacks", {"tensorboard": True}),
+    ],
+)
+def test_other_settings_are_refused_by_name(tmp_path, words, changes):
+    go_small(tmp_path)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with pytest.raises(weft.CheckpointError, match=words):
+        go_small(tmp_path, resume=True, **changes)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+def test_a_folder_in_use_is_refused_unless_resumed(tmp_path):
+    go_small(tmp_path)
+    with pytest.raises(ValueError, match=r"already holds a training run: resume=True"):
+        go_small(tmp_path)
+    with pytest.raises(ValueError, match=r"resume what\? write folder="):
+        go_small(None, resume=True)
+
+
+def test_resume_in_an_empty_folder_begins(tmp_path):
+    fitted = go_small(tmp_path / "a" / "b", resume=True)
+    assert len(fitted.history) == 2
+    with pytest.raises(FileNotFoundError, match="no training run to resume"):
+        checkpoint.read(tmp_path)
+
+
+def test_generators_go_back_where_they_were():
+    random.gauss(0, 1)  # leaves a second value for later
+    state = checkpoint.generators()
+    first = [torch.rand(3).tolist(), random.gauss(0, 1), random.random()]
+    torch.manual_seed(77)
+    random.seed(77)
+    checkpoint.restore_generators(state)
+    assert [torch.rand(3).tolist(), random.gauss(0, 1), random.random()] == first

@@ -1,0 +1,70 @@
+"""What Bayesian networks are compared with: ensembles, and dropout at test time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.numerics.seeds import mix, seeded
+from weft.objectives import Objective, run
+from weft.predict import evaluating
+from weft.predictions import Draws, Prediction
+
+Predictor = Callable[[Any], Prediction]
+
+
+def ensemble(objectives: Sequence[Objective]) -> Predictor:
+    """The equal mixture of several trained networks, for `weft.evaluate`.
+
+    With real targets the noise variances of the members are averaged.
+
+    Examples:
+        >>> import weft
+        >>> members = [weft.MaximumLikelihood(nn.Linear(3, 2), weft.Categorical()) for _ in range(5)]
+        >>> ensemble(members)(torch.randn(4, 3)).mean.shape
+        torch.Size([4, 2])
+    """
+
+    def predict(x: Any) -> Prediction:
+        draws = Draws([])
+        with torch.no_grad():
+            for one in objectives:
+                with evaluating(one.net):
+                    draws.add(*one.likelihood.moments(run(one.net, x, one.output)))
+        return objectives[0].likelihood.summarise(draws, ())
+
+    return predict
+
+
+def mc_dropout(objective: Objective, samples: int = 100, seed: int = 0) -> Predictor:
+    """The mixture over dropout masks, drawn anew for every example and draw, for `weft.evaluate`.
+
+    Examples:
+        >>> import weft
+        >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+        >>> predict = mc_dropout(weft.MaximumLikelihood(net, weft.Categorical()), samples=10)
+        >>> bool((predict(torch.randn(4, 3)).std > 0).all())
+        True
+    """
+
+    def predict(x: Any) -> Prediction:
+        draws, likelihood = Draws([]), objective.likelihood
+        device = next(objective.net.parameters()).device
+        with torch.no_grad(), _dropping(objective.net), seeded(mix(seed, 6), device):
+            for _ in range(samples):
+                draws.add(*likelihood.moments(run(objective.net, x, objective.output)))
+        return likelihood.summarise(draws, ())
+
+    return predict
+
+
+@contextmanager
+def _dropping(net: nn.Module) -> Iterator[None]:
+    """Evaluation mode, except for dropout."""
+    with evaluating(net):
+        for module in net.modules():
+            if isinstance(module, nn.Dropout):
+                module.train()
+        yield

@@ -1,0 +1,111 @@
+"""A data set in memory: inputs and targets as tensors, in three parts."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Split:
+    """Inputs and their targets, row by row.
+
+    Examples:
+        >>> part = Split(torch.zeros(10, 3), torch.arange(10))
+        >>> part.subset(2)
+        Split(x: float32 (2, 3), y: int64 (2,))
+        >>> part.subset(torch.tensor([7, 3])).y
+        tensor([7, 3])
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        """Refuse rows that do not pair up."""
+        if self.x.dim() == 0 or self.y.dim() == 0 or len(self.x) != len(self.y):
+            raise ValueError(
+                f"Split: x of shape {tuple(self.x.shape)} and y of shape {tuple(self.y.shape)} "
+                "must have the same number of rows"
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        told = (
+            f"{name}: {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+            for name, value in (("x", self.x), ("y", self.y))
+        )
+        return f"Split({', '.join(told)})"
+
+    def subset(self, which: int | Tensor) -> "Split":
+        """The first `which` rows (a view), or the rows of an index or mask tensor (a copy)."""
+        if isinstance(which, Tensor):
+            return Split(self.x[which], self.y[which])
+        if not 0 <= which <= len(self):
+            raise ValueError(f"subset({which}): there are {len(self)} rows")
+        return Split(self.x[:which], self.y[:which])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in training, validation and test part.
+
+    Attributes:
+        name: as `load` takes it.
+        train: to fit on; every statistic used for scaling comes from this part alone.
+        valid: to choose settings on; may be empty.
+        test: to score at the very end.
+        classes: names of the classes 0, 1, ...; None for regression.
+        pictures: (channels, height, width) of an input that is a picture, flattened or not.
+        target_scale: regression targets are standardised; in their own unit they are
+            `y * target_scale + target_mean`.
+        target_mean: see `target_scale`.
+        pixel_range: (lowest, highest) value that a pixel of any picture can have after scaling.
+
+    Examples:
+        >>> part = Split(torch.zeros(10, 3), torch.zeros(10, 1))
+        >>> data = Dataset("zeros", part, part, part, classes=None, target_scale=2.0)
+        >>> len(data.small(4).train), len(data.everything().train), len(data.everything().valid)
+        (4, 20, 0)
+    """
+
+    name: str
+    train: Split
+    valid: Split
+    test: Split
+    classes: tuple[str, ...] | None
+    pictures: tuple[int, ...] | None = None
+    target_scale: float = 1.0
+    target_mean: float = 0.0
+    pixel_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse parts that one network could not take."""
+        parts = (self.train, self.valid, self.test)
+        if len({(part.x.shape[1:], part.y.shape[1:]) for part in parts}) > 1:
+            raise ValueError(f"Dataset {self.name!r}: parts of different shape: {parts}")
+
+    def small(self, n: int) -> "Dataset":
+        """The first n rows of train, and at most n of valid and of test, for smoke runs.
+
+        The scaling stays that of the whole training part.
+        """
+        if n < 1:
+            raise ValueError(f"small({n}): at least one row")
+        train, valid, test = (
+            part.subset(min(n, len(part))) for part in (self.train, self.valid, self.test)
+        )
+        return dataclasses.replace(self, train=train, valid=valid, test=test)
+
+    def everything(self) -> "Dataset":
+        """Train and valid joined as train, for the final fit after selection; valid is empty.
+
+        The scaling stays that of the original training part.
+        """
+        joined = Split(
+            torch.cat([self.train.x, self.valid.x]), torch.cat([self.train.y, self.valid.y])
+        )
+        return dataclasses.replace(self, train=joined, valid=self.valid.subset(0))

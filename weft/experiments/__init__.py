@@ -1,0 +1,1 @@
+"""Experiments: complete descriptions of runs, one file per paper or question."""

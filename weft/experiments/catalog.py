@@ -1,0 +1,34 @@
+"""All experiments by name."""
+
+from weft.errors import near_misses
+from weft.experiments import demo, k_tied, quality
+from weft.experiments.spec import Experiment
+
+ALL: tuple[Experiment, ...] = (*demo.EXPERIMENTS, *quality.EXPERIMENTS, *k_tied.EXPERIMENTS)
+
+
+def names() -> list[str]:
+    """Names of the experiments, in order of declaration."""
+    return list(dict.fromkeys(one.name for one in ALL))
+
+
+def variants(name: str) -> dict[str, Experiment]:
+    """The variants of an experiment.
+
+    Examples:
+        >>> list(variants("demo/digits"))[:2]
+        ['plain', 'mean-field']
+    """
+    found = {one.variant: one for one in ALL if one.name == name}
+    if not found:
+        raise ValueError(f"there is no experiment {name!r}: {near_misses(name, names())}")
+    return found
+
+
+def choose(name: str, wanted: list[str]) -> list[Experiment]:
+    """Some variants of an experiment, or all of them if none is named."""
+    found = variants(name)
+    for one in wanted:
+        if one not in found:
+            raise ValueError(f"{name} has no variant {one!r}: {near_misses(one, found)}")
+    return [found[one] for one in wanted] if wanted else list(found.values())

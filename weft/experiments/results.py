@@ -1,0 +1,126 @@
+"""Result files: what was run, where, and what came out."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft.experiments.spec import Experiment, Outcome
+from weft.files import write_atomically
+from weft.version import __version__
+
+FORMAT = 1
+
+
+def place(root: Path, experiment: Experiment, seed: int) -> Path:
+    """results/<experiment>/<variant>/<seed>.json."""
+    return root / experiment.name / experiment.variant / f"{seed}.json"
+
+
+def write(
+    path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, found: Outcome
+) -> None:
+    """Write the result of a run, as a whole or not at all."""
+    content = {
+        "format": FORMAT,
+        "experiment": experiment.name,
+        "variant": experiment.variant,
+        "title": experiment.title,
+        "seed": seed,
+        "smoke": smoke,
+        "settings": experiment.settings(),
+        "metrics": found.metrics,
+        "validation": found.validation,
+        "published": experiment.published,
+        "parameters": found.parameters,
+        "seconds": {phase: round(value, 2) for phase, value in found.seconds.items()},
+        "started": started.isoformat(timespec="seconds"),
+        "versions": versions(),
+        **commit(),
+        "machine": machine(),
+        "history": found.history,
+        "figures": found.figures,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(
+        path, (json.dumps(_rounded(content), indent=1, allow_nan=True) + "\n").encode()
+    )
+
+
+def settings_of(path: Path) -> dict[str, Any] | None:
+    """The settings of a result file; None if it cannot be read."""
+    try:
+        return dict(json.loads(path.read_text())["settings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Of weft and what its numbers depend on."""
+    return {
+        "weft": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> dict[str, Any]:
+    """The commit of the source, and whether files differ from it; nothing outside a repository."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *words],
+                cwd=Path(__file__).parent,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    sha = git("rev-parse", "HEAD")
+    if sha is None:
+        return {"commit": None, "dirty": None}
+    return {"commit": sha, "dirty": bool(git("status", "--porcelain", "--", "."))}
+
+
+def machine() -> dict[str, Any]:
+    """What the times depend on."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def now() -> datetime:
+    """The present moment, with time zone."""
+    return datetime.now(UTC)
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to seven digits: more would only make the files long."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return value

@@ -1,0 +1,96 @@
+"""What an experiment is: a frozen description that can run itself."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+Published = Mapping[str, tuple[float, float | None]]
+FIXED = {"fixed": True}  # metadata of a field that the command line cannot change
+
+
+@dataclass(frozen=True)
+class Where:
+    """Circumstances of a run, which do not change its result.
+
+    Args:
+        folder: for checkpoints; None keeps nothing.
+        show: progress bars; None if the program runs in a terminal.
+        test: also score the test data; a sweep chooses on validation data and leaves them alone.
+    """
+
+    folder: Path | None = None
+    show: bool | None = None
+    test: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found, ready for JSON.
+
+    Args:
+        metrics: scores on the test data; empty if they were left alone.
+        validation: scores on the validation data.
+        history: one row per epoch.
+        figures: data of the report's figures.
+        parameters: number of trained numbers.
+        seconds: wall time by phase.
+    """
+
+    metrics: dict[str, float]
+    validation: dict[str, float]
+    history: list[dict[str, float]]
+    figures: dict[str, Any]
+    parameters: int
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """One variant of an experiment, described completely.
+
+    Fields that hold text or numbers can be changed on the command line (`--epochs 3`); those marked
+    FIXED are Python objects and cannot.
+
+    Args:
+        name: of the experiment, e.g. "quality/mnist".
+        variant: of this row of its table, e.g. "k-tied-2".
+        title: what the experiment asks, in a sentence.
+        published: published values beside ours, metric -> (value, standard error or None).
+        space: the values that a sweep tries, field -> values.
+    """
+
+    name: str
+    variant: str
+    title: str
+    published: Published | None
+    space: Mapping[str, Sequence[Any]]
+
+    @abstractmethod
+    def run(self, seed: int, where: Where) -> Outcome:
+        """Data, training, evaluation."""
+
+    @abstractmethod
+    def smoke(self) -> "Experiment":
+        """The same in seconds: few data, few epochs, few draws."""
+
+    def settings(self) -> dict[str, Any]:
+        """Every field as text or number, for the result file."""
+        left_out = ("name", "variant", "title", "published", "space")
+        return {
+            one.name: _plain(getattr(self, one.name))
+            for one in fields(self)
+            if one.name not in left_out
+        }
+
+
+def _plain(value: Any) -> Any:
+    """JSON as it is; a function by its name, anything else by its repr."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return value.__name__ if callable(value) and isinstance(value, type(_plain)) else repr(value)

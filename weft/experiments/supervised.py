@@ -1,0 +1,200 @@
+"""Classification and regression: load, train, evaluate."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft import data as datasets
+from weft.baselines import ensemble, mc_dropout
+from weft.contexts import named_posteriors
+from weft.convert import bayesianize
+from weft.data.dataset import Dataset, Split
+from weft.evaluation import Evaluation, assess
+from weft.experiments.networks import MLP, Network
+from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from weft.numerics.seeds import mix
+from weft.posteriors.base import Family
+from weft.priors import HeNormal, Normal, Prior
+from weft.saving import save
+from weft.schedules import LinearPerBatch
+from weft.training.defaults import constant, cosine
+from weft.training.distributed import processes
+from weft.training.fit import Fitted, fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised(Experiment):
+    """A network trained on a data set, by one of several methods.
+
+    A family makes it Bayesian; without one it is trained by maximum likelihood, alone, as an
+    ensemble (members > 1), or to be averaged over dropout masks (dropout in the network).
+
+    Args:
+        data: name of the data set; `options` are those of its loader.
+        outside: name of a data set with inputs of the same shape, for out-of-distribution scores, or
+            "noise" for uniform noise in the range of the inputs.
+        network: makes the network.
+        family: posterior family; None for ordinary weights.
+        where: glob of the layers to convert; None for all.
+        estimator: how noise enters during training.
+        epochs: passes over the training data; 0 for the default of `weft.fit`.
+        batch_size: examples per step; 0 for the default of `weft.fit`.
+        learning_rate: of Adam; 0 for the default of `weft.fit`.
+        falling: whether the learning rate falls to 0 along a cosine.
+        temperature: a number, or "auto" to have it chosen on validation data.
+        prior_scale: of a normal prior; 0 for He's scaling.
+        annealing: KL weight added per batch, in steps of 100 batches; 0 for the default warm-up.
+        members: networks in an ensemble.
+        samples: draws per test prediction.
+        split: of a UCI table; -1 for the one that the seed counts to.
+        limit: use only so many examples of each part; 0 for all.
+    """
+
+    name: str
+    variant: str
+    title: str
+    published: Published | None = field(default=None, metadata=FIXED)
+    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
+    data: str = "digits"
+    options: Mapping[str, Any] = field(default_factory=dict, metadata=FIXED)
+    outside: str | None = None
+    network: Network = field(default=MLP(), metadata=FIXED)
+    family: Family | None = field(default=None, metadata=FIXED)
+    where: str | None = None
+    estimator: str = "local"
+    epochs: int = 0
+    batch_size: int = 0
+    learning_rate: float = 0.0
+    falling: bool = True
+    temperature: float | Literal["auto"] = "auto"
+    prior_scale: float = 0.0
+    annealing: float = 0.0
+    members: int = 1
+    samples: int = 100
+    split: int = -1
+    limit: int = 0
+
+    def smoke(self) -> "Supervised":
+        """Two epochs on 200 examples, four draws."""
+        return dataclasses.replace(
+            self, epochs=2, limit=200, samples=4, members=min(self.members, 2)
+        )
+
+    def run(self, seed: int, where: Where) -> Outcome:
+        """Load, train every member, evaluate."""
+        began = time.monotonic()
+        data = self.load(self.data, self.options, seed)
+        fits = [
+            self.train(data, mix(seed, member), self.member_folder(where, member), where)
+            for member in range(self.members)
+        ]
+        trained = time.monotonic()
+        valid = self.assess(fits, data, "valid", seed)
+        test = self.assess(fits, data, "test", seed) if where.test else None
+        done = time.monotonic()
+        return Outcome(
+            metrics={} if test is None else test.metrics,
+            validation=valid.metrics,
+            history=fits[0].history,
+            figures={} if test is None else test.figures,
+            parameters=sum(p.numel() for one in fits for p in one.net.parameters()),
+            seconds={
+                "total": done - began,
+                "train": sum(one.seconds for one in fits),
+                "evaluate": done - trained,
+            },
+        )
+
+    def load(self, name: str, options: Mapping[str, Any], seed: int) -> Dataset:
+        """A data set, cut down to `limit`."""
+        split: dict[str, int] = {}
+        if name.startswith("uci/"):
+            split["split"] = seed if self.split < 0 else self.split
+        data = datasets.load(name, **options, **split)
+        return data.small(self.limit) if self.limit else data
+
+    def train(self, data: Dataset, seed: int, folder: Path | None, where: Where) -> Fitted:
+        """One network: made, converted, trained; resumed if it was interrupted."""
+        torch.manual_seed(seed)
+        net = self.network(data)
+        bayesian = self.family is not None
+        if self.family is not None:
+            net = bayesianize(net, self.family, where=self.where, estimator=self.estimator)
+        settings: dict[str, Any] = {}
+        if bayesian:
+            settings["prior"] = self.prior()
+            settings["temperature"] = None if self.temperature == "auto" else self.temperature
+            settings["kl_weight"] = (
+                LinearPerBatch(self.annealing, every=100) if self.annealing else None
+            )
+        fitted = fit(
+            net,
+            data.train,
+            data.valid,
+            epochs=self.epochs or None,
+            batch_size=self.batch_size or None,
+            learning_rate=self.learning_rate or None,
+            scheduler=cosine if self.falling else constant,
+            seed=seed,
+            folder=folder,
+            resume=folder is not None,
+            show=where.show,
+            title=f"{self.name} {self.variant}",
+            **settings,
+        )
+        if bayesian and folder is not None and processes().is_first:
+            save(fitted.net, folder / "model.safetensors")
+        return fitted
+
+    def prior(self) -> Prior:
+        """Normal with the given scale, or He's."""
+        return Normal(self.prior_scale) if self.prior_scale else HeNormal()
+
+    def member_folder(self, where: Where, member: int) -> Path | None:
+        """The folder of a member's checkpoint."""
+        if where.folder is None or self.members == 1:
+            return where.folder
+        return where.folder / f"member-{member}"
+
+    def foreign(self, inside: Split, seed: int) -> Tensor | None:
+        """Inputs of another kind, if there are to be any."""
+        if self.outside is None:
+            return None
+        if self.outside != "noise":
+            return self.load(self.outside, self.options, seed).test.x
+        low, high = float(inside.x.min()), float(inside.x.max())
+        numbers = torch.rand(inside.x.shape, generator=torch.Generator().manual_seed(0))
+        return low + (high - low) * numbers
+
+    def assess(self, fits: Sequence[Fitted], data: Dataset, part: str, seed: int) -> Evaluation:
+        """Scores on the "valid" or "test" part."""
+        objectives = [one.objective for one in fits]
+        model: Any = objectives[0]
+        if len(objectives) > 1:
+            model = ensemble(objectives)
+        elif _drops(model.net):
+            model = mc_dropout(model, self.samples, seed)
+        inside: Split = getattr(data, part)
+        other = self.foreign(inside, seed) if part == "test" else None
+        return assess(
+            model,
+            inside,
+            samples=self.samples,
+            outside=other,
+            seed=mix(seed, 7),
+            target_scale=data.target_scale,
+            target_mean=data.target_mean,
+        )
+
+
+def _drops(net: nn.Module) -> bool:
+    """Whether a network without posteriors has dropout."""
+    if next(named_posteriors(net), None) is not None:
+        return False
+    return any(isinstance(module, nn.Dropout) for module in net.modules())

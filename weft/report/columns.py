@@ -1,0 +1,98 @@
+"""What a comparison can show: one column per score, and which direction is better."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower", "target", "neither"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One score: where it is in a result, how it is called and shown, what is better.
+
+    Attributes:
+        key: in `metrics`, `validation` and `published` of a result.
+        label: heading, with the unit.
+        better: direction; a cost (parameters, seconds) has none and no best value is marked.
+        explanation: one sentence for a reader who does not know the score.
+        factor: shown number = stored number · factor.
+        decimals: at most so many behind the point.
+        target: the ideal value if `better` is "target".
+    """
+
+    key: str
+    label: str
+    better: Better
+    explanation: str
+    factor: float = 1.0
+    decimals: int = 4
+    target: float = 0.0
+
+    def loss(self, value: float) -> float:
+        """How bad a value is: the least is the best.
+
+        Examples:
+            >>> ACCURACY.loss(0.9) < ACCURACY.loss(0.8)
+            True
+        """
+        if self.better == "target":
+            return abs(value - self.target)
+        return -value if self.better == "higher" else value
+
+
+def _coverage(percent: int) -> Column:
+    return Column(
+        f"coverage_{percent}",
+        f"{percent} % coverage (%)",
+        "target",
+        f"Share of targets inside the {percent} % predictive interval; {percent} is right.",
+        factor=100.0,
+        decimals=2,
+        target=percent / 100,
+    )
+
+
+PARAMETERS = Column(
+    "parameters", "parameters", "neither", "Numbers that training changes.", decimals=0
+)
+ACCURACY = Column(
+    "accuracy",
+    "accuracy (%)",
+    "higher",
+    "Share of examples whose most probable class is right.",
+    factor=100.0,
+    decimals=2,
+)
+SECONDS = Column(
+    "seconds",
+    "training (s)",
+    "neither",
+    "Seconds of training; compare only runs on the same idle machine.",
+    decimals=1,
+)
+COLUMNS: tuple[Column, ...] = (
+    PARAMETERS,
+    ACCURACY,
+    Column("rmse", "RMSE", "lower", "Root mean squared error of the predictive mean."),
+    Column("nll", "NLL", "lower", "Mean negative log-likelihood of the predictive, in nats."),
+    Column("crps", "CRPS", "lower", "Continuous ranked probability score, in units of the target."),
+    Column("ece", "ECE", "lower", "Expected calibration error: mean |confidence - accuracy|."),
+    Column("brier", "Brier", "lower", "Mean squared distance of probabilities to the truth."),
+    _coverage(50),
+    _coverage(90),
+    _coverage(95),
+    Column("neg_elbo", "−ELBO", "lower", "Negative evidence lower bound per example, in nats."),
+    Column(
+        "ood_auroc_entropy",
+        "OOD AUROC, entropy",
+        "higher",
+        "How well entropy tells foreign inputs from test inputs: 1 always, 0.5 by chance.",
+    ),
+    Column(
+        "ood_auroc_mutual_information",
+        "OOD AUROC, mutual information",
+        "higher",
+        "How well mutual information tells foreign inputs from test inputs.",
+    ),
+    SECONDS,
+)

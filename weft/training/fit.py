@@ -1,0 +1,289 @@
+"""`weft.fit`: from a network and data to a trained posterior in one call."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.evaluation import evaluate
+from weft.likelihoods import Likelihood
+from weft.numerics.seeds import fresh
+from weft.objectives import ELBO, Objective
+from weft.predict import predict
+from weft.predictions import Prediction
+from weft.priors import Prior
+from weft.schedules import Constant, Schedule
+from weft.training import checkpoint, defaults, preparing, progress
+from weft.training.callbacks import Callback, CSVLog, Row, TensorBoardLog
+from weft.training.distributed import Processes, processes
+from weft.training.loop import Run
+from weft.training.sources import as_source, tensors
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop (Ctrl-C, SIGTERM); the message says how to go on."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What training made.
+
+    Args:
+        objective: prior, likelihood and network, at the best validated epoch if there was validation.
+        history: one row per epoch.
+        best_epoch: the epoch kept (the last without validation).
+        seconds: wall time of training and validation.
+    """
+
+    objective: Objective
+    history: list[Row]
+    best_epoch: int
+    seconds: float
+
+    @property
+    def net(self) -> nn.Module:
+        """The trained network."""
+        return self.objective.net
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature at the epoch kept; None for an ordinary network."""
+        return self.history[self.best_epoch - 1].get("temperature")
+
+    def predict(self, x: Any, samples: int = 100, **options: Any) -> Prediction:
+        """`weft.predict` of the trained network."""
+        return predict(self.objective, x, samples, **options)
+
+    def evaluate(self, data: Any, **options: Any) -> dict[str, float]:
+        """`weft.evaluate` of the trained network."""
+        return evaluate(self.objective, data, **options)
+
+
+def fit(
+    model: nn.Module,
+    train: Any,
+    valid: Any = None,
+    *,
+    likelihood: Likelihood | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    temperature: float | Schedule | None = None,
+    kl_weight: float | Schedule | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    optimizer: defaults.MakeOptimizer | None = None,
+    scheduler: defaults.MakeScheduler = defaults.cosine,
+    patience: int | None = None,
+    clip: float | None = None,
+    samples: int = defaults.SAMPLES,
+    seed: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    folder: str | Path | None = None,
+    resume: bool = False,
+    save_every: float = 60.0,
+    tensorboard: bool = False,
+    compile: bool = False,
+    show: bool | None = None,
+    title: str = "training",
+    output: Callable[[Any], Tensor] | None = None,
+) -> Fitted:
+    """Train a converted network, an ordinary one, or an objective of your own.
+
+    Told nothing else, it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
+    learning rate, and a temperature chosen on validation data while training goes on.
+
+    Args:
+        model: a network from `bayesianize`; an ordinary one, which is trained by maximum likelihood;
+            or a weft.ELBO, which is taken as it is.
+        train: (x, y) tensors, an object with .x and .y (weft.data.Split), weft.data.Batches, or a
+            DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
+        valid: the same; a tenth of the training examples is held out if a temperature is to be chosen
+            and this is not given. The epoch with the best validation NLL is kept. While training,
+            at most 2,048 of the examples are used, always the same.
+        likelihood: by default classes for integer targets, normal noise of learned size for real ones.
+        prior: by default weft.HeNormal().
+        temperature: by default chosen on validation data.
+        kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
+        epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
+        batch_size: examples per step, of all processes together; by default 128, or 256 if there are
+            10,000 examples or more. A DataLoader has its own.
+        learning_rate: of the default optimiser.
+        optimizer: makes the optimiser from the parameters, e.g. `lambda p: torch.optim.SGD(p, 0.1)`.
+        scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
+        patience: stop after so many validations without improvement.
+        clip: bound on the norm of the gradient.
+        samples: draws per validation.
+        seed: makes the run reproducible; otherwise torch's global generator decides.
+        callbacks: told about every step and epoch.
+        folder: for checkpoint, history.csv and TensorBoard events.
+        resume: go on with the run in `folder`, to the very result it would have had.
+        save_every: seconds between checkpoints (at ends of epochs).
+        tensorboard: also write TensorBoard events.
+        compile: run the network through torch.compile.
+        show: a progress bar; by default if the program runs in a terminal.
+        title: of the progress bar.
+        output: takes the tensor out of what the network returns.
+
+    Examples:
+        >>> import torch, weft
+        >>> x = torch.randn(200, 3)
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
+        >>> fitted = weft.fit(bnn, (x, (x[:, 0] > 0).long()), epochs=2, seed=0)
+        >>> len(fitted.history), fitted.net is bnn
+        (2, True)
+    """
+    preparing.check_numbers(
+        {"epochs": epochs, "batch_size": batch_size, "samples": samples, "patience": patience},
+        {"clip": clip, "learning_rate": learning_rate},
+    )
+    if optimizer is not None and learning_rate is not None:
+        raise ValueError(
+            "fit(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put "
+            "it into yours"
+        )
+    group = processes()
+    seed = _seed(seed, folder, resume, group)
+    if valid is not None and not len(tensors(valid)[1]):
+        valid = None
+    if valid is None and temperature is None and preparing.wants_temperature(model):
+        train, valid = preparing.held_out(train, seed)
+    if patience is not None and valid is None:
+        raise ValueError(f"fit(patience={patience}): there is no validation data to wait for")
+    source = as_source(train, batch_size, seed, group)
+    epochs = epochs or defaults.epochs(len(source))
+    objective = preparing.objective(
+        model, source, valid is not None, likelihood, prior, temperature, kl_weight, epochs, output
+    )
+    trained = [p for p in objective.parameters() if p.requires_grad]
+    rate = learning_rate or defaults.LEARNING_RATE
+    optimiser = optimizer(trained) if optimizer is not None else defaults.adam(trained, rate)
+    schedule = scheduler(optimiser, epochs * len(source))
+    preparing.check_kinds(optimiser, schedule)
+    run = Run(
+        objective=objective,
+        train=source,
+        valid=None if valid is None else preparing.checked_rows(valid, objective, samples, seed),
+        optimizer=optimiser,
+        scheduler=schedule,
+        epochs=epochs,
+        seed=seed,
+        samples=samples,
+        check_every=max(1, epochs // defaults.CHECKS),
+        patience=patience,
+        clip=clip,
+        callbacks=callbacks,
+        logs=_logs(folder, tensorboard) if group.is_first else [],
+        group=group,
+        folder=None if folder is None else Path(folder),
+        save_every=save_every,
+        settings=preparing.settings(
+            objective,
+            source,
+            optimiser,
+            group,
+            {
+                "epochs": epochs,
+                "seed": seed,
+                "clip": clip,
+                "patience": patience,
+                "samples": samples,
+            },
+        ),
+    )
+    _begin(run, resume)
+    shown = progress.make(show if group.is_first else False, title, epochs * len(source))
+    with shown, _compiled(objective, compile), _ending(run):
+        finished = run(shown)
+    if not finished:
+        raise Interrupted(_hint(run))
+    return _finish(run, made=not isinstance(model, Objective))
+
+
+def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Processes) -> int:
+    """The given seed, that of the run to resume, or a fresh one."""
+    if seed is None and group.is_first:
+        if resume and folder is not None and checkpoint.exists(Path(folder)):
+            seed = int(checkpoint.read(Path(folder))["settings"]["seed"])
+        else:
+            seed = fresh()
+    return int(group.share(seed))
+
+
+def _logs(folder: str | Path | None, tensorboard: bool) -> list[Callback]:
+    if folder is None:
+        if tensorboard:
+            raise ValueError('fit(tensorboard=True) writes files: say where, folder="runs/first"')
+        return []
+    logs: list[Callback] = [CSVLog(Path(folder) / "history.csv")]
+    return [*logs, TensorBoardLog(Path(folder) / "tensorboard")] if tensorboard else logs
+
+
+def _begin(run: Run, resume: bool) -> None:
+    if run.folder is None:
+        if resume:
+            raise ValueError('fit(resume=True): resume what? write folder="runs/first" as well')
+        return
+    there = run.group.share(checkpoint.exists(run.folder))
+    if there and resume:
+        run.restore()
+    elif there:
+        raise ValueError(
+            f"{run.folder} already holds a training run: resume=True goes on with it; for a new "
+            "run take another folder or delete this one"
+        )
+
+
+@contextmanager
+def _compiled(objective: Objective, wanted: bool) -> Iterator[None]:
+    """Network and KL go through torch.compile inside the block, what changes with the step does not."""
+    if not wanted:
+        yield
+        return
+    setattr(objective, "parts", torch.compile(objective.parts))  # noqa: B010 - hides the method
+    try:
+        yield
+    finally:
+        delattr(objective, "parts")
+
+
+@contextmanager
+def _ending(run: Run) -> Iterator[None]:
+    """Tell the callbacks; say in plain words when another process has gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not run.group.is_lost(error):
+            raise
+        raise RuntimeError(
+            f"process {run.group.rank} of {run.group.world} lost contact with the others, one of "
+            f"which has probably ended; {_hint(run)}"
+        ) from error
+    finally:
+        for callback in (*run.callbacks, *run.logs):
+            callback.on_end()
+
+
+def _hint(run: Run) -> str:
+    where = f"epoch {run.at.epoch + 1}, step {run.at.step}"
+    if run.folder is None:
+        return f"training stopped in {where}; give folder= to be able to resume"
+    return (
+        f"training stopped in {where}; the same call with folder={str(run.folder)!r} and "
+        "resume=True goes on"
+    )
+
+
+def _finish(run: Run, made: bool) -> Fitted:
+    """The best state in place; schedules of an objective that `fit` made end at their values there."""
+    if run.best_state is not None:
+        run.objective.load_state_dict(run.best_state)
+    best = run.at.best_epoch or run.at.epoch
+    if made and isinstance(run.objective, ELBO):
+        row = run.at.history[best - 1]
+        run.objective.temperature = Constant(row["temperature"])
+        run.objective.kl_weight = Constant(row["kl_weight"])
+    return Fitted(run.objective, run.at.history, best, run.at.seconds)
