@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export WEFT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint format docs bench bench-peers clean
+.PHONY: demo test lint format docs tables bench bench-peers clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
 	$(BIN)/weft run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
@@ -29,6 +29,9 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## the documentation site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+tables: $(VENV)/.demo  ## tables of README and docs from result files
+	$(BIN)/python -m tools.tables
 
 bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run

@@ -34,11 +34,15 @@ def torchrun(*words, **environment):
     )
 
 
+def shortened(text):
+    return text if len(text) < 4000 else f"{text[:2000]}\n...\n{text[-2000:]}"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     done = torchrun("tests.training.ranks", "things", folder)
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, shortened(done.stderr)
     (folder / "stderr").write_text(done.stderr)
     return folder
 
@@ -189,7 +193,7 @@ def test_a_killed_process_ends_the_job_and_the_run_can_be_resumed(folder, tmp_pa
     assert "resume=True goes on" in killed.stderr
     assert checkpoint.read(tmp_path)["position"]["step"] == 30
     again = torchrun("tests.training.ranks", "long", tmp_path)
-    assert again.returncode == 0, again.stderr[-2000:]
+    assert again.returncode == 0, shortened(again.stderr)
     assert torch.load(tmp_path / "found long 1.pt") == {"epochs": ranks.EPOCHS}
     assert differences(ending(folder / "whole"), ending(tmp_path)) == []
 
@@ -205,7 +209,7 @@ def test_the_command_line_writes_one_result(tmp_path):
         tmp_path / "b",
     ]
     done = torchrun("weft", "run", "demo/digits", *words, "--seeds", "0", "0")
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, shortened(done.stderr)
     (path,) = (tmp_path / "a").rglob("*.json")
     assert path.name == "0.json"
     result = json.loads(path.read_text())
