@@ -102,7 +102,8 @@ def fit(
         train: (x, y) tensors, an object with .x and .y (weft.data.Split), weft.data.Batches, or a
             DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
         valid: the same; a tenth of the training examples is held out if a temperature is to be chosen
-            and this is not given. The epoch with the best validation NLL is kept. While training,
+            and this is not given. The epoch with the best validation NLL is kept,
+            or the newest within a standard error of it. While training,
             at most 2,048 of the examples are used, always the same.
         likelihood: by default classes for integer targets, normal noise of learned size for real ones.
         prior: by default weft.HeNormal().

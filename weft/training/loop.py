@@ -20,7 +20,7 @@ from weft.training.distributed import Processes, parallel
 from weft.training.interrupts import Interrupts
 from weft.training.progress import Progress
 from weft.training.sources import Source, to_device
-from weft.training.temperature import FACTORS, SETTLED, Tempering
+from weft.training.temperature import FACTORS, SETTLED, Tempering, is_better
 from weft.training.validation import examine, widths
 
 _NOISE, _VALIDATION = 4, 5  # streams of random numbers
@@ -66,6 +66,7 @@ class Run:
     settings: dict[str, Any]
     at: Position = field(default_factory=Position)
     best_state: dict[str, Tensor] | None = None
+    best_losses: Tensor | None = None
     saved_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, progress: Progress) -> bool:
@@ -148,7 +149,11 @@ class Run:
         scores, losses = self.group.share((scores, losses))
         self.at.stale += 1
         if scores["nll"] < self.at.lowest:
-            self.at.lowest, self.at.best_epoch, self.at.stale = scores["nll"], self.at.epoch, 0
+            self.at.lowest, self.at.stale, self.best_losses = scores["nll"], 0, losses[0]
+        # the newest state, unless the best so far is better by more than a standard error: with
+        # few validation data an early epoch is soon the luckiest, and rates fall for a reason
+        if self.best_losses is not None and not is_better(self.best_losses, losses[0], errors=1.0):
+            self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
         if tempering is not None:
             tempering.update([losses[1], losses[0], losses[2]])
@@ -204,6 +209,7 @@ class Run:
                 "position": asdict(self.at),
                 "objective": self.objective.state_dict(),
                 "best": self.best_state,
+                "best losses": self.best_losses,
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": _states(self.callbacks),
@@ -227,7 +233,8 @@ class Run:
         tempering = self.tempering()
         if tempering is not None:
             tempering.value = saved["temperature"]
-        self.best_state, self.at = saved["best"], Position(**saved["position"])
+        self.best_state, self.best_losses = saved["best"], saved["best losses"]
+        self.at = Position(**saved["position"])
         checkpoint.restore_generators(saved["generators"])
 
 

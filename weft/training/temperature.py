@@ -17,7 +17,6 @@ from torch import Tensor
 FACTORS = (1 / 1.3, 1.0, 1.3)
 SETTLED = 0.5  # share of training before which widths mislead: large steps are noise of their own
 _RANGE = 4.0  # all moves together stay within this factor
-_ERRORS = 2.0  # standard errors that an improvement must exceed
 
 
 def starting_point(num_data: int, num_weights: int) -> float:
@@ -66,11 +65,11 @@ class Tempering:
         self.value = min(max(self.value * math.exp(move), lowest), highest)
 
 
-def is_better(losses: Tensor, others: Tensor) -> bool:
-    """Whether losses of the same examples are lower by more than chance explains."""
+def is_better(losses: Tensor, others: Tensor, errors: float = 2.0) -> bool:
+    """Whether losses of the same examples are lower by more than so many standard errors."""
     if not others.isfinite().all():
         return bool(losses.isfinite().all())
     gain = (others - losses).double()
     if len(gain) < 2:
         return False
-    return bool(gain.mean() > _ERRORS * gain.std() / math.sqrt(len(gain)))
+    return bool(gain.mean() > errors * gain.std() / math.sqrt(len(gain)))
