@@ -42,7 +42,7 @@ def test_it_goes_where_all_examples_are_better_off_by_a_bounded_step():
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_it_moves_only_for_gains_that_chance_does_not_explain(sign):
     for gain, moves in ((0.9, False), (1.1, True)):
-        other = NOW - 0.1 * (NOISE + gain * temperature._ERRORS * ERROR)
+        other = NOW - 0.1 * (NOISE + gain * temperature.ERRORS * ERROR)
         losses = (NOW + 1, NOW, other) if sign > 0 else (other, NOW, NOW + 1)
         assert (updated(*losses) != START) == moves
         assert (updated(*losses) - START) * sign >= 0

@@ -16,6 +16,7 @@ from torch import Tensor
 
 FACTORS = (1 / 1.3, 1.0, 1.3)
 SETTLED = 0.5  # share of training before which widths mislead: large steps are noise of their own
+ERRORS = 2.0  # standard errors that an improvement must exceed
 _RANGE = 4.0  # all moves together stay within this factor
 
 
@@ -65,7 +66,7 @@ class Tempering:
         self.value = min(max(self.value * math.exp(move), lowest), highest)
 
 
-def is_better(losses: Tensor, others: Tensor, errors: float = 2.0) -> bool:
+def is_better(losses: Tensor, others: Tensor, errors: float = ERRORS) -> bool:
     """Whether losses of the same examples are lower by more than so many standard errors."""
     if not others.isfinite().all():
         return bool(losses.isfinite().all())
