@@ -79,6 +79,11 @@ def pretending(monkeypatch, curve, **more):
     return weft.fit(network(), moons(20), moons(20), **settings)
 
 
+def test_the_newest_epoch_within_a_standard_error_of_the_best_is_kept(monkeypatch):
+    fitted = pretending(monkeypatch, [0.9, 0.7, 0.5, 0.501, 0.499, 0.502])
+    assert fitted.best_epoch == 6
+
+
 def test_an_epoch_that_is_worse_is_not_kept(monkeypatch):
     fitted = pretending(monkeypatch, [0.9, 0.7, 0.5, 0.6, 0.7, 0.8])
     assert fitted.best_epoch == 3

@@ -75,7 +75,7 @@ def commit() -> dict[str, Any]:
     def git(*words: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", *words],
+                ["git", "--no-optional-locks", *words],
                 cwd=Path(__file__).parent,
                 capture_output=True,
                 text=True,

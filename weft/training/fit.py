@@ -1,5 +1,6 @@
 """`weft.fit`: from a network and data to a trained posterior in one call."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from weft.predictions import Prediction
 from weft.priors import Prior
 from weft.schedules import Constant, Schedule
 from weft.training import checkpoint, defaults, preparing, progress
-from weft.training.callbacks import Callback, CSVLog, Row, TensorBoardLog
+from weft.training.callbacks import Callback, Row
 from weft.training.distributed import Processes, processes
+from weft.training.interrupts import Interrupts
 from weft.training.loop import Run
 from weft.training.sources import as_source, tensors
 
@@ -162,6 +164,7 @@ def fit(
     trained = [p for p in objective.parameters() if p.requires_grad]
     rate = learning_rate or defaults.LEARNING_RATE
     optimiser = optimizer(trained) if optimizer is not None else defaults.adam(trained, rate)
+    given = {"epochs": epochs, "seed": seed, "clip": clip, "patience": patience, "samples": samples}
     schedule = scheduler(optimiser, epochs * len(source))
     preparing.check_kinds(optimiser, schedule)
     run = Run(
@@ -177,7 +180,7 @@ def fit(
         patience=patience,
         clip=clip,
         callbacks=callbacks,
-        logs=_logs(folder, tensorboard) if group.is_first else [],
+        logs=preparing.logs(folder, tensorboard) if group.is_first else [],
         group=group,
         folder=None if folder is None else Path(folder),
         save_every=save_every,
@@ -197,8 +200,15 @@ def fit(
     )
     _begin(run, resume)
     shown = progress.make(show if group.is_first else False, title, epochs * len(source))
-    with shown, _compiled(objective, compile), _ending(run):
-        finished = run(shown)
+    # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
+    with (
+        shown,
+        _leaving_generators(),
+        _compiled(objective, compile),
+        Interrupts() as stop,
+        _ending(run),
+    ):
+        finished = run(shown, stop)
     if not finished:
         raise Interrupted(_hint(run))
     return _finish(run, made=not isinstance(model, Objective))
@@ -212,15 +222,6 @@ def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Proc
         else:
             seed = fresh()
     return int(group.share(seed))
-
-
-def _logs(folder: str | Path | None, tensorboard: bool) -> list[Callback]:
-    if folder is None:
-        if tensorboard:
-            raise ValueError('fit(tensorboard=True) writes files: say where, folder="runs/first"')
-        return []
-    logs: list[Callback] = [CSVLog(Path(folder) / "history.csv")]
-    return [*logs, TensorBoardLog(Path(folder) / "tensorboard")] if tensorboard else logs
 
 
 def _begin(run: Run, resume: bool) -> None:
@@ -252,6 +253,16 @@ def _compiled(objective: Objective, wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
+def _leaving_generators() -> Iterator[None]:
+    """Random generators afterwards as before: what is made next must not depend on the seed."""
+    before = checkpoint.generators()
+    try:
+        yield
+    finally:
+        checkpoint.restore_generators(before)
+
+
+@contextmanager
 def _ending(run: Run) -> Iterator[None]:
     """Tell the callbacks; say in plain words when another process has gone."""
     try:
@@ -259,10 +270,12 @@ def _ending(run: Run) -> Iterator[None]:
     except RuntimeError as error:
         if not run.group.is_lost(error):
             raise
-        raise RuntimeError(
+        told = (
             f"process {run.group.rank} of {run.group.world} lost contact with the others, one of "
             f"which has probably ended; {_hint(run)}"
-        ) from error
+        )
+        print(told, file=sys.stderr, flush=True)  # torchrun may not leave time for the traceback
+        raise RuntimeError(told) from error
     finally:
         for callback in (*run.callbacks, *run.logs):
             callback.on_end()

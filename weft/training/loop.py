@@ -69,25 +69,24 @@ class Run:
     best_losses: Tensor | None = None
     saved_at: float = field(default_factory=time.monotonic)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: Progress, stop: Interrupts) -> bool:
         """Train to the end; False if it was asked to stop before."""
         model = parallel(self.objective, self.group)
         began = time.monotonic() - self.at.seconds
-        with Interrupts() as stop:
-            while self.at.epoch < self.epochs and not self.is_stale():
-                self.objective.train()
-                for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
-                    self.step(model, x, y)
-                    progress.step(self.at.step, self.numbers())
-                    self.at.seconds = time.monotonic() - began
-                    if self.must_stop(stop.asked):
-                        self.save()
-                        return False
-                self.end_epoch()
+        while self.at.epoch < self.epochs and not self.is_stale():
+            self.objective.train()
+            for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
+                self.step(model, x, y)
+                progress.step(self.at.step, self.numbers())
                 self.at.seconds = time.monotonic() - began
-                if time.monotonic() - self.saved_at >= self.save_every:
+                if self.must_stop(stop.asked):
                     self.save()
-            self.save()
+                    return False
+            self.end_epoch()
+            self.at.seconds = time.monotonic() - began
+            if time.monotonic() - self.saved_at >= self.save_every:
+                self.save()
+        self.save()
         return True
 
     def step(self, model: nn.Module, x: Any, y: Tensor) -> None:

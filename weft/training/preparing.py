@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from weft.objectives import ELBO, MaximumLikelihood, Objective
 from weft.priors import HeNormal, Prior
 from weft.schedules import LinearOverEpochs, Schedule
 from weft.training import defaults
+from weft.training.callbacks import Callback, CSVLog, TensorBoardLog
 from weft.training.distributed import Processes
 from weft.training.sources import Source, hold_out, tensors
 from weft.training.temperature import Tempering, starting_point
@@ -158,3 +160,13 @@ def _told(schedule: Schedule) -> str:
     if isinstance(schedule, Tempering):
         return f"chosen, from {schedule.start:g}"
     return repr(schedule) if dataclasses.is_dataclass(schedule) else "a function"
+
+
+def logs(folder: str | Path | None, tensorboard: bool) -> list[Callback]:
+    """What writes the history to files."""
+    if folder is None:
+        if tensorboard:
+            raise ValueError('fit(tensorboard=True) writes files: say where, folder="runs/first"')
+        return []
+    table, events = CSVLog(Path(folder) / "history.csv"), Path(folder) / "tensorboard"
+    return [table, TensorBoardLog(events)] if tensorboard else [table]
