@@ -184,19 +184,7 @@ def fit(
         group=group,
         folder=None if folder is None else Path(folder),
         save_every=save_every,
-        settings=preparing.settings(
-            objective,
-            source,
-            optimiser,
-            group,
-            {
-                "epochs": epochs,
-                "seed": seed,
-                "clip": clip,
-                "patience": patience,
-                "samples": samples,
-            },
-        ),
+        settings=preparing.settings(objective, source, optimiser, group, given),
     )
     _begin(run, resume)
     shown = progress.make(show if group.is_first else False, title, epochs * len(source))
