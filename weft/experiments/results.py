@@ -43,13 +43,38 @@ def write(
         "versions": versions(),
         **commit(),
         "machine": machine(),
-        "history": found.history,
+        "history": thinned(found.history),
         "figures": found.figures,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(
         path, (json.dumps(_rounded(content), indent=1, allow_nan=True) + "\n").encode()
     )
+
+
+def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, float]]:
+    """Every validated epoch, the last one, and of the others about so many, evenly spaced.
+
+    The whole history of a run is in its history.csv.
+    """
+    every = max(1, len(history) // rows)
+    return [
+        row
+        for number, row in enumerate(history, 1)
+        if number % every == 0 or number == len(history) or "valid_nll" in row
+    ]
+
+
+def as_text(content: dict[str, Any]) -> str:
+    """JSON with one line per entry of the outer mapping, and per entry of its lists."""
+
+    def value(one: Any) -> str:
+        if isinstance(one, list) and one and isinstance(one[0], dict):
+            return "[\n  " + ",\n  ".join(map(json.dumps, one)) + "\n ]"
+        return json.dumps(one)
+
+    lines = (f" {json.dumps(key)}: {value(one)}" for key, one in _rounded(content).items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def settings_of(path: Path) -> dict[str, Any] | None:
