@@ -47,9 +47,7 @@ def write(
         "figures": found.figures,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(
-        path, (json.dumps(_rounded(content), indent=1, allow_nan=True) + "\n").encode()
-    )
+    write_atomically(path, as_text(content).encode())
 
 
 def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, float]]:
