@@ -45,8 +45,8 @@ from weft.training.callbacks import Callback as Callback
 from weft.training.checkpoint import CheckpointError as CheckpointError
 from weft.training.diagnose import NonFiniteLoss as NonFiniteLoss
 from weft.training.fit import Fitted as Fitted
-from weft.training.fit import Interrupted as Interrupted
 from weft.training.fit import fit as fit
+from weft.training.interrupts import Interrupted as Interrupted
 from weft.version import __version__ as __version__
 
 __all__ = [

@@ -118,3 +118,30 @@ def test_module_can_be_run():
     )
     assert done.returncode == 0
     assert done.stdout.startswith("weft 0.")
+
+
+def test_smoke_runs_can_be_changed_too(folder):
+    line = "run demo/digits --variants plain --smoke --epochs 3"
+    assert main(line.split()) == 0
+    (path,) = folder.glob("results/smoke/demo/digits/*/0.json")
+    settings = json.loads(path.read_text())["settings"]
+    assert (settings["epochs"], settings["limit"]) == (3, 200)
+
+
+def test_report_links_trained_networks(folder):
+    assert main(["run", "demo/digits", "--variants", "k-tied-1", "--smoke"]) == 0
+    assert main(["report", "results", "--output", "page.html", "--checkpoints", "runs"]) == 0
+    assert (
+        "runs/smoke/demo/digits/k-tied-1/0/model.safetensors" in (folder / "page.html").read_text()
+    )
+
+
+def test_control_c_says_where_it_stopped(folder, capsys, monkeypatch):
+    from weft.training.interrupts import Interrupted
+
+    def stopped(*_: object) -> None:
+        raise Interrupted("a hint for Python", "epoch 3, step 21")
+
+    monkeypatch.setattr("weft.cli.commands.run_all", stopped)
+    assert main(["run", "demo/digits"]) == 130
+    assert "epoch 3, step 21; the same command goes on" in capsys.readouterr().err

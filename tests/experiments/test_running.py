@@ -139,3 +139,21 @@ def test_failed_write_leaves_the_old_result(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         run_one(TINY, 0, replace(plan, force=True, runs=tmp_path / "other"), ALONE, print)
     assert path.read_bytes() == before
+
+
+def test_long_histories_are_thinned_but_keep_what_was_validated():
+    history = [{"epoch": float(i), "loss": 1 / i} for i in range(1, 1001)]
+    for row in history[24::25]:
+        row["valid_nll"] = 0.5
+    kept = results.thinned(history)
+    assert [row for row in kept if "valid_nll" in row] == history[24::25]
+    assert kept[-1] is history[-1]
+    assert 100 <= len(kept) <= 145
+    assert results.thinned(history[:50]) == history[:50]
+
+
+def test_result_files_are_json_with_a_line_per_row():
+    content = {"a": 1 / 3, "history": [{"x": 1}, {"x": 2}], "empty": [], "deep": {"b": [1.0]}}
+    text = results.as_text(content)
+    assert json.loads(text) == content | {"a": 0.3333333}
+    assert len(text.splitlines()) == 9

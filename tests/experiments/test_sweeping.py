@@ -78,3 +78,20 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert main(line.split()) == 0
     assert "best validation nll" in capsys.readouterr().out
     assert list(tmp_path.rglob("sweep.db"))
+
+
+def test_another_metric_or_seed_is_another_study(tmp_path):
+    first = run(tmp_path, trials=1)
+    assert len(run(tmp_path, trials=1, metric="brier")["trials"]) == 1
+    assert len(run(tmp_path, trials=1, seed=5)["trials"]) == 1
+    assert run(tmp_path, trials=1)["trials"] == first["trials"]
+
+
+def test_accuracy_is_maximised(tmp_path):
+    found = run(tmp_path, metric="accuracy")
+    assert found["best"]["value"] == max(one["value"] for one in found["trials"])
+
+
+def test_unknown_metric_names_the_nearest(tmp_path):
+    with pytest.raises(ValueError, match="'accuracy'"):
+        run(tmp_path, metric="acuracy")

@@ -43,6 +43,7 @@ def _run(name: str, words: list[str]) -> int:
         print("the command line needs tyro: pip install weft[cli]", file=sys.stderr)
         return 1
     from weft.cli import commands
+    from weft.training.interrupts import Interrupted
 
     known = {
         "list": commands.list_experiments,
@@ -54,9 +55,11 @@ def _run(name: str, words: list[str]) -> int:
     }
     try:
         known[name](words)
-    except KeyboardInterrupt as stop:
-        told = str(stop).replace("the same call with", "checkpoint in").partition(" and resume")[0]
-        print(f"\n{told or 'stopped'}; the same command goes on", file=sys.stderr)
+    except Interrupted as stop:
+        print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, head or less, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing is left to flush into it

@@ -7,6 +7,7 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
+from weft.files import write_atomically
 from weft.report.blocks import Link, comparison, variant
 from weft.report.calibration import intervals, ood, reliability
 from weft.report.figures import Figure, curves, legend
@@ -54,7 +55,7 @@ def write_report(
     results = list(results)
     text = _page(results, title, problems, Pictures(pictures), _linker(checkpoints, path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, text.encode("utf-8", "replace"))
+    write_atomically(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -223,14 +224,3 @@ def _plotly() -> str:
 
 def _resource(name: str) -> str:
     return files("weft.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside the target, then rename: a crash leaves the old page or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -21,13 +21,9 @@ from weft.schedules import Constant, Schedule
 from weft.training import checkpoint, defaults, preparing, progress
 from weft.training.callbacks import Callback, Row
 from weft.training.distributed import Processes, processes
-from weft.training.interrupts import Interrupts
+from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loop import Run
 from weft.training.sources import as_source, tensors
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop (Ctrl-C, SIGTERM); the message says how to go on."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +194,7 @@ def fit(
     ):
         finished = run(shown, stop)
     if not finished:
-        raise Interrupted(_hint(run))
+        raise Interrupted(_hint(run), _place(run))
     return _finish(run, made=not isinstance(model, Objective))
 
 
@@ -269,8 +265,12 @@ def _ending(run: Run) -> Iterator[None]:
             callback.on_end()
 
 
+def _place(run: Run) -> str:
+    return f"epoch {run.at.epoch + 1}, step {run.at.step}"
+
+
 def _hint(run: Run) -> str:
-    where = f"epoch {run.at.epoch + 1}, step {run.at.step}"
+    where = _place(run)
     if run.folder is None:
         return f"training stopped in {where}; give folder= to be able to resume"
     return (

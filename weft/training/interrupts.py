@@ -6,6 +6,19 @@ from types import FrameType
 from typing import Any
 
 
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop (Ctrl-C, SIGTERM); the message says how to go on.
+
+    Args:
+        hint: the message.
+        where: epoch and step that were reached.
+    """
+
+    def __init__(self, hint: str, where: str) -> None:
+        super().__init__(hint)
+        self.where = where
+
+
 class Interrupts:
     """Inside the block the first SIGINT or SIGTERM only sets `asked`; a second one interrupts.
 
