@@ -1,5 +1,6 @@
 """The data sets by name: what there is, where it lies, loading and fetching it."""
 
+import difflib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 from weft.data import bundled, cifar, idx, reviews, tables
 from weft.data.dataset import Dataset
 from weft.data.files import find
-from weft.errors import near_misses
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _status(name: str, entry: Entry) -> Status:
 
 def _entry(name: str) -> Entry:
     if name not in SETS:
-        raise ValueError(
-            f"there is no data set {name!r}: {near_misses(name, SETS)} There are: {', '.join(SETS)}"
-        )
+        close = difflib.get_close_matches(name, SETS, n=1)
+        guess = f": did you mean {close[0]!r}?" if close else "."
+        raise ValueError(f"there is no data set {name!r}{guess} There are: {', '.join(SETS)}")
     return SETS[name]

@@ -7,10 +7,11 @@ be worked out again from the reviews, hence the index.
 """
 
 import contextlib
-import io
 import json
+import os
 import re
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from weft.data.files import (
     read_arrays,
     require_digest,
 )
-from weft.files import write_atomically
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000
@@ -186,9 +186,14 @@ def _ids(path: Path) -> dict[str, int]:
 
 
 def _keep(arrays: dict[str, Any], path: Path) -> None:
-    """Keep the arrays as an npz file, as a whole or not at all."""
+    """Write beside the target, then rename: a crash leaves no half file behind."""
     np = need("numpy", "weft.data.load('imdb')")
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_atomically(path, content.getvalue())
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
