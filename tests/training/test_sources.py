@@ -194,7 +194,18 @@ def test_rows_held_out_of_batches_leave_all_else_as_it_is():
 
 
 def test_default_sizes():
-    assert defaults.epochs(10**9) == defaults.EPOCHS
-    assert defaults.epochs(1) == defaults.STEPS
+    assert defaults.epochs(10**9, 128) == defaults.EPOCHS
+    assert defaults.epochs(1, 128) == defaults.STEPS
+    assert defaults.epochs(1, 1024) == defaults.STEPS / 4
     fitted = weft.fit(network(), moons(300), epochs=1, seed=0)
-    assert fitted.history[0]["step"] == math.ceil(300 / defaults.batch_size(300))
+    assert fitted.history[0]["step"] == math.ceil(300 / 128)
+
+
+def test_large_data_sets_have_larger_batches_and_longer_steps():
+    data = moons(10_240)
+    plain = weft.fit(network(), data, epochs=1, seed=0, scheduler=defaults.constant)
+    assert plain.history[0]["step"] == 10_240 / 256
+    assert plain.history[0]["learning_rate"] == 0.002
+    random = weft.fit(bayesian(), data, data, epochs=1, seed=0, scheduler=defaults.constant)
+    assert random.history[0]["step"] == 10_240 / 512
+    assert random.history[0]["learning_rate"] == pytest.approx(0.002 * math.sqrt(2))

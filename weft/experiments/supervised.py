@@ -26,6 +26,7 @@ from weft.schedules import LinearPerBatch
 from weft.training.defaults import constant, cosine
 from weft.training.distributed import processes
 from weft.training.fit import Fitted, fit
+from weft.training.sources import hold_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class Supervised(Experiment):
         members: networks in an ensemble.
         samples: draws per test prediction.
         split: of a UCI table; -1 for the one that the seed counts to.
+        held_out: share of training and validation data together that validates, chosen at random by
+            the seed; 0 keeps the data set's own validation part.
         limit: use only so many examples of each part; 0 for all.
     """
 
@@ -78,6 +81,7 @@ class Supervised(Experiment):
     members: int = 1
     samples: int = 100
     split: int = -1
+    held_out: float = 0.0
     limit: int = 0
 
     def smoke(self) -> "Supervised":
@@ -117,6 +121,9 @@ class Supervised(Experiment):
         if name.startswith("uci/"):
             split["split"] = seed if self.split < 0 else self.split
         data = datasets.load(name, **options, **split)
+        if self.held_out:
+            train, valid = hold_out(data.everything().train, self.held_out, seed)
+            data = dataclasses.replace(data, train=Split(*train), valid=Split(*valid))
         return data.small(self.limit) if self.limit else data
 
     def train(self, data: Dataset, seed: int, folder: Path | None, where: Where) -> Fitted:

@@ -8,6 +8,7 @@ more than the arithmetic for small layers, and twice as many sweeps over (batch,
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -120,21 +121,20 @@ class _LocalLinear(torch.autograd.Function):
         bias_variance: Tensor | None,
         examples: bool,
     ) -> Tensor:
-        # e^-40 more or less does not show in a variance: the upper bound alone is enough here
-        rows, columns = log_rows.clamp(max=CEILING).exp_(), log_columns.clamp(max=CEILING).exp_()
-        left, right = square_factors(rows, columns)
+        squares = _squares(log_rows, log_columns)
+        left, right = squares.tensor_split([len(mean)], 1)
         y = F.linear(x, mean, bias)
-        noise, slope, hidden = (
-            _noise(y, examples),
-            torch.empty_like(y),
-            x.new_empty(len(x), len(left)),
-        )
+        noise, slope = _noise(y, examples), torch.empty_like(y)
+        hidden = x.new_empty(len(x), len(left))
         tiny = torch.finfo(y.dtype).tiny ** 0.5
         for part_x, part_y, part_noise, part_slope, part_hidden in _slices(
             x, y, noise, slope, hidden
         ):
-            squares = torch.square(part_x, out=scratch("input", x, *part_x.shape))
-            torch.mm(squares, right.T, out=part_hidden)
+            torch.mm(
+                torch.square(part_x, out=scratch("input", x, *part_x.shape)),
+                right.T,
+                out=part_hidden,
+            )
             spread = torch.mm(part_hidden, left, out=scratch("output", y, *part_y.shape))
             if bias_variance is not None:
                 spread += bias_variance
@@ -142,15 +142,18 @@ class _LocalLinear(torch.autograd.Function):
             # dy/dvariance = noise / 2√variance; where the variance is 0 its own derivatives are 0
             # as well, and a quotient that stays finite is all that is needed there
             torch.div(part_noise, spread.add_(tiny), out=part_slope)
-        ctx.save_for_backward(x, mean, rows, columns, left, right, hidden, slope)
+        ctx.rank = len(log_rows)
+        ctx.save_for_backward(x, mean, squares, hidden, slope)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, rows, columns, left, right, hidden, slope = ctx.saved_tensors
+        x, mean, squares, hidden, slope = ctx.saved_tensors
         needs_x, _, _, _, has_bias, has_variance, _ = ctx.needs_input_grad
+        left, right = squares.tensor_split([len(mean)], 1)
         grad_x = grad @ mean if needs_x else x  # x where none is wanted: sliced but not written
-        grad_left, grad_right = torch.zeros_like(left), torch.zeros_like(right)
+        grad_squares = torch.zeros_like(squares)
+        grad_left, grad_right = grad_squares.tensor_split([len(mean)], 1)
         grad_bias_variance = left.new_zeros(left.shape[1]) if has_variance else None
         for part in _slices(x, grad, slope, hidden, grad_x):
             part_x, part_grad, part_slope, part_hidden, part_grad_x = part
@@ -164,15 +167,38 @@ class _LocalLinear(torch.autograd.Function):
                 part_grad_x.addcmul_(part_x, torch.mm(twice_hidden, right, out=inputs))
             if grad_bias_variance is not None:
                 grad_bias_variance.add_(twice.sum(0), alpha=0.5)
+        # from twice the gradient in the K products r_a r_b to that in log r
+        grad_logs = _halves(ctx.rank, grad.dtype, grad.device) @ grad_squares.mul_(squares)
+        grad_rows, grad_columns = grad_logs.tensor_split([len(mean)], 1)
         return (
             grad_x if needs_x else None,
             grad.T @ x,
-            _log_gradient(rows, grad_left, weighted=True),
-            _log_gradient(columns, grad_right, weighted=False),
+            grad_rows.contiguous(),
+            grad_columns.contiguous(),
             grad.sum(0) if has_bias else None,
             grad_bias_variance,
             None,
         )
+
+
+def _squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
+    """Factors of σ², P and Q side by side: (K, out + in), see `square_factors`."""
+    # e^-40 more or less does not show in a variance: the upper bound alone is enough here
+    factors = torch.cat([log_rows, log_columns], 1).clamp_(max=CEILING).exp_()
+    if len(factors) == 1:
+        return factors.square_()
+    first, second, weight = pairs(factors)
+    squares = factors[first].mul_(factors[second])
+    squares[:, : log_rows.shape[1]] *= weight
+    return squares
+
+
+@lru_cache
+def _halves(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(k, K): half of how often each factor is in each product."""
+    eye = torch.eye(rank, dtype=dtype, device=device)
+    first, second = torch.triu_indices(rank, rank, device=device)
+    return 0.5 * (eye[:, first] + eye[:, second])
 
 
 def _noise(y: Tensor, examples: bool) -> Tensor:
@@ -186,13 +212,3 @@ def _slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     if len(tensors[0]) <= height:
         return iter((tensors,))
     return zip(*(tensor.split(height) for tensor in tensors), strict=True)
-
-
-def _log_gradient(factors: Tensor, grad: Tensor, weighted: bool) -> Tensor:
-    """From twice the gradient in the K products r_a r_b to that in log r."""
-    if factors.shape[0] == 1:
-        return grad * factors.square()
-    first, second, weight = pairs(factors)
-    each = grad * factors[first] * factors[second]
-    each *= 0.5 * weight if weighted else 0.5
-    return torch.zeros_like(factors).index_add_(0, first, each).index_add_(0, second, each)

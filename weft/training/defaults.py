@@ -12,7 +12,8 @@ from weft.likelihoods import Categorical, Gaussian, Likelihood
 
 EPOCHS = 20
 STEPS = 4000  # small data sets need many epochs: a posterior's width takes thousands of steps
-LEARNING_RATE = 2e-3
+LARGE = 256  # batches above this size need fewer, longer steps
+LEARNING_RATE = 2e-3  # for batches up to LARGE
 WARM_UP = 0.25  # share of the epochs in which the weight of the KL rises from 0 to 1
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given
 CHECKS = 20  # validations per run, at most one per epoch
@@ -23,14 +24,35 @@ MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 MakeScheduler = Callable[[Optimizer, int], LRScheduler]
 
 
-def epochs(steps_per_epoch: int) -> int:
-    """Enough epochs for STEPS steps, and at least EPOCHS."""
-    return max(EPOCHS, math.ceil(STEPS / steps_per_epoch))
+def epochs(steps_per_epoch: int, batch_size: int) -> int:
+    """Enough epochs for STEPS steps, fewer with large batches, and at least EPOCHS.
+
+    Examples:
+        >>> epochs(steps_per_epoch=100, batch_size=128), epochs(steps_per_epoch=100, batch_size=512)
+        (40, 20)
+    """
+    return max(EPOCHS, math.ceil(STEPS / steps_per_epoch / max(1.0, batch_size / LARGE)))
 
 
-def batch_size(num_data: int) -> int:
-    """Larger for large data sets, where fewer, less noisy steps do."""
-    return 256 if num_data >= 10_000 else 128
+def batch_size(num_data: int, bayesian: bool) -> int:
+    """Larger for large data sets, where fewer, less noisy steps do.
+
+    The larger the batch, the smaller the part of a Bayesian step that does not depend on it (drawing
+    weights, the KL); an ordinary network has no such part.
+    """
+    if num_data < 10_000:
+        return 128
+    return 512 if bayesian else 256
+
+
+def learning_rate(batch_size: int) -> float:
+    """Grows with the root of the batch size above LARGE.
+
+    Examples:
+        >>> learning_rate(128), learning_rate(1024)
+        (0.002, 0.004)
+    """
+    return LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
 
 
 def adam(parameters: list[nn.Parameter], learning_rate: float = LEARNING_RATE) -> Optimizer:
