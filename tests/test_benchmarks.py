@@ -4,6 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import weft
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,3 +35,21 @@ def test_a_quick_run_writes_complete_results_and_a_page(tmp_path: Path) -> None:
 def test_the_page_in_the_docs_comes_from_the_committed_results(tmp_path: Path) -> None:
     run("benchmarks.table", "--out", str(tmp_path / "page.md"))
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs/benchmarks.md").read_text()
+
+
+def test_a_race_tells_who_is_where_after_how_many_seconds(tmp_path: Path) -> None:
+    present = {one.name for one in weft.data.status() if one.present}
+    if "mnist" not in present:
+        pytest.skip("mnist not on this machine: set WEFT_DATA")
+    out, picture = tmp_path / "race.json", tmp_path / "race.svg"
+    options = ["--steps", "100", "--budget", "0.01", "--out", str(out), "--picture", str(picture)]
+    run("benchmarks.race", *options)
+    result = json.loads(out.read_text())
+    assert {"settings", "versions", "commit", "date", "wall_seconds"} <= result.keys()
+    for curve in result["contenders"].values():
+        assert len(curve["step"]) == len(curve["seconds"]) == len(curve["neg_elbo"])
+        assert curve["step"] == [0, 50]  # the budget is spent after one turn
+        assert curve["neg_elbo"][1] < curve["neg_elbo"][0]
+        assert curve["reached"]["0.7"] is None
+    lines = ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}polyline")
+    assert len(list(lines)) == len(result["contenders"])

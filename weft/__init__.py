@@ -1,6 +1,7 @@
 """weft: Bayesian neural networks with structured variational posteriors."""
 
 from weft import data as data
+from weft import diagnostics as diagnostics
 from weft import metrics as metrics
 from weft import schedules as schedules
 from weft.baselines import ensemble as ensemble
@@ -78,6 +79,7 @@ __all__ = [
     "bayesianize",
     "collapse",
     "data",
+    "diagnostics",
     "ensemble",
     "evaluate",
     "fit",

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.report import samples
+from tests.report import samples, study
 from weft.report import Problem, Result, write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -31,7 +31,8 @@ DRAWN = """
 return [...document.querySelectorAll(".figure")].map(figure => {
   const plot = figure.querySelector(".plot"), svg = plot.querySelector("svg.main-svg");
   const box = svg ? svg.getBoundingClientRect() : {width: 0, height: 0};
-  const inner = svg ? svg.querySelectorAll(".scatterlayer .trace path").length : 0;
+  const marks = ".scatterlayer .trace path, .heatmaplayer image[*|href^='data:image/png']";
+  const inner = svg ? svg.querySelectorAll(marks).length : 0;
   return [figure.querySelector(".figure-title").textContent, box.width, box.height, inner];
 })"""
 OPEN = """
@@ -53,20 +54,23 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Two pages: the samples, and the samples with hostile names."""
+    """Three pages: the samples, a study of posteriors, and both with hostile names."""
     folder = tmp_path_factory.mktemp("pages")
     results = [Result.from_dict(run) for run in samples.every_result()]
     usual = write_report(results, folder / "usual.html", pictures=samples.pictures)
+    results = [Result.from_dict(run) for run in study.every_result()]
+    studied = write_report(results, folder / "study.html")
     bad, image, *_ = NAMES
     runs = [samples.fashion("k-tied-2", 0) | {"variant": name} for name in NAMES]
     for run in runs:
         run |= {"experiment": f"e/{bad}", "title": bad}
         run["figures"]["layers"][0]["name"] = bad
         run["figures"]["ood"]["score"] = image
+        run["figures"] |= study.hostile(bad)
     results = [Result.from_dict(run) for run in runs]
     problems = [Problem(bad, image)]
     hostile = write_report(results, folder / "hostile.html", title=bad, problems=problems)
-    return {"usual": usual.as_uri(), "hostile": hostile.as_uri()}
+    return {"usual": usual.as_uri(), "study": studied.as_uri(), "hostile": hostile.as_uri()}
 
 
 @pytest.fixture
@@ -131,7 +135,7 @@ def loudness(colour):
     return sum(float(one) for one in numbers[:3])
 
 
-@pytest.mark.parametrize("name", ["usual", "hostile"])
+@pytest.mark.parametrize("name", ["usual", "study", "hostile"])
 def test_every_figure_is_drawn_without_a_word_in_the_console(browse, name):
     driver = browse(name)
     driver.get_log("browser")
@@ -142,6 +146,51 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(browse, name):
         assert min(width, height) > 150, title
         assert traces > 0, title
     assert driver.get_log("browser") == []
+
+
+def test_heat_maps_are_beside_each_other_and_below_each_other_on_a_phone(browse):
+    for width, beside in ((1200, True), (375, False)):
+        driver = browse("study", width=width)
+        assert scroll_through(driver)
+        boxes = driver.execute_script(
+            """return [...document.querySelector(".maps").querySelectorAll(".figure")].map(one => {
+              const box = one.getBoundingClientRect(); return [box.left, box.top]; })"""
+        )
+        lefts, tops = (len({one[i] for one in boxes}) for i in (0, 1))
+        assert (lefts, tops) == ((3, 1) if beside else (1, 3))
+
+
+def test_heat_maps_show_the_colours_of_their_bar(browse):
+    driver = browse("study")
+    assert scroll_through(driver)
+    bars = driver.find_elements(By.CSS_SELECTOR, ".colour-bar")
+    assert len(bars) == len(study.VARIANTS) * len(study.LAYERS)
+    assert all(bar.get_attribute("aria-label") for bar in bars)
+    background = (
+        bars[0].find_element(By.CSS_SELECTOR, ".colours").value_of_css_property("background-image")
+    )
+    assert background.startswith("linear-gradient(90deg, rgb(68, 1, 84)")
+    ranges = driver.execute_script(
+        """return [...document.querySelector(".maps").querySelectorAll(".plot")].map(plot =>
+        [plot._fullData[0].zmin, plot._fullData[0].zmax, plot._fullData[0].colorscale[0][1]])"""
+    )
+    assert len({tuple(one) for one in ranges}) == 1
+    assert ranges[0][2] == "#440154"
+
+
+def test_tables_of_gradients_sort_and_figures_of_steps_obey_the_legend(browse):
+    driver = browse("study")
+    assert scroll_through(driver)
+    tables = driver.find_elements(By.CSS_SELECTOR, ".comparison")
+    number = next(i for i, table in enumerate(tables) if "step 100" in table.text)
+    heads = tables[number].find_elements(By.TAG_NAME, "th")
+    driver.execute_script("arguments[0].click()", heads[1].find_element(By.TAG_NAME, "button"))
+    values = [float(value) for value in column(driver, 1, table=number)]
+    assert values == sorted(values, reverse=True)
+    count = """return document.querySelector(".figure").querySelectorAll(".scatterlayer .trace").length"""
+    assert driver.execute_script(count) == 9, "three variants with a mean and two seeds"
+    driver.find_element(By.CSS_SELECTOR, ".legend button").send_keys(Keys.ENTER)
+    assert wait(lambda: driver.execute_script(count) == 6)
 
 
 def test_nothing_is_loaded_from_elsewhere(browse):
@@ -210,7 +259,7 @@ def test_tab_reaches_header_buttons_and_the_skip_link_comes_first(browse):
     assert driver.execute_script(outline) == "solid"
 
 
-@pytest.mark.parametrize("name", ["usual", "hostile"])
+@pytest.mark.parametrize("name", ["usual", "study", "hostile"])
 def test_no_sideways_scrolling_on_a_phone(browse, name):
     driver = browse(name, width=375)
     scroll_through(driver)

@@ -5,61 +5,16 @@ import json
 import random
 import re
 import sys
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
-from tests.report import samples
+from tests.report import samples, study
 from weft.report import Problem, Result, ResultError, page, write_report
 from weft.report.markup import Html, el, embedded, join
 from weft.report.pictures import Pictures, png
-
-VOID = {"meta", "img", "line"}
-
-
-class Reader(HTMLParser):
-    """Text and elements of a page; elements that do not close properly are an error."""
-
-    def __init__(self):
-        super().__init__()
-        self.stack, self.elements, self.text, self.scripts = [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.stack.pop() == tag
-
-    def handle_data(self, data):
-        if self.stack and self.stack[-1] == "script":
-            self.scripts.append(data)
-        elif self.stack and self.stack[-1] != "style":
-            self.text.append(data)
-
-
-@pytest.fixture
-def render(tmp_path, monkeypatch):
-    """A function from runs to the parsed page, without the megabytes of Plotly."""
-    monkeypatch.setattr(page, "_plotly", lambda: "")
-
-    def rendered(runs, **options):
-        results = [Result.from_dict(one) for one in runs]
-        path = write_report(results, tmp_path / "report.html", **options)
-        reader = Reader()
-        reader.feed(path.read_text(encoding="utf-8"))
-        reader.close()
-        assert reader.stack == []
-        reader.all_text = re.sub(r"\s+", " ", "".join(reader.text))
-        reader.figures = [json.loads(one) for one in reader.scripts if one.startswith("{")]
-        return reader
-
-    return rendered
 
 
 def test_everything_is_on_the_page(render):
@@ -115,13 +70,14 @@ def test_hostile_text_is_text_everywhere(render):
     for layer in run["figures"]["layers"]:
         layer |= {"name": bad, "shape": [bad]}
     run["figures"]["ood"]["score"] = bad
+    run["figures"] |= study.hostile(bad)
     run["figures"]["uncertain"][0] |= {"label": bad, "guess": bad, "index": bad}
     shown = render([run], title=bad, problems=[Problem(bad, bad)])
     assert shown.all_text.count(bad) > 20
     tags = [attrs for tag, attrs in shown.elements if tag == "script"]
     assert len(tags) == len(shown.figures) + 2
     assert all(t.get("type") == "application/json" for t in tags[:-2])
-    names = {t["name"] for figure in shown.figures for t in figure["data"]}
+    names = {t.get("name", "") for figure in shown.figures for t in figure["data"]}
     assert any("&lt;script&gt;" in name for name in names), "Plotly reads tags in names"
     assert not any("<" in name for name in names)
 
@@ -217,7 +173,7 @@ def usable(run):
 def test_damaged_files_never_break_the_page(render, seed):
     rng = random.Random(seed)
     runs = []
-    for run in samples.every_result()[::2]:
+    for run in samples.every_result()[::2] + study.every_result()[::2]:
         sections = {key: damaged(value, rng) for key, value in run.items()}
         identity = {key: run[key] for key in ("format", "experiment", "variant", "seed")}
         runs.append(sections | identity)

@@ -89,6 +89,19 @@ def test_an_epoch_that_is_worse_is_not_kept(monkeypatch):
     assert fitted.best_epoch == 3
 
 
+def test_the_last_epoch_can_be_kept_whatever_validation_says(monkeypatch):
+    rising = [0.5, 0.7, 0.9, 1.1]
+    fitted = pretending(monkeypatch, rising, keep="last")
+    assert fitted.best_epoch == 4
+    monkeypatch.undo()
+    states, settings = States(), {"epochs": 3, "batch_size": 20, "seed": 0, "learning_rate": 0.3}
+    x, y = moons(40)
+    kept = weft.fit(network(), (x, y), (x, 1 - y), keep="last", callbacks=[states], **settings)
+    assert differences(states.kept[-1], kept.objective.state_dict()) == []
+    with pytest.raises(ValueError, match='keep="best" or keep="last"'):
+        weft.fit(network(), (x, y), keep="newest", **settings)
+
+
 def test_small_steps_do_not_creep_away_from_the_best_epoch(monkeypatch):
     rising = [0.9, 0.5, *(0.5 + 0.02 * i for i in range(1, 18))]  # 0.02 is within chance, 0.3 not
     fitted = pretending(monkeypatch, rising)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from weft.data.dataset import Dataset
 
@@ -26,16 +27,151 @@ class MLP:
     def __call__(self, data: Dataset) -> nn.Sequential:
         """The network, initialised from torch's global generator."""
         inputs = math.prod(data.train.x.shape[1:])
-        outputs = data.train.y.shape[1] if data.classes is None else len(data.classes)
         layers: list[nn.Module] = []
         for width in self.hidden:
             layers += [nn.Linear(inputs, width), nn.ReLU()]
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))
             inputs = width
-        layers.append(nn.Linear(inputs, outputs))
-        for layer in layers:
-            if isinstance(layer, nn.Linear):
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        layers.append(nn.Linear(inputs, _outputs(data)))
+        return _he(nn.Sequential(*layers))
+
+
+@dataclass(frozen=True)
+class LeNet:
+    """Two convolutions with pooling and two dense layers, on pictures (channels, height, width).
+
+    Args:
+        channels: of the two convolutions, whose padding keeps the size.
+        kernel: side of their kernels.
+        hidden: width of the dense layer.
+    """
+
+    channels: tuple[int, int] = (32, 64)
+    kernel: int = 5
+    hidden: int = 512
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network; its dense layers are called "dense.0" and "dense.2"."""
+        inputs, height, width = data.train.x.shape[1:]
+        first, second = self.channels
+        features = second * (height // 4) * (width // 4)
+        net = nn.Sequential()
+        net.add_module(
+            "features",
+            nn.Sequential(
+                nn.Conv2d(inputs, first, self.kernel, padding="same"),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(first, second, self.kernel, padding="same"),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+            ),
+        )
+        net.add_module(
+            "dense",
+            nn.Sequential(
+                nn.Linear(features, self.hidden),
+                nn.ReLU(),
+                nn.Linear(self.hidden, _outputs(data)),
+            ),
+        )
+        return _he(net)
+
+
+@dataclass(frozen=True)
+class LSTM:
+    """Words to vectors, one recurrent layer, one logit from its last state.
+
+    Args:
+        vocabulary: number of word ids.
+        width: of the word vectors and of the state.
+    """
+
+    vocabulary: int = 20_000
+    width: int = 128
+
+    def __call__(self, data: Dataset) -> nn.Module:
+        """The network, its forget gates open at first."""
+        return _Sentiment(self.vocabulary, self.width)
+
+
+class _Sentiment(nn.Module):
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.dense = nn.Linear(width, 1)
+        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+        nn.init.xavier_uniform_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+        weights = dict(self.lstm.named_parameters())
+        nn.init.xavier_uniform_(weights["weight_ih_l0"])
+        nn.init.orthogonal_(weights["weight_hh_l0"])
+        # torch adds two biases where one is enough: the second is fixed at 0
+        nn.init.zeros_(weights["bias_hh_l0"]).requires_grad_(False)
+        nn.init.zeros_(weights["bias_ih_l0"])
+        with torch.no_grad():
+            weights["bias_ih_l0"][width : 2 * width] = 1.0
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (batch,) of the class 1."""
+        states, _ = self.lstm(self.embedding(words))
+        logits: Tensor = self.dense(states[:, -1]).squeeze(-1)
+        return logits
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """A convolution, four pre-activation blocks of two, and a dense layer.
+
+    The topology of TensorFlow Probability's example, which the supplement of the k-tied paper calls
+    ResNet-18: a projection in every block, strides 1, 2, 2, 2.
+
+    Args:
+        widths: channels of the four blocks; (64, 128, 256, 512) in the paper.
+    """
+
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network."""
+        inputs = data.train.x.shape[1]
+        layers: list[nn.Module] = [nn.Conv2d(inputs, self.widths[0], 3, padding=1)]
+        before = self.widths[0]
+        for number, width in enumerate(self.widths):
+            layers.append(_Block(before, width, stride=1 if number == 0 else 2))
+            before = width
+        layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers.append(nn.Linear(before, _outputs(data)))
+        return _he(nn.Sequential(*layers))
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(before), nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(before, width, 3, stride, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.project = nn.Conv2d(before, width, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Projection plus two convolutions, each behind norm and ReLU."""
+        active = self.norm1(x).relu()
+        inner = self.conv2(self.norm2(self.conv1(active)).relu())
+        out: Tensor = self.project(active) + inner
+        return out
+
+
+def _outputs(data: Dataset) -> int:
+    return data.train.y.shape[1] if data.classes is None else len(data.classes)
+
+
+def _he(net: nn.Sequential) -> nn.Sequential:
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-        return nn.Sequential(*layers)
+    return net

@@ -67,7 +67,7 @@ def run_one(
     )
     if group.share(path.exists() and not plan.force):
         settings = results.settings_of(path)
-        same = settings == experiment.settings()
+        same = settings is not None and experiment.made(settings)
         note = "" if same else "; its settings differ from today's, --force runs it again"
         if group.is_first:
             say(f"{title}: {path} is there{note}")

@@ -75,6 +75,17 @@ class Experiment(ABC):
     def smoke(self) -> "Experiment":
         """The same in seconds: few data, few epochs, few draws."""
 
+    def made(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a result file with these settings is of this experiment.
+
+        A setting that the file does not know is of its default value there: it came later.
+        """
+        defaults = {one.name: _plain(one.default) for one in fields(self)}
+        now = self.settings()
+        return settings.keys() <= now.keys() and all(
+            settings.get(key, defaults.get(key)) == value for key, value in now.items()
+        )
+
     def settings(self) -> dict[str, Any]:
         """Every field as text or number, for the result file."""
         left_out = ("name", "variant", "title", "published", "space")

@@ -2,28 +2,32 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from weft import data as datasets
 from weft.baselines import ensemble, mc_dropout
+from weft.bayesian import named_bayesian
 from weft.contexts import named_posteriors
 from weft.convert import bayesianize
 from weft.data.dataset import Dataset, Split
 from weft.evaluation import Evaluation, assess
 from weft.experiments.networks import MLP, Network
 from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix
 from weft.posteriors.base import Family
 from weft.priors import HeNormal, Normal, Prior
 from weft.saving import save
 from weft.schedules import LinearPerBatch
-from weft.training.defaults import constant, cosine
+from weft.training.callbacks import Callback
+from weft.training.defaults import LEARNING_RATE, constant, cosine
 from weft.training.distributed import processes
 from weft.training.fit import Fitted, fit
 from weft.training.sources import hold_out
@@ -43,14 +47,21 @@ class Supervised(Experiment):
         network: makes the network.
         family: posterior family; None for ordinary weights.
         where: glob of the layers to convert; None for all.
+        rest: posterior family of the layers that `where` leaves out; None for ordinary weights.
+        bias: whether biases get posteriors as well.
+        likelihood: makes the likelihood; None for that of the targets' type.
         estimator: how noise enters during training.
         epochs: passes over the training data; 0 for the default of `weft.fit`.
         batch_size: examples per step; 0 for the default of `weft.fit`.
         learning_rate: of Adam; 0 for the default of `weft.fit`.
         falling: whether the learning rate falls to 0 along a cosine.
+        patience: stop after so many validations without improvement; 0 for never.
+        keep: the "best" validated epoch or the "last".
         temperature: a number, or "auto" to have it chosen on validation data.
         prior_scale: of a normal prior; 0 for He's scaling.
-        annealing: KL weight added per batch, in steps of 100 batches; 0 for the default warm-up.
+        spread_rate: learning rate of standard deviations, in units of that of the means.
+        annealing: KL weight added per batch, in steps of 100 batches; 0 for the default warm-up, "none"
+            for the whole KL from the first batch on.
         members: networks in an ensemble.
         samples: draws per test prediction.
         split: of a UCI table; -1 for the one that the seed counts to.
@@ -70,14 +81,20 @@ class Supervised(Experiment):
     network: Network = field(default=MLP(), metadata=FIXED)
     family: Family | None = field(default=None, metadata=FIXED)
     where: str | None = None
+    rest: Family | None = field(default=None, metadata=FIXED)
+    bias: bool = True
+    likelihood: Callable[[], Likelihood] | None = field(default=None, metadata=FIXED)
     estimator: str = "local"
     epochs: int = 0
     batch_size: int = 0
     learning_rate: float = 0.0
+    spread_rate: float = 1.0
     falling: bool = True
+    patience: int = 0
+    keep: Literal["best", "last"] = "best"
     temperature: float | Literal["auto"] = "auto"
     prior_scale: float = 0.0
-    annealing: float = 0.0
+    annealing: float | Literal["none"] = 0.0
     members: int = 1
     samples: int = 100
     split: int = -1
@@ -94,10 +111,7 @@ class Supervised(Experiment):
         """Load, train every member, evaluate."""
         began = time.monotonic()
         data = self.load(self.data, self.options, seed)
-        fits = [
-            self.train(data, mix(seed, member), self.member_folder(where, member), where)
-            for member in range(self.members)
-        ]
+        fits = self.trained(data, seed, where)
         trained = time.monotonic()
         valid = self.assess(fits, data, "valid", seed)
         test = self.assess(fits, data, "test", seed) if where.test else None
@@ -107,13 +121,20 @@ class Supervised(Experiment):
             validation=valid.metrics,
             history=fits[0].history,
             figures={} if test is None else test.figures,
-            parameters=sum(p.numel() for one in fits for p in one.net.parameters()),
+            parameters=sum(trained_numbers(one.net) for one in fits),
             seconds={
                 "total": done - began,
                 "train": sum(one.seconds for one in fits),
                 "evaluate": done - trained,
             },
         )
+
+    def trained(self, data: Dataset, seed: int, where: Where) -> list[Fitted]:
+        """Every member, trained; from its checkpoint if it was trained before."""
+        return [
+            self.train(data, mix(seed, member), self.member_folder(where, member), where)
+            for member in range(self.members)
+        ]
 
     def load(self, name: str, options: Mapping[str, Any], seed: int) -> Dataset:
         """A data set, cut down to `limit`."""
@@ -126,38 +147,85 @@ class Supervised(Experiment):
             data = dataclasses.replace(data, train=Split(*train), valid=Split(*valid))
         return data.small(self.limit) if self.limit else data
 
-    def train(self, data: Dataset, seed: int, folder: Path | None, where: Where) -> Fitted:
+    def train(
+        self,
+        data: Dataset,
+        seed: int,
+        folder: Path | None,
+        where: Where,
+        callbacks: Sequence[Callback] = (),
+    ) -> Fitted:
         """One network: made, converted, trained; resumed if it was interrupted."""
         torch.manual_seed(seed)
-        net = self.network(data)
+        net = self.convert(self.network(data))
         bayesian = self.family is not None
-        if self.family is not None:
-            net = bayesianize(net, self.family, where=self.where, estimator=self.estimator)
-        settings: dict[str, Any] = {}
-        if bayesian:
-            settings["prior"] = self.prior()
-            settings["temperature"] = None if self.temperature == "auto" else self.temperature
-            settings["kl_weight"] = (
-                LinearPerBatch(self.annealing, every=100) if self.annealing else None
-            )
         fitted = fit(
             net,
             data.train,
             data.valid,
+            likelihood=None if self.likelihood is None else self.likelihood(),
             epochs=self.epochs or None,
             batch_size=self.batch_size or None,
-            learning_rate=self.learning_rate or None,
             scheduler=cosine if self.falling else constant,
+            patience=self.patience or None,
+            keep=self.keep,
             seed=seed,
             folder=folder,
             resume=folder is not None,
             show=where.show,
             title=f"{self.name} {self.variant}",
-            **settings,
+            callbacks=callbacks,
+            **self.rates(net),
+            **(self.tempered() if bayesian else {}),
         )
         if bayesian and folder is not None and processes().is_first:
             save(fitted.net, folder / "model.safetensors")
         return fitted
+
+    def convert(self, net: nn.Module) -> nn.Module:
+        """The network with its posteriors, if there are to be any."""
+        if self.family is None:
+            return net
+        how: dict[str, Any] = {"estimator": self.estimator, "bias": self.bias}
+        net = bayesianize(net, self.family, where=self.where, **how)
+        if self.rest is None:
+            return net
+        done = {name for name, _ in named_bayesian(net)}
+        return bayesianize(net, self.rest, where=lambda name, _: name not in done, **how)
+
+    def rates(self, net: nn.Module) -> dict[str, Any]:
+        """Learning rate or optimiser, as `weft.fit` takes them."""
+        if self.spread_rate == 1.0:
+            return {"learning_rate": self.learning_rate or None}
+        rate = self.learning_rate or LEARNING_RATE
+        spread = {
+            id(parameter)
+            for _, posterior in named_posteriors(net)
+            for name, parameter in posterior.named_parameters()
+            if name != "loc"
+        }
+
+        def optimizer(parameters: list[nn.Parameter]) -> Optimizer:
+            groups = [
+                {"params": [p for p in parameters if id(p) not in spread], "lr": rate},
+                {
+                    "params": [p for p in parameters if id(p) in spread],
+                    "lr": rate * self.spread_rate,
+                },
+            ]
+            return torch.optim.Adam(groups, fused=True)
+
+        return {"optimizer": optimizer}
+
+    def tempered(self) -> dict[str, Any]:
+        """Prior, temperature and weight of the KL, as `weft.fit` takes them."""
+        weight: Any = None
+        if self.annealing == "none":
+            weight = 1.0
+        elif self.annealing:
+            weight = LinearPerBatch(self.annealing, every=100)
+        temperature = None if self.temperature == "auto" else self.temperature
+        return {"prior": self.prior(), "temperature": temperature, "kl_weight": weight}
 
     def prior(self) -> Prior:
         """Normal with the given scale, or He's."""
@@ -198,6 +266,11 @@ class Supervised(Experiment):
             target_scale=data.target_scale,
             target_mean=data.target_mean,
         )
+
+
+def trained_numbers(net: nn.Module) -> int:
+    """How many numbers training changes."""
+    return sum(p.numel() for p in net.parameters() if p.requires_grad)
 
 
 def _drops(net: nn.Module) -> bool:

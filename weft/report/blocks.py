@@ -6,9 +6,9 @@ from typing import Any
 
 from weft.report.cards import uncertain_block
 from weft.report.columns import Column
-from weft.report.figures import swatch
+from weft.report.figures import folded, swatch
 from weft.report.layers import layers_block, stored_layers
-from weft.report.markup import Html, el, join, scrolling
+from weft.report.markup import Html, el, join, scrolling, sortable
 from weft.report.pictures import Pictures
 from weft.report.results import Group, Result, Row
 from weft.report.scores import Cell, pool
@@ -20,7 +20,7 @@ _MARKS = {"best": "best", "tied": "within one standard error of the best"}
 
 def comparison(group: Group, caption: str) -> Html:
     """The table of an experiment; its header buttons sort it."""
-    head = [_header("variant", "", "ascending"), _header("seeds", "", "descending", "number")]
+    head = [sortable("variant", "", "ascending"), sortable("seeds", "", "descending", "number")]
     head += [_column_header(column) for column in group.columns]
     body = [_row(group, index, row) for index, row in enumerate(group.rows)]
     table = el(
@@ -43,12 +43,7 @@ def comparison(group: Group, caption: str) -> Html:
 
 def _column_header(column: Column) -> Html:
     first = "descending" if column.better == "higher" else "ascending"
-    return _header(column.label, column.explanation, first, "number")
-
-
-def _header(label: str, explanation: str, first: str, class_: str | None = None) -> Html:
-    button = el("button", label, type="button", title=explanation or None)
-    return el("th", button, scope="col", class_=class_, aria_sort="none", data_first=first)
+    return sortable(column.label, column.explanation, first, "number")
 
 
 def _row(group: Group, index: int, row: Row) -> Html:
@@ -104,22 +99,16 @@ def variant(index: int, row: Row, pictures: Pictures, link: Link) -> Html:
     facts = [f"{word} {', '.join(str(result.seed) for result in row.results)}"]
     if (size := row.cells.get("parameters")) and size.text:
         facts.insert(0, f"{size.text} parameters")
-    return el(
-        "details",
-        el(
-            "summary",
-            swatch(index),
-            el("span", row.variant, class_="name"),
-            el("span", "smoke", class_="badge") if row.smoke else None,
-            el("span", " · ".join(facts), class_="small facts-line"),
-        ),
+    return folded(
+        index,
+        row,
+        " · ".join(facts),
         layers_block(*stored) if stored else None,
         cards,
         el("p", f"Not in the file: {', '.join(absent)}.", class_="note") if absent else None,
         _scores(row),
         _provenance(row, link),
-        class_="one-variant",
-        open=index == 0,
+        unfolded=index == 0,
     )
 
 

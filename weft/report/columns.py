@@ -70,6 +70,16 @@ SECONDS = Column(
     "Seconds of training; compare only runs on the same idle machine.",
     decimals=1,
 )
+_STEPS = (1000, 2000, 3000, 5000, 9000)  # at which experiments look at convergence
+
+
+def _by_step(key: str, label: str, better: Better, explanation: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(f"{key}_{step}", f"{label}, step {step}", better, explanation, decimals=2)
+        for step in _STEPS
+    )
+
+
 COLUMNS: tuple[Column, ...] = (
     PARAMETERS,
     ACCURACY,
@@ -93,6 +103,15 @@ COLUMNS: tuple[Column, ...] = (
         "OOD AUROC, mutual information",
         "higher",
         "How well mutual information tells foreign inputs from test inputs.",
+    ),
+    *_by_step(
+        "neg_elbo",
+        "−ELBO",
+        "lower",
+        "Negative ELBO on validation data after so many steps, in nats.",
+    ),
+    *_by_step(
+        "snr", "SNR", "neither", "Mean over parameters of E[g]²/Var[g] of their gradients g."
     ),
     SECONDS,
 )

@@ -8,7 +8,7 @@ number of the legend entry that switches it on and off.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.report.markup import Html, el, embedded, join, plot_text
 from weft.report.results import Result, Row
@@ -38,6 +38,7 @@ QUANTITIES = (
 _SCHEDULES = ("learning_rate", "temperature")  # shown only if they change
 
 Line = tuple[list[float], list[float]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,40 @@ def look(index: int) -> dict[str, Any]:
 
 def swatch(index: int) -> Html:
     """A short piece of the line of a series."""
+    return piece(**look(index))
+
+
+def piece(color: str, dash: str, width: float = 2.5, dot: bool = False) -> Html:
+    """A short piece of a line, as Plotly's `line` describes it, or of one with markers."""
     line = el(
         "line",
         x1=0,
         y1=5,
         x2=28,
         y2=5,
-        stroke_width=2.5,
-        stroke_dasharray=DASHES[index % len(DASHES)][1],
-        style=f"stroke:var(--c{index % COLOURS})",
+        stroke_width=width,
+        stroke_dasharray=dict(DASHES)[dash],
+        style=f"stroke:var({color})",
     )
-    return el("svg", line, class_="swatch", viewBox="0 0 28 10", aria_hidden="true")
+    marker = el("circle", cx=14, cy=5, r=3, style=f"fill:var({color})") if dot else None
+    return el("svg", line, marker, class_="swatch", viewBox="0 0 28 10", aria_hidden="true")
+
+
+def folded(index: int, row: Row, facts: str, *body: Html | None, unfolded: bool) -> Html:
+    """Something about one variant under its name, to fold and unfold."""
+    return el(
+        "details",
+        el(
+            "summary",
+            swatch(index),
+            el("span", row.variant, class_="name"),
+            el("span", "smoke", class_="badge") if row.smoke else None,
+            el("span", facts, class_="small facts-line"),
+        ),
+        *body,
+        class_="one-variant",
+        open=unfolded,
+    )
 
 
 def legend(names: Sequence[str], label: str, shown: Iterable[int] | None = None) -> Html:
@@ -120,6 +144,18 @@ def rounded(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.5g}") for value in values]
 
 
+def thinned(values: Sequence[T], most: int) -> list[T]:
+    """At most so many of the values, evenly spread, the first and the last among them.
+
+    Examples:
+        >>> thinned(range(100), 4)
+        [0, 33, 66, 99]
+    """
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
+
+
 def axis(title: str, **options: Any) -> dict[str, Any]:
     """An axis with a title."""
     return {"title": {"text": plot_text(title)}, **options}
@@ -137,6 +173,16 @@ def log_axis(low: float, high: float) -> dict[str, Any]:
     ticks = [float(f"{step}e{power}") for power in powers for step in steps]
     ticks = [tick for tick in ticks if low <= tick <= high]
     return {"type": "log", "tickvals": ticks, "ticktext": [short(tick) for tick in ticks]}
+
+
+def wide(values: Sequence[float]) -> bool:
+    """Whether numbers need a logarithmic axis: all positive, and over more than a factor of ten.
+
+    Examples:
+        >>> wide([0.1, 2.0]), wide([1.0, 2.0]), wide([-1.0, 20.0])
+        (True, False, False)
+    """
+    return min(values) > 0 and max(values) > 10 * min(values)
 
 
 def curves(rows: Sequence[Row]) -> list[Figure]:
@@ -159,10 +205,7 @@ def history_line(results: Sequence[Result], key: str, factor: float = 1.0) -> Li
             epoch, value = finite(entry.get("epoch")), finite(entry.get(key))
             if value is not None:
                 found.setdefault(index + 1.0 if epoch is None else epoch, []).append(value)
-    epochs = sorted(found)
-    if len(epochs) > POINTS:
-        last = len(epochs) - 1
-        epochs = [epochs[round(i * last / (POINTS - 1))] for i in range(POINTS)]
+    epochs = thinned(sorted(found), POINTS)
     return epochs, [factor * sum(found[e]) / len(found[e]) for e in epochs]
 
 
@@ -195,7 +238,7 @@ def _curve(rows: Sequence[Row], key: str, title: str, factor: float) -> Figure |
     if not data or (key in _SCHEDULES and len(set(values)) < 2):
         return None
     label = f"Line chart of {title[0].lower()}{title[1:]} by epoch. Last values: {'; '.join(told)}."
-    logarithmic = min(values) > 0 and max(values) > 10 * min(values)
+    logarithmic = wide(values)
     layout = {
         "xaxis": axis("epoch"),
         "yaxis": log_axis(min(values), max(values)) if logarithmic else {},

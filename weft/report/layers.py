@@ -7,7 +7,7 @@ from weft.report.calibration import histogram
 from weft.report.figures import Figure, axis, legend, look, trace
 from weft.report.markup import Html, el, join, plot_text, scrolling
 from weft.report.results import Result
-from weft.report.values import finite, mapping, records, short
+from weft.report.values import finite, mapping, records, shape_text, short
 
 SHOWN = 7  # layers whose histograms are drawn at first: the largest
 _COLUMNS = (
@@ -57,7 +57,7 @@ def _table(names: Sequence[str], layers: Sequence[Mapping[str, Any]]) -> Html:
         el(
             "tr",
             el("th", name, scope="row"),
-            el("td", _shape(layer.get("shape"))),
+            el("td", shape_text(layer.get("shape"))),
             *(el("td", _number(layer.get(key)), class_="number") for key, _ in used),
         )
         for name, layer in zip(names, layers, strict=True)
@@ -101,7 +101,3 @@ def _has(layer: Mapping[str, Any], key: str) -> bool:
 def _number(value: object) -> str:
     found = finite(value)
     return "–" if found is None else short(found)
-
-
-def _shape(value: object) -> str:
-    return " × ".join(str(side) for side in value) if isinstance(value, list) else "–"

@@ -39,6 +39,19 @@ def scrolling(table: Html, label: str, class_: str = "scroll") -> Html:
     return el("div", table, class_=class_, role="region", aria_label=label, tabindex=0)
 
 
+def sortable(label: str, explanation: str, first: str, class_: str | None = None) -> Html:
+    """A column heading whose button sorts the table; page.js does it.
+
+    Args:
+        label: text of the button.
+        explanation: more about the column, shown on hovering.
+        first: direction of the first click, "ascending" or "descending".
+        class_: of the heading.
+    """
+    button = el("button", label, type="button", title=explanation or None)
+    return el("th", button, scope="col", class_=class_, aria_sort="none", data_first=first)
+
+
 def join(parts: Iterable[str | None]) -> Html:
     """Markup and text one after the other, the text escaped."""
     return Html(

@@ -9,11 +9,10 @@ from urllib.parse import quote
 
 from weft.files import write_atomically
 from weft.report.blocks import Link, comparison, variant
-from weft.report.calibration import intervals, ood, reliability
-from weft.report.figures import Figure, curves, legend
 from weft.report.markup import Html, el, join, slug
 from weft.report.pictures import PictureData, Pictures
-from weft.report.results import Group, Problem, Result, Row, Table, compare
+from weft.report.results import Group, Problem, Result, Table, compare
+from weft.report.sections import figure_sections
 
 _STYLES = ("page.css", "tables.css", "figures.css", "variants.css")
 
@@ -140,53 +139,13 @@ def _section(name: str, group: Group, validation: Group, pictures: Pictures, lin
         )
         if scored
         else None,
-        *_figures(rows),
+        *figure_sections(rows),
         el("h3", "Variants in detail"),
         *(variant(index, row, pictures, link) for index, row in enumerate(rows)),
         id=name,
         class_="experiment",
         data_scope=True,
     )
-
-
-def _figures(rows: Sequence[Row]) -> Iterable[Html]:
-    """The figures that compare variants, and what is missing."""
-    lines = curves(rows)
-    silent = [row.name for row in rows if not any(result.history for result in row.results)]
-    kinds: list[tuple[str, str, tuple[list[Figure], list[str]]]] = [
-        ("Training", "training curves", (lines, silent)),
-        ("Calibration", "reliability", reliability(rows)),
-        ("Predictive intervals", "interval calibration", intervals(rows)),
-        ("Foreign inputs", "histograms of foreign inputs", ood(rows)),
-    ]
-    drawn = {what for _, what, (figures, _) in kinds if figures}
-    if drawn:
-        yield legend([row.name for row in rows], "Variants shown in the figures")
-    for heading, what, (figures, missing) in kinds:
-        if what in drawn:
-            yield el("h3", heading)
-            yield el("p", *_KEYS.get(what, ()), class_="note keys") if what in _KEYS else Html()
-            yield el("div", *(one.html() for one in figures), class_=f"figures {figures[0].size}")
-            if missing:
-                yield el("p", f"Without usable data: {', '.join(missing)}.", class_="note")
-    other = {"reliability": "interval calibration", "interval calibration": "reliability"}
-    absent = [what for _, what, _ in kinds if what not in drawn and other.get(what) not in drawn]
-    if absent:
-        yield el("p", f"Not in these files, hence not shown: {', '.join(absent)}.", class_="note")
-
-
-_KEYS = {
-    "training curves": (
-        el("span", "validation", class_="key thick"),
-        el("span", "training", class_="key thin"),
-        "Mean over seeds.",
-    ),
-    "histograms of foreign inputs": (
-        el("span", "test inputs", class_="key inside"),
-        el("span", "inputs from another data set", class_="key outside"),
-        "A score that tells them apart has little overlap (AUROC near 1).",
-    ),
-}
 
 
 def _linker(

@@ -49,6 +49,16 @@ def records(value: object) -> list[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def shape_text(value: object) -> str:
+    """A stored shape for people; a dash for what is not a list.
+
+    Examples:
+        >>> shape_text([400, 784]), shape_text(None)
+        ('400 × 784', '–')
+    """
+    return " × ".join(str(side) for side in value) if isinstance(value, list) else "–"
+
+
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean, and its standard error if there are at least two values.
 

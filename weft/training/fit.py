@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,7 @@ def fit(
     optimizer: defaults.MakeOptimizer | None = None,
     scheduler: defaults.MakeScheduler = defaults.cosine,
     patience: int | None = None,
+    keep: Literal["best", "last"] = "best",
     clip: float | None = None,
     samples: int = defaults.SAMPLES,
     seed: int | None = None,
@@ -100,9 +101,9 @@ def fit(
         train: (x, y) tensors, an object with .x and .y (weft.data.Split), weft.data.Batches, or a
             DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
         valid: the same; a tenth of the training examples is held out if a temperature is to be chosen
-            and this is not given. The epoch with the best validation NLL is kept,
-            or the newest within a standard error of it. While training,
-            at most 2,048 of the examples are used, always the same.
+            and this is not given. The epoch with the best validation NLL is kept, or the newest
+            within a standard error of it. While training, at most 2,048 of the examples are used,
+            always the same.
         likelihood: by default classes for integer targets, normal noise of learned size for real ones.
         prior: by default weft.HeNormal().
         temperature: by default chosen on validation data.
@@ -115,6 +116,8 @@ def fit(
         optimizer: makes the optimiser from the parameters, e.g. `lambda p: torch.optim.SGD(p, 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
         patience: stop after so many validations without improvement.
+        keep: "last" keeps the last epoch whatever validation says, e.g. while the weight of the KL
+            still rises and with it the NLL.
         clip: bound on the norm of the gradient.
         samples: draws per validation.
         seed: makes the run reproducible; otherwise torch's global generator decides.
@@ -140,6 +143,8 @@ def fit(
         {"epochs": epochs, "batch_size": batch_size, "samples": samples, "patience": patience},
         {"clip": clip, "learning_rate": learning_rate},
     )
+    if keep not in ("best", "last"):
+        raise ValueError(f'fit(keep={keep!r}): write keep="best" or keep="last"')
     if optimizer is not None and learning_rate is not None:
         raise ValueError(
             "fit(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put "
@@ -176,6 +181,7 @@ def fit(
         samples=samples,
         check_every=max(1, epochs // defaults.CHECKS),
         patience=patience,
+        keep_last=keep == "last",
         clip=clip,
         callbacks=callbacks,
         logs=preparing.logs(folder, tensorboard) if group.is_first else [],

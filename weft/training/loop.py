@@ -57,6 +57,7 @@ class Run:
     samples: int
     check_every: int
     patience: int | None
+    keep_last: bool
     clip: float | None
     callbacks: Sequence[Callback]
     logs: Sequence[Callback]
@@ -151,7 +152,11 @@ class Run:
             self.at.lowest, self.at.stale, self.best_losses = scores["nll"], 0, losses[0]
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
-        if self.best_losses is not None and not is_better(self.best_losses, losses[0], errors=1.0):
+        if self.keep_last:
+            pass
+        elif self.best_losses is not None and not is_better(
+            self.best_losses, losses[0], errors=1.0
+        ):
             self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
         if tempering is not None:

@@ -1,0 +1,181 @@
+"""Who gets to a given −ELBO first, in seconds: `python -m benchmarks.race` from the repository.
+
+MNIST, 784-400-400-10, prior N(0, 0.2²), the whole KL from the first step. Contenders take turns of
+equal numbers of steps in one process; what counts is the time of their steps alone. Writes
+results/race/mnist-mlp.json and docs/images/race.svg.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import weft
+from benchmarks import environment, peers, race_plot
+from benchmarks.contenders import (
+    LEARNING_RATE,
+    NUM_DATA,
+    PRIOR_SCALE,
+    Contender,
+    Run,
+    mlp,
+    weft_contender,
+)
+from weft.data import Dataset
+from weft.files import write_atomically
+
+GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
+BATCH, TURN, DRAWS = 256, 50, 4
+OUT, PICTURE = Path("results/race/mnist-mlp.json"), Path("docs/images/race.svg")
+
+
+@dataclass
+class Curve:
+    """A contender on its way."""
+
+    run: Run
+    steps: list[int] = field(default_factory=lambda: [0])
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    neg_elbo: list[float] = field(default_factory=list)
+
+    def look(self, x: Tensor, y: Tensor) -> None:
+        """−ELBO on validation data, the mean over a few draws."""
+        self.run.net.train()
+        with torch.no_grad():
+            values = [float(self.run.loss(x, y)) for _ in range(DRAWS)]
+        self.neg_elbo.append(sum(values) / DRAWS)
+
+    def turn(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        """Some steps, timed."""
+        self.run.net.train()
+        began = time.perf_counter()
+        for x, y in batches:
+            self.run.step(x, y)
+        self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
+        self.steps.append(self.steps[-1] + len(batches))
+
+    def reached(self) -> dict[str, dict[str, float] | None]:
+        """Seconds and steps to each goal, None for those not reached."""
+        found: dict[str, dict[str, float] | None] = {}
+        for goal in GOALS:
+            index = next((i for i, value in enumerate(self.neg_elbo) if value <= goal), None)
+            found[f"{goal:g}"] = (
+                None
+                if index is None
+                else {"seconds": round(self.seconds[index], 2), "steps": self.steps[index]}
+            )
+        return found
+
+
+def contenders() -> list[Contender]:
+    """Weft's, and bayesian-torch if it can be imported."""
+    mine = [
+        weft_contender(weft.KTied(rank=2), "local"),
+        weft_contender(weft.KTied(rank=2), "shared"),
+        weft_contender(weft.MeanField(), "local"),
+        weft_contender(weft.MeanField(), "shared"),
+    ]
+    theirs = [c for c in peers.available()[0] if c.name == "bayesian-torch reparameterization"]
+    return mine + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
+
+
+def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], Run]:
+    """The peer with the KL of its posteriors in full: its own is a mean over weights."""
+
+    def made(net: nn.Sequential) -> Run:
+        model = build(net).net
+        named = dict(model.named_parameters())
+        pairs = [(p, named[n.replace("mu_", "rho_")]) for n, p in named.items() if "mu_" in n]
+
+        def kl() -> Tensor:
+            terms = []
+            for mean, rho in pairs:
+                q = torch.distributions.Normal(mean, nn.functional.softplus(rho))
+                p = torch.distributions.Normal(0.0, PRIOR_SCALE)
+                terms.append(torch.distributions.kl_divergence(q, p).sum())
+            return torch.stack(terms).sum()
+
+        return Run(model, kl)
+
+    return made
+
+
+def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
+    """All contenders, turn by turn, until `steps` or until `budget` seconds of their own."""
+    curves: dict[str, Curve] = {}
+    for one in contenders():
+        torch.manual_seed(0)
+        curves[one.name] = Curve(one.build(mlp(400)))
+    x, y = data.valid.x[:2000], data.valid.y[:2000]
+    for curve in curves.values():
+        curve.look(x, y)
+    batches = weft.data.Batches(data.train.x, data.train.y, BATCH, seed=0)
+    epoch, waiting = 0, list(batches.epoch(0))
+    for _ in range(0, steps, TURN):
+        while len(waiting) < TURN:
+            epoch += 1
+            waiting += list(batches.epoch(epoch))
+        now, waiting = waiting[:TURN], waiting[TURN:]
+        running = [curve for curve in curves.values() if curve.seconds[-1] < budget]
+        if not running:
+            break
+        for curve in running:
+            curve.turn(now)
+            curve.look(x, y)
+    return {
+        name: {
+            "step": curve.steps,
+            "seconds": [round(value, 3) for value in curve.seconds],
+            "neg_elbo": [round(value, 4) for value in curve.neg_elbo],
+            "reached": curve.reached(),
+        }
+        for name, curve in curves.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__)
+    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--budget", type=float, default=80.0, help="seconds per contender")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--data", default="mnist", choices=["mnist", "fashion-mnist"])
+    parser.add_argument("--out", type=Path, default=environment.ROOT / OUT)
+    parser.add_argument("--picture", type=Path, default=environment.ROOT / PICTURE)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    began, load = time.perf_counter(), environment.load()
+    found = race(weft.data.load(args.data), args.steps, args.budget)
+    result = {
+        "settings": {
+            "data": args.data,
+            "batch": BATCH,
+            "learning rate": LEARNING_RATE,
+            "prior scale": PRIOR_SCALE,
+            "number of data": NUM_DATA,
+            "threads": args.threads,
+            "steps": args.steps,
+            "budget": args.budget,
+            "seed": 0,
+        },
+        "versions": environment.versions(only_weft=False),
+        **environment.commit(),
+        "processor": environment.processor(),
+        "load before": load,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "wall_seconds": round(time.perf_counter() - began, 1),
+        "contenders": found,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(args.out, json.dumps(result).encode())
+    race_plot.main(args.out, args.picture)
+
+
+if __name__ == "__main__":
+    main()

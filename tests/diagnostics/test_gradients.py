@@ -1,0 +1,259 @@
+"""Signal-to-noise ratios against numpy, by hand in a loop and inside `fit`, whole and resumed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.diagnostics.networks import Recurrent, dense, randomised
+from tests.training.jobs import Stop, interrupt
+from weft.diagnostics import GradientSNR, ScaleDrift, snr
+
+BY_HAND = {
+    "standard": lambda g: g.mean(0) ** 2 / g.var(0, ddof=1),
+    "second_moment": lambda g: (g**2).mean(0) / g.var(0, ddof=1),
+    "as_printed": lambda g: (g**2).mean(0) / (g**2).var(0, ddof=1),
+}
+
+
+@pytest.mark.parametrize("definition", BY_HAND)
+def test_ratio_is_that_of_numpy(definition):
+    for window, shape in ((2, (3, 4)), (10, (5,)), (25, ())):
+        g = (torch.randn(window, *shape) + 3).numpy()
+        found = snr(torch.from_numpy(g), definition)
+        assert found.dtype == torch.float64
+        assert found.shape == shape
+        np.testing.assert_allclose(found, BY_HAND[definition](g.astype(np.float64)), rtol=1e-9)
+
+
+def test_floor_under_pure_noise():
+    g = torch.randn(10, 400_000, dtype=torch.float64)
+    assert float(snr(g).mean()) == pytest.approx(9 / 70, rel=0.02)  # 0.1286
+    assert float(snr(g).mean()) == pytest.approx(0.128, abs=0.002)
+    assert float(snr(g, "second_moment").mean()) == pytest.approx(9 / 70 + 0.9, rel=0.01)
+
+
+def test_units():
+    g = torch.randn(10, 50, dtype=torch.float64) + 2
+    for definition, power in (("standard", 0), ("second_moment", 0), ("as_printed", -2)):
+        torch.testing.assert_close(snr(0.01 * g, definition), snr(g, definition) * 0.01**power)
+
+
+def test_constant_gradients_are_left_out_exactly():
+    g = torch.stack([torch.full((10,), 0.1), torch.randn(10), torch.zeros(10)], 1)
+    for definition in BY_HAND:
+        assert snr(g, definition).isnan().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: snr(torch.ones(1, 3)), "at least two"),
+        (lambda: snr(torch.ones(())), "at least two"),
+        (lambda: snr(torch.ones(3, 3), "standart"), "'standard', 'second_moment', 'as_printed'"),
+        (lambda: GradientSNR([10], window=1), "at least two"),
+        (lambda: GradientSNR([10], window=2.5), "at least two"),
+        (lambda: GradientSNR([10], definition="x"), "'standard'"),
+        (lambda: GradientSNR([10], of="scales"), "'spread', 'mean', 'all'"),
+        (lambda: GradientSNR([]), "nothing"),
+        (lambda: GradientSNR([9, 100]), "not 10 gradients"),
+        (lambda: ScaleDrift(0), "whole number"),
+        (lambda: ScaleDrift(True), "whole number"),
+    ],
+)
+def test_impossible_options_are_refused(act, words):
+    with pytest.raises(ValueError, match=words):
+        act()
+
+
+class Collect(weft.Callback):
+    """Every gradient of every posterior parameter, kept whole."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step(self, objective, step, terms):
+        assert step == len(self.seen)
+        self.seen.append(
+            {
+                (layer, name): p.grad.double().numpy().copy()
+                for layer, q in weft.named_posteriors(objective.net)
+                for name, p in q.named_parameters()
+            }
+        )
+
+
+def data(count=60):
+    x = torch.randn(count, 7, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] > 0).long()
+
+
+def train(callbacks, family=None, **options):
+    torch.manual_seed(3)
+    bnn = weft.bayesianize(dense(), family or weft.KTied(rank=2), estimator="local")
+    return weft.fit(
+        bnn,
+        data(),
+        **{"epochs": 4, "batch_size": 10, "temperature": 1.0, "seed": 0, "show": False} | options,
+        callbacks=callbacks,
+    )
+
+
+@pytest.mark.parametrize("definition", BY_HAND)
+@pytest.mark.parametrize("of", ["spread", "mean", "all"])
+def test_fit_records_what_gradients_collected_by_hand_give(definition, of):
+    collect, recorder = Collect(), GradientSNR([5, 8, 24, 8, 999], 5, definition, of)
+    train([collect, recorder], clip=1e-3)  # gradients are read before they are clipped
+    assert len(collect.seen) == 24
+    wanted = [
+        key
+        for key in collect.seen[0]
+        if {"spread": key[1] != "loc", "mean": key[1] == "loc", "all": True}[of]
+    ]
+    assert [(r["step"], r["layer"], r["parameter"]) for r in recorder.rows] == [
+        (step, *key) for step in (5, 8, 24) for key in wanted
+    ]
+    for row in recorder.rows:
+        last = collect.seen[row["step"] - 5 : row["step"]]
+        g = np.stack([one[row["layer"], row["parameter"]] for one in last])
+        values = BY_HAND[definition](g)[g.var(0) > 0]
+        assert row["elements"] == values.size
+        assert row["mean"] == pytest.approx(values.mean(), rel=1e-6)
+        assert row["median"] == pytest.approx(np.median(values), rel=1e-6)
+        assert row["definition"] == definition
+    assert json.loads(json.dumps(recorder.rows)) == recorder.rows
+
+
+def test_recurrent_networks_and_a_loop_of_ones_own():
+    bnn = randomised(Recurrent(), weft.MeanField(), spread=0.1)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=50)
+    x, y = torch.randint(11, (8, 4)), torch.randint(3, (8,))
+    optimizer = torch.optim.Adam(bnn.parameters())
+    own, other = GradientSNR([6], window=4), GradientSNR([6], window=4)
+    for step in range(8):
+        optimizer.zero_grad()
+        elbo(x, y).loss.backward()
+        own.record(bnn, step)
+        other.record(elbo, step)
+        optimizer.step()
+    assert own.rows == other.rows
+    assert {row["layer"] for row in own.rows} == {n for n, _ in weft.named_posteriors(bnn)}
+    assert all(row["elements"] > 0 for row in own.rows)
+
+
+def test_frozen_and_unused_parameters():
+    bnn = weft.bayesianize(dense(), weft.MeanField(), bias=False)
+    first, second = bnn[0].posterior("weight"), bnn[2].posterior("weight")
+    first.log_scale.requires_grad_(False)
+    recorder = GradientSNR([2], window=2, of="all")
+    for step, value in enumerate((1.0, 2.0)):
+        first.loc.grad = torch.full_like(first.loc, value)
+        second.loc.grad = torch.ones_like(second.loc)
+        recorder.record(bnn, step)  # the scales of the second have none: 0 at every step
+    assert [(r["layer"], r["parameter"], r["elements"]) for r in recorder.rows] == [
+        ("0.weight", "loc", 63),
+        ("2.weight", "loc", 0),
+        ("2.weight", "log_scale", 0),
+    ]
+    assert recorder.rows[0]["mean"] == pytest.approx(1.5**2 / 0.5)
+    assert recorder.rows[1]["mean"] is None
+    assert recorder.rows[1]["median"] is None
+
+
+def test_records_that_cannot_be_right_are_refused():
+    bnn = weft.bayesianize(dense(), weft.MeanField())
+    with pytest.raises(ValueError, match="backward"):
+        GradientSNR([2], window=2).record(bnn, 0)
+    with pytest.raises(ValueError, match="bayesianize"):
+        GradientSNR([2], window=2).record(nn.Linear(2, 2), 0)
+    for p in bnn.parameters():
+        p.grad = torch.ones_like(p)
+    late, skipping = GradientSNR([12], window=4), GradientSNR([12], window=4)
+    with pytest.raises(ValueError, match="every step from 8 to 11, and was given step 9 after 0"):
+        late.record(bnn, 9)
+    skipping.record(bnn, 8)
+    with pytest.raises(ValueError, match="step 10 after 1"):
+        skipping.record(bnn, 10)
+
+
+def test_nothing_is_kept_outside_of_windows():
+    bnn = weft.bayesianize(dense(), weft.MeanField())
+    recorder = GradientSNR([10, 100], window=5)
+    for p in bnn.parameters():
+        p.grad = torch.ones_like(p)
+    for step in range(60):
+        recorder.record(bnn, step)
+        assert bool(recorder.state_dict()["windows"]) == (5 <= step < 9)
+
+
+@pytest.mark.parametrize("stop", [0, 6, 8, 11, 13])
+def test_a_resumed_run_records_what_a_whole_one_does(tmp_path, stop):
+    """Steps 11 and 13 lie in two windows at once, 6 and 8 in one, 0 in none."""
+
+    def recorders():
+        return [GradientSNR([10, 14, 15], 5), ScaleDrift(3)]
+
+    whole, parts, later = recorders(), recorders(), recorders()
+    train([*whole, Stop()], weft.MeanField())
+    with pytest.raises(weft.Interrupted):
+        train([*parts, Stop(stop, interrupt)], weft.MeanField(), folder=tmp_path)
+    assert parts[0].rows != whole[0].rows or stop > 13
+    train([*later, Stop()], weft.MeanField(), folder=tmp_path, resume=True)
+    assert later[0].rows == whole[0].rows
+    assert len(later[0].rows) == 3 * 4
+    assert later[1].curves == whole[1].curves
+
+
+def test_state_is_a_copy_and_refuses_other_settings():
+    bnn = weft.bayesianize(dense(), weft.MeanField())
+    recorder, again = GradientSNR([3], window=3), GradientSNR([3], window=3)
+    states = []
+    for step in range(3):
+        for p in bnn.parameters():
+            p.grad = torch.randn_like(p)
+        if step == 2:
+            again.load_state_dict(states[-1])
+            again.record(bnn, step)
+        recorder.record(bnn, step)
+        states.append(recorder.state_dict())
+    assert again.rows == recorder.rows
+    later = GradientSNR([3], window=3)
+    later.load_state_dict(states[1])  # not moved by what was recorded since
+    later.record(bnn, 2)
+    assert later.rows == recorder.rows
+    with pytest.raises(ValueError, match="same settings"):
+        GradientSNR([4], window=3).load_state_dict(states[0])
+
+
+def test_drift_is_the_mean_scale_after_so_many_steps():
+    drift, means = ScaleDrift(5), []
+
+    class Watch(weft.Callback):
+        def on_step(self, objective, step, terms):
+            means.append(
+                [float(q.scale.detach().mean()) for _, q in weft.named_posteriors(objective.net)]
+            )
+
+    train([drift, Watch()])
+    assert [curve["layer"] for curve in drift.curves] == ["0.weight", "2.weight"]
+    for index, curve in enumerate(drift.curves):
+        assert curve["step"] == [0, 5, 10, 15, 20]
+        expected = [means[step][2 * index] for step in curve["step"]]
+        assert curve["mean_scale"] == pytest.approx(expected, rel=1e-6)
+    assert json.loads(json.dumps(drift.curves)) == drift.curves
+
+
+def test_drift_passes_points_over_and_follows_the_network():
+    bnn = weft.bayesianize(dense(), weft.Point(), where="0")
+    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2")
+    drift = ScaleDrift()
+    drift.record(bnn, 0)
+    with torch.no_grad():
+        bnn[2].posterior("weight").log_scale.add_(1.0)
+    drift.record(bnn, 100)
+    (curve,) = drift.curves
+    assert curve["layer"] == "2.weight"
+    assert curve["mean_scale"][1] / curve["mean_scale"][0] == pytest.approx(np.e, rel=1e-5)

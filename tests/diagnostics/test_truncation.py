@@ -1,0 +1,243 @@
+"""Truncation against numpy's SVD; the result is a network like any other."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import distributions as td
+from torch import nn
+
+import weft
+from tests.diagnostics.networks import (
+    INPUTS,
+    Plain,
+    Recurrent,
+    Sheared,
+    convolutional,
+    dense,
+    low_rank,
+    mean_field_with,
+    randomised,
+    set_scale,
+)
+from weft.diagnostics import scale_maps, truncate
+from weft.posteriors.mean_field import MeanFieldPosterior
+
+FAMILIES = {
+    "mean-field": weft.MeanField(scale=0.1),
+    "mean-field, bounded": weft.MeanField(scale=0.1, max_scale=0.9),
+    "3-tied": weft.KTied(rank=3, scale=0.1),
+    "3-tied, bounded": weft.KTied(rank=3, scale=0.1, max_scale=0.9),
+    "own": Plain(),
+}
+
+
+def cut(scale, rank, floor=None):
+    """max(rank-k SVD, floor) by numpy, matrix by matrix."""
+    done = []
+    for matrix in scale.detach().double().numpy().reshape(-1, *scale.shape[-2:]):
+        u, s, vt = np.linalg.svd(matrix, full_matrices=False)
+        low = sum(s[k] * np.outer(u[:, k], vt[k]) for k in range(min(rank, len(s))))
+        done.append(np.maximum(low, matrix.min() if floor is None else floor))
+    return torch.from_numpy(np.stack(done)).reshape(scale.shape)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("make", INPUTS)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_scales_are_those_of_numpy_and_means_stay(family, make, rank):
+    bnn = randomised(make(), family, spread=0.3, blocks=True)
+    before = copy.deepcopy(bnn.state_dict())
+    small = truncate(bnn, rank)
+    assert all(torch.equal(before[key], value) for key, value in bnn.state_dict().items())
+    olds, news = dict(weft.named_posteriors(bnn)), dict(weft.named_posteriors(small))
+    assert list(olds) == list(news)
+    for name, old in olds.items():
+        new = news[name]
+        assert torch.equal(old.mean, new.mean)
+        assert new.loc.data_ptr() != old.loc.data_ptr()
+        if len(old.shape) < 2:
+            assert torch.equal(old.scale, new.scale)
+            continue
+        expected = cut(old.scale, rank)
+        if getattr(old, "max_scale", None) is not None:
+            expected = expected.clamp(max=old.max_scale)
+        torch.testing.assert_close(new.scale.double(), expected, rtol=2e-4, atol=1e-7)
+        assert isinstance(new, MeanFieldPosterior)
+        assert new.scale.dtype == old.loc.dtype
+
+
+def test_rank_one_needs_no_floor_and_higher_ranks_may():
+    scale = torch.distributions.LogNormal(-4.0, 1.5).sample((40, 30)).double()
+    one, two = (truncate(mean_field_with(scale), k, floor=1e-12) for k in (1, 2))
+    assert (one.posterior("weight").scale > 1e-11).all()
+    clamped = two.posterior("weight").scale < 2e-12
+    assert clamped.any()
+    default = truncate(mean_field_with(scale), 2).posterior("weight").scale.detach()
+    assert default.min() == pytest.approx(float(scale.min()), rel=1e-6)
+
+
+def test_full_rank_changes_nothing_at_all():
+    bnn = randomised(dense(), weft.MeanField())
+    same = truncate(bnn, 100)
+    assert all(torch.equal(a, b) for a, b in zip(bnn.parameters(), same.parameters(), strict=True))
+    bnn = randomised(dense(), weft.KTied(rank=2))  # there the family changes, the scales do not
+    for (_, a), (_, b) in zip(
+        weft.named_posteriors(bnn), weft.named_posteriors(truncate(bnn, 7)), strict=True
+    ):
+        torch.testing.assert_close(a.scale, b.scale, rtol=1e-5, atol=0)
+
+
+def test_where_chooses_by_glob_over_parameters_and_modules():
+    bnn = randomised(Recurrent(), weft.MeanField())
+    olds = dict(weft.named_posteriors(bnn))
+
+    def changed(where):
+        news = dict(weft.named_posteriors(truncate(bnn, 1, where=where)))
+        return [name for name, q in olds.items() if not torch.equal(q.scale, news[name].scale)]
+
+    assert changed("head") == ["head.weight"]
+    assert changed("*.weight_hh_l0") == ["lstm.weight_hh_l0"]
+    assert changed(["lstm", "emb*"]) == [
+        "embedding.weight",
+        "lstm.weight_ih_l0",
+        "lstm.weight_hh_l0",
+    ]
+
+
+def test_points_are_passed_over():
+    bnn = weft.bayesianize(dense(), weft.Point(), where="0")
+    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2")
+    small = truncate(bnn, 1)
+    kinds = [type(q).__name__ for _, q in weft.named_posteriors(small)]
+    assert kinds == ["PointPosterior", "PointPosterior", *["MeanFieldPosterior"] * 2]
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("make", INPUTS)
+def test_result_predicts_trains_and_goes_through_a_file(family, make, tmp_path):
+    small = truncate(randomised(make(), family, spread=0.3, blocks=True, bias=False), 2)
+    x, y = INPUTS[make](), torch.randint(3, (8,))
+    assert weft.predict(small, x, samples=3).mean.shape == (8, 3)
+    elbo = weft.ELBO(small, weft.Categorical(), weft.Normal(1.0), num_data=8)
+    oracle = sum(
+        td.kl_divergence(td.Normal(q.mean, q.scale), td.Normal(0.0, 1.0)).sum()
+        for _, q in weft.named_posteriors(small)
+    )
+    torch.testing.assert_close(elbo.kl(), oracle, rtol=1e-4, atol=1e-3)
+    elbo(x, y).loss.backward()
+    assert all(p.grad is not None for p in small.parameters())
+    weft.save(small, tmp_path / "small.safetensors", objective=elbo)
+    again = weft.load(tmp_path / "small.safetensors", make())
+    for a, b in zip(small.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    with weft.frozen(small, 3), weft.frozen(again, 3):
+        assert torch.equal(small(x), again(x))
+
+
+def test_tied_weights_stay_one_posterior():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(9, 5), nn.Linear(5, 9, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x):
+            return self.head(self.embedding(x))
+
+    small = truncate(randomised(Tied(), weft.MeanField()), 1)
+    assert small.embedding.posterior("weight") is small.head.posterior("weight")
+    scale = small.head.posterior("weight").scale.detach().double()
+    assert torch.linalg.matrix_rank(scale, rtol=1e-5) == 1
+
+
+def test_modes_flags_and_bounds_are_kept():
+    bnn = randomised(dense(), weft.KTied(rank=2, max_scale=0.5)).eval()
+    dict(weft.named_posteriors(bnn))["0.weight"].loc.requires_grad_(False)
+    small = truncate(bnn, 1)
+    q = dict(weft.named_posteriors(small))["0.weight"]
+    assert (q.training, q.loc.requires_grad, q.log_scale.requires_grad) == (False, False, True)
+    assert q.max_scale == 0.5
+    families = [layer.families["weight"] for layer in (small[0], small[2])]
+    assert families == [weft.MeanField(max_scale=0.5)] * 2
+    made = randomised(dense(), lambda w: weft.MeanField(max_scale=0.05)(w))
+    assert truncate(made, 1)[0].families["weight"].max_scale == 0.05  # and can be saved now
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rank": 0}, "whole number"),
+        ({"rank": 1.0}, "whole number"),
+        ({"rank": True}, "whole number"),
+        ({"rank": 1, "floor": 0.0}, "KL is infinite"),
+        ({"rank": 1, "floor": -1.0}, "KL is infinite"),
+        ({"rank": 1, "floor": float("nan")}, "KL is infinite"),
+        ({"rank": 1, "where": "haed"}, "'haed' names no random weight matrix"),
+        ({"rank": 1, "where": ["head", "nothing"]}, "'nothing' names no random"),
+        ({"rank": 1, "where": []}, "leave it out"),
+        ({"rank": 1, "where": "*.bias"}, "names no random weight matrix"),
+    ],
+)
+def test_impossible_truncations_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        truncate(randomised(Recurrent(), weft.MeanField()), **options)
+
+
+def test_posteriors_without_a_matrix_of_scales_are_refused():
+    mixed = weft.bayesianize(dense(), Sheared(), where="0", bias=False)
+    mixed = weft.bayesianize(mixed, weft.MeanField(), where="2")
+    with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*ShearedPosterior"):
+        truncate(mixed, 1)
+    truncate(mixed, 1, where="2")
+    with pytest.raises(ValueError, match="point estimates"):
+        truncate(weft.bayesianize(dense(), weft.Point()), 1)
+    bnn = randomised(dense(), weft.MeanField())
+    set_scale(bnn[0].posterior("weight"), torch.zeros(9, 7))
+    with pytest.raises(ValueError, match=r"'0\.weight' are not above 0 in torch\.float32"):
+        truncate(bnn, 1)
+
+
+def test_maps_are_block_means_of_the_truncations():
+    scale = low_rank(3, 40, 12)
+    told = scale_maps(mean_field_with(scale), "weight", ranks=(1, 2), size=10)
+    assert json.loads(json.dumps(told)) == told
+    assert told["layer"] == "weight"
+    assert told["shape"] == [40, 12]
+    assert [one["title"] for one in told["maps"]] == ["full", "rank 1", "rank 2"]
+    shown = [scale, cut(scale, 1), cut(scale, 2)]
+    everything = []
+    for one, matrix in zip(told["maps"], shown, strict=True):
+        values = np.array(one["values"])
+        assert values.shape == (10, 10)
+        owner = [np.arange(n) * 10 // n for n in (40, 12)]
+        expected = [
+            [matrix.numpy()[np.ix_(owner[0] == i, owner[1] == j)].mean() for j in range(10)]
+            for i in range(10)
+        ]
+        np.testing.assert_allclose(values, expected, rtol=6e-4)
+        assert all(float(f"{v:.4g}") == v for v in values.flat)
+        everything.append(values)
+    assert told["low"] == np.min(everything)
+    assert told["high"] == np.max(everything)
+
+
+def test_maps_of_small_matrices_modules_and_blocks():
+    bnn = randomised(Recurrent(), weft.MeanField(), blocks=True)
+    told = scale_maps(bnn, "head")
+    assert told["layer"] == "head.weight"
+    q = bnn.head.posterior("weight")
+    np.testing.assert_allclose(told["maps"][0]["values"], q.scale.detach(), rtol=6e-4)
+    assert scale_maps(bnn, "lstm.weight_ih_l0[3]")["shape"] == [6, 5]
+    with pytest.raises(ValueError, match=r"several: 'lstm.weight_ih_l0\[0\]'"):
+        scale_maps(bnn, "lstm.weight_ih_l0")
+    with pytest.raises(ValueError, match=r"did you mean 'head\.weight'"):
+        scale_maps(bnn, "heads.weight")
+    with pytest.raises(ValueError, match="size"):
+        scale_maps(bnn, "head", size=0)
+    with pytest.raises(ValueError, match="rank"):
+        scale_maps(bnn, "head", ranks=(0,))
+    with pytest.raises(ValueError, match="point estimate"):
+        scale_maps(weft.bayesianize(convolutional(), weft.Point()), "0")

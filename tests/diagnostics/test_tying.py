@@ -1,0 +1,258 @@
+"""Tied fits of free standard deviations: optimality, recovery of known ranks, use afterwards."""
+
+import copy
+import math
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import distributions as td
+
+import weft
+from tests.diagnostics.networks import (
+    INPUTS,
+    Plain,
+    Sheared,
+    dense,
+    low_rank,
+    mean_field_with,
+    randomised,
+)
+from weft.diagnostics import choose_rank, factors, rank_losses, tie
+from weft.posteriors.k_tied import KTiedPosterior
+
+
+def kl(tied, given):
+    """KL(tied ‖ given) by torch.distributions, in nats."""
+    pair = [td.Normal(q.mean.double(), q.scale.double()) for q in (tied, given)]
+    return td.kl_divergence(*pair).sum().item()
+
+
+def weight_of(bnn):
+    return bnn.posterior("weight")
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(30, 20), (60, 90)])
+def test_exact_low_rank_is_recovered(rank, shape):
+    scale = low_rank(rank, *shape)
+    q = weight_of(tie(mean_field_with(scale), rank, iterations=2000))
+    assert isinstance(q, KTiedPosterior)
+    assert q.rank == rank
+    assert ((q.scale / scale).log().square().mean().sqrt() < 2e-3).item()
+
+
+def test_rank_one_is_the_global_optimum():
+    scale = low_rank(3, 7, 5, noise=0.3)
+
+    def loss(logs):
+        ratio = np.exp(logs[:7, None] + logs[None, 7:]) / scale.numpy()
+        return (ratio**2 / 2 - np.log(ratio) - 0.5).mean()
+
+    found = weight_of(tie(mean_field_with(scale), 1)).scale
+    expected = minimize(loss, np.full(12, -2.0), method="BFGS", options={"gtol": 1e-9})
+    mine = next(factors.growing(scale)).loss
+    assert float(mine) == pytest.approx(expected.fun, rel=1e-6)
+    tau = np.exp(expected.x[:7, None] + expected.x[None, 7:])
+    np.testing.assert_allclose(found.detach(), tau, rtol=1e-3)
+    # at the optimum the ratios (τ/σ)² average to 1 in every row and column
+    ratios = (found.detach() / scale).square()
+    torch.testing.assert_close(ratios.mean(0), torch.ones(5).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(ratios.mean(1), torch.ones(7).double(), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_update_lowers_the_loss_and_more_rank_never_fits_worse(seed):
+    torch.manual_seed(seed)
+    scale = torch.distributions.LogNormal(-3.0, 1.0).sample((2, 12, 17)).double()
+    losses = []
+    for fit in islice(factors.growing(scale, 40), 6):
+        losses.append(fit.loss)
+        rows, columns, before = fit.rows * 1.3, fit.columns * 0.9, math.inf
+        for _ in range(5):
+            rows, columns, now = factors.improved(scale, rows, columns, 1)
+            assert float(now.sum()) < before + 1e-14
+            before = float(now.sum())
+    falling = torch.stack(losses).diff(dim=0)
+    assert (falling <= 1e-12).all()
+    assert (torch.stack(losses)[5] < 0.8 * losses[0]).all()
+
+
+def test_updates_below_a_ceiling_are_monotone_and_optimal():
+    scale = low_rank(1, 8, 6)
+    fit = next(factors.growing(scale))
+    rows, columns = factors.balanced(fit.rows, fit.columns)
+    ceiling = 0.5 * float(rows.max())
+    rows, columns = rows.clamp(max=ceiling), columns.clamp(max=ceiling)
+    before = factors.loss_per_weight(scale, rows, columns)
+    for _ in range(50):
+        rows, columns, now = factors.improved(scale, rows, columns, 1, ceiling)
+        assert now <= before + 1e-12
+        before = now
+
+    def loss(logs):
+        ratio = np.exp(logs[:8, None] + logs[None, 8:]) / scale.numpy()
+        return (ratio**2 / 2 - np.log(ratio) - 0.5).mean()
+
+    best = minimize(
+        loss, np.full(14, -4.0), method="L-BFGS-B", bounds=[(None, math.log(ceiling))] * 14
+    )
+    rows, columns, now = factors.improved(scale, rows, columns, 3000, ceiling)
+    assert float(now) == pytest.approx(best.fun, rel=1e-3)
+
+
+def test_fit_is_better_than_that_of_least_squares():
+    from sklearn.decomposition import NMF
+
+    scale = low_rank(4, 30, 25, noise=0.3)
+    model = NMF(2, init="nndsvda", max_iter=3000, tol=1e-8)
+    left = model.fit_transform(scale.numpy())
+    other = torch.from_numpy(left @ model.components_).clamp_min(1e-12)
+    ratio = other / scale
+    theirs = (ratio.square() / 2 - ratio.log() - 0.5).mean()
+    mine = rank_losses(mean_field_with(scale), 2)["weight"][1]
+    assert mine < theirs
+
+
+def test_losses_are_the_kl_of_what_tie_makes():
+    bnn = mean_field_with(low_rank(3, 20, 15, noise=0.2))
+    losses = rank_losses(bnn, 4)["weight"]
+    for rank, loss in enumerate(losses, 1):
+        q = weight_of(tie(bnn, rank))
+        assert kl(q, weight_of(bnn)) / q.numel() == pytest.approx(loss, rel=1e-5, abs=1e-9)
+    assert all(a >= b - 1e-9 for a, b in pairwise(losses))
+
+
+def test_loss_is_what_tying_takes_from_a_quadratic_elbo():
+    """At the optimum of E[-h w²/2] - KL(q ‖ N(0, p²)) the loss is the fall of the ELBO."""
+    sharpness, prior = torch.rand(6, 5).double() * 50, 0.7
+    scale = (sharpness + 1 / prior**2).rsqrt()
+    bnn = mean_field_with(scale)
+    tied = weight_of(tie(bnn, 1))
+
+    def elbo(s):
+        return (-(sharpness + prior**-2) * s.square() / 2 + s.log()).sum()
+
+    fall = elbo(weight_of(bnn).scale) - elbo(tied.scale)
+    assert fall.item() == pytest.approx(kl(tied, weight_of(bnn)), rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_known_ranks_are_found(rank, noise, seed):
+    torch.manual_seed(seed)
+    for shape in ((30, 20), (64, 100)):
+        bnn = mean_field_with(low_rank(rank, *shape, noise=noise))
+        assert choose_rank(bnn) == {"weight": rank}
+
+
+def test_choice_stops_at_the_largest_rank_and_is_one_number_if_wanted():
+    torch.manual_seed(1)
+    bnn = weft.bayesianize(dense(), weft.MeanField(noise=0.0))
+    with torch.no_grad():
+        bnn[0].posterior("weight").log_scale.add_(torch.randn(9, 7))
+    assert choose_rank(bnn, max_rank=2) == {"0.weight": 2, "2.weight": 1}
+    assert choose_rank(bnn, max_rank=2, per_layer=False) == 2
+    assert choose_rank(bnn, where="2") == {"2.weight": 1}
+    loose, tight = (choose_rank(bnn, tolerance=t, per_layer=False) for t in (10.0, 1e-4))
+    assert loose == 1
+    assert tight > 2
+    assert len(rank_losses(bnn, 50)["2.weight"]) == 3  # full rank
+
+
+def test_auto_and_mappings():
+    scale = low_rank(2, 30, 20, noise=0.05)
+    bnn = mean_field_with(scale)
+    assert weight_of(tie(bnn, "auto")).rank == 2
+    net = randomised(dense(), weft.MeanField())
+    tied = tie(net, {"2.weight": 2})
+    assert [type(q).__name__ for _, q in weft.named_posteriors(tied)] == [
+        "MeanFieldPosterior",
+        "MeanFieldPosterior",
+        "KTiedPosterior",
+        "MeanFieldPosterior",
+    ]
+    ranks = choose_rank(net, tolerance=0.2)
+    tied = tie(net, ranks)
+    assert {n: q.rank for n, q in weft.named_posteriors(tied) if n in ranks} == ranks
+
+
+@pytest.mark.parametrize("make", INPUTS)
+def test_result_trains_further_and_goes_through_a_file(make, tmp_path):
+    bnn = randomised(make(), weft.MeanField(), blocks=True, spread=0.3)
+    before = copy.deepcopy(bnn.state_dict())
+    tied = tie(bnn, 2)
+    assert all(torch.equal(before[key], value) for key, value in bnn.state_dict().items())
+    for name, q in weft.named_posteriors(tied):
+        old = dict(weft.named_posteriors(bnn))[name]
+        assert torch.equal(q.mean, old.mean)
+        if len(q.shape) > 1:
+            assert isinstance(q, KTiedPosterior)
+            assert q.rank == min(2, *q.shape[-2:])
+            assert q.scale.dtype == torch.float32
+            assert ((q.scale / old.scale).log().abs() < 1.5).all()
+    x, y = INPUTS[make](), torch.randint(3, (8,))
+    weft.save(tied, tmp_path / "tied.safetensors")
+    again = weft.load(tmp_path / "tied.safetensors", make())
+    for a, b in zip(tied.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    fitted = weft.fit(tied, (x, y), temperature=1.0, epochs=2, seed=0, show=False)
+    assert math.isfinite(fitted.history[-1]["loss"])
+    assert weft.predict(tied, x, samples=3).mean.shape == (8, 3)
+
+
+def test_bounds_hold_and_are_kept():
+    wide = weft.MeanField(scale=0.01, max_scale=0.2)
+    bnn = randomised(dense(), wide, spread=0.1)
+    free = copy.deepcopy(bnn)
+    q, plain = (weight_of(tie(net, 2)[0]) for net in (bnn, free))
+    assert q.max_scale == 0.2
+    torch.testing.assert_close(q.scale, plain.scale)
+    with torch.no_grad():
+        weight_of(bnn[0]).log_scale.add_(4.0)  # most of them close to the bound
+    tied = tie(bnn, 2)
+    given, q = weight_of(bnn[0]).scale, weight_of(tied[0]).scale
+    assert (q < 0.2).all()
+    assert ((q / given).log().abs() < 0.35).all()
+    assert tied[0].families["weight"] == weft.KTied(rank=2, max_scale=0.2)
+
+
+def test_other_elementwise_families_can_be_tied():
+    for family in (Plain(), weft.KTied(rank=3)):
+        tied = tie(weft.bayesianize(dense(), family, bias=False), 1)
+        assert {q.rank for _, q in weft.named_posteriors(tied)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda bnn: tie(bnn, 0), "whole number, 1 or more"),
+        (lambda bnn: tie(bnn, 1.5), "whole number, 1 or more"),
+        (lambda bnn: tie(bnn, "two"), 'rank="auto"'),
+        (lambda bnn: tie(bnn, {"0.wieght": 1}), r"did you mean '0\.weight'"),
+        (lambda bnn: tie(bnn, {"0.weight": 0}), "whole number, 1 or more"),
+        (lambda bnn: tie(bnn, 1, iterations=0), "iterations"),
+        (lambda bnn: tie(bnn, 1, where="nothing"), "names no random"),
+        (lambda bnn: choose_rank(bnn, tolerance=0.0), "positive number of nats"),
+        (lambda bnn: choose_rank(bnn, max_rank=0), "whole number, 1 or more"),
+        (lambda bnn: choose_rank(bnn, iterations=True), "iterations"),
+        (lambda bnn: rank_losses(bnn, 0), "whole number, 1 or more"),
+        (lambda bnn: tie(weft.bayesianize(dense(), Sheared(), bias=False), 1), "not independent"),
+        (lambda bnn: choose_rank(weft.bayesianize(dense(), weft.Point())), "point estimates"),
+        (lambda bnn: tie(dense(), 1), "bayesianize"),
+    ],
+)
+def test_impossible_ties_are_refused(act, words):
+    with pytest.raises(ValueError, match=words):
+        act(weft.bayesianize(dense(), weft.MeanField()))
+
+
+def test_scales_that_are_zero_are_refused():
+    bnn = weft.bayesianize(dense(), weft.MeanField())
+    with torch.no_grad():
+        bnn[2].posterior("weight").log_scale[0, 0] = -200.0
+    with pytest.raises(ValueError, match=r"'2\.weight' are not above 0.*double"):
+        tie(bnn, 1)

@@ -1,0 +1,88 @@
+"""The sections of an experiment that compare its variants in figures, and what is missing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from weft.report.calibration import intervals, ood, reliability
+from weft.report.figures import Figure, curves, legend
+from weft.report.gradients import gradient_tables
+from weft.report.heatmaps import heat_maps
+from weft.report.markup import Html, el
+from weft.report.results import Row
+from weft.report.spectra import spectra
+from weft.report.steps import convergence, drift
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of figure: all of it in one section.
+
+    Attributes:
+        heading: of the section.
+        what: it is called in a sentence.
+        drawn: the figures and the variants without usable data.
+        special: few experiments have it, hence nothing is said where it is absent.
+    """
+
+    heading: str
+    what: str
+    drawn: tuple[list[Figure], list[str]]
+    special: bool = False
+
+
+def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
+    """The sections, below buttons that show and hide variants in all of them."""
+    silent = [row.name for row in rows if not any(result.history for result in row.results)]
+    kinds = [
+        _Kind("Training", "training curves", (curves(rows), silent)),
+        _Kind("Convergence", "convergence", convergence(rows), special=True),
+        _Kind("Drift of posterior scales", "drift", drift(rows), special=True),
+        _Kind("Calibration", "reliability", reliability(rows)),
+        _Kind("Predictive intervals", "interval calibration", intervals(rows)),
+        _Kind("Foreign inputs", "histograms of foreign inputs", ood(rows)),
+    ]
+    drawn = {kind.what for kind in kinds if kind.drawn[0]}
+    if drawn:
+        yield legend([row.name for row in rows], "Variants shown in the figures")
+    for kind in kinds:
+        yield from _section(kind)
+    other = {"reliability": "interval calibration", "interval calibration": "reliability"}
+    usual = [kind.what for kind in kinds if not kind.special]
+    absent = [what for what in usual if what not in drawn and other.get(what) not in drawn]
+    if absent:
+        yield el("p", f"Not in these files, hence not shown: {', '.join(absent)}.", class_="note")
+    yield from gradient_tables(rows)
+    yield from spectra(rows)
+    yield from heat_maps(rows)
+
+
+def _section(kind: _Kind) -> Iterator[Html]:
+    figures, missing = kind.drawn
+    if figures or (kind.special and missing):
+        yield el("h3", kind.heading)
+    if figures:
+        keys = _KEYS.get(kind.what)
+        yield el("p", *keys, class_="note keys") if keys else Html()
+        yield el("div", *(one.html() for one in figures), class_=f"figures {figures[0].size}")
+    if missing and (figures or kind.special):
+        yield el("p", f"Without usable data: {', '.join(missing)}.", class_="note")
+
+
+_KEYS: dict[str, tuple[Html | str, ...]] = {
+    "training curves": (
+        el("span", "validation", class_="key thick"),
+        el("span", "training", class_="key thin"),
+        "Mean over seeds.",
+    ),
+    "convergence": (
+        el("span", "mean over seeds", class_="key thick"),
+        el("span", "one seed", class_="key thin"),
+        "Seconds are comparable only between runs on the same idle machine.",
+    ),
+    "drift": ("Mean of the standard deviations σ of a layer during training. Mean over seeds.",),
+    "histograms of foreign inputs": (
+        el("span", "test inputs", class_="key inside"),
+        el("span", "inputs from another data set", class_="key outside"),
+        "A score that tells them apart has little overlap (AUROC near 1).",
+    ),
+}
