@@ -34,15 +34,9 @@ def epochs(steps_per_epoch: int, batch_size: int) -> int:
     return max(EPOCHS, math.ceil(STEPS / steps_per_epoch / max(1.0, batch_size / LARGE)))
 
 
-def batch_size(num_data: int, bayesian: bool) -> int:
-    """Larger for large data sets, where fewer, less noisy steps do.
-
-    The larger the batch, the smaller the part of a Bayesian step that does not depend on it (drawing
-    weights, the KL); an ordinary network has no such part.
-    """
-    if num_data < 10_000:
-        return 128
-    return 512 if bayesian else 256
+def batch_size(num_data: int) -> int:
+    """Larger for large data sets, where fewer, less noisy steps do."""
+    return 256 if num_data >= 10_000 else 128
 
 
 def learning_rate(batch_size: int) -> float:

@@ -109,9 +109,9 @@ def fit(
         temperature: by default chosen on validation data.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
         epochs: passes over the training data; by default 20, or as many as make 4,000 steps
-            (2,000 with batches of 512).
-        batch_size: examples per step, of all processes together; by default 128, or with 10,000
-            examples and more 512 (256 for an ordinary network). A DataLoader has its own.
+            (fewer with batches above 256).
+        batch_size: examples per step, of all processes together; by default 128, or 256 if there are
+            10,000 examples or more. A DataLoader has its own.
         learning_rate: of the default optimiser; by default 0.002, more with batches above 256.
         optimizer: makes the optimiser from the parameters, e.g. `lambda p: torch.optim.SGD(p, 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
@@ -158,7 +158,7 @@ def fit(
         train, valid = preparing.held_out(train, seed)
     if patience is not None and valid is None:
         raise ValueError(f"fit(patience={patience}): there is no validation data to wait for")
-    source = as_source(train, batch_size, seed, group, bayesian=preparing.is_bayesian(model))
+    source = as_source(train, batch_size, seed, group)
     size = round(source.num_data / len(source))
     epochs = epochs or defaults.epochs(len(source), size)
     objective = preparing.objective(

@@ -23,14 +23,9 @@ from weft.training.sources import Source, hold_out, tensors
 from weft.training.temperature import Tempering, starting_point
 
 
-def is_bayesian(model: nn.Module) -> bool:
-    """Whether a network or objective has random weights."""
-    return next(named_posteriors(model), None) is not None
-
-
 def wants_temperature(model: nn.Module) -> bool:
     """Whether an objective has to be made that has a temperature."""
-    return not isinstance(model, Objective) and is_bayesian(model)
+    return not isinstance(model, Objective) and next(named_posteriors(model), None) is not None
 
 
 def held_out(train: Any, seed: int) -> tuple[Any, Any]:

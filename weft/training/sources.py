@@ -91,9 +91,7 @@ class Loader:
             np.random.seed(number % 2**32)
 
 
-def as_source(
-    data: Any, batch_size: int | None, seed: int, group: Processes, *, bayesian: bool
-) -> Source:
+def as_source(data: Any, batch_size: int | None, seed: int, group: Processes) -> Source:
     """Batches of (x, y) tensors, of an object with .x and .y, or of a DataLoader."""
     if isinstance(data, Batches | DataLoader) and batch_size is not None:
         raise ValueError(
@@ -114,7 +112,7 @@ def as_source(
             )
         return Loader(data, seed)
     x, y = tensors(data)
-    size = min(batch_size or defaults.batch_size(len(y), bayesian), len(y))
+    size = min(batch_size or defaults.batch_size(len(y)), len(y))
     if size % group.world:
         raise ValueError(
             f"batch_size={size} cannot be shared by {group.world} processes equally; "
