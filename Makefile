@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export WEFT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint format docs tables bench bench-peers clean
+.PHONY: demo test lint format docs tables bench bench-peers race clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
 	$(BIN)/weft run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
@@ -41,6 +41,9 @@ bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ an
 bench-peers: $(VENV)-peers/.done
 	$(VENV)-peers/bin/python -m benchmarks.run
 	$(VENV)-peers/bin/python -m benchmarks.table
+
+race: $(VENV)-peers/.done  ## seconds to a given ELBO, into results/race/ and docs/images/race.svg
+	$(VENV)-peers/bin/python -m benchmarks.race
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -111,6 +111,13 @@ def test_control_c_between_epochs(tmp_path, whole):
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
 
 
+def test_control_c_in_the_last_validation_is_not_forgotten(tmp_path, whole):
+    last = len(whole("local")[0].history)
+    with pytest.raises(weft.Interrupted, match=f"epoch {last}, "):
+        run("local", tmp_path, Stop(act=jobs.interrupt, epoch=last))
+    assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
+
+
 def test_control_c_while_the_checkpoint_is_written(tmp_path, monkeypatch, whole):
     replace, writes = os.replace, []
 

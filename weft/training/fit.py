@@ -274,7 +274,7 @@ def _ending(run: Run) -> Iterator[None]:
 
 
 def _place(run: Run) -> str:
-    return f"epoch {run.at.epoch + 1}, step {run.at.step}"
+    return f"epoch {min(run.at.epoch + 1, run.epochs)}, step {run.at.step}"
 
 
 def _hint(run: Run) -> str:

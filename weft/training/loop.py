@@ -88,7 +88,7 @@ class Run:
             if time.monotonic() - self.saved_at >= self.save_every:
                 self.save()
         self.save()
-        return True
+        return not self.group.any(stop.asked)  # asked during the last validation
 
     def step(self, model: nn.Module, x: Any, y: Tensor) -> None:
         """One step of the optimiser; its noise depends on (seed, step, process) alone."""
