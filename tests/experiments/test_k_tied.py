@@ -11,10 +11,14 @@ from weft.data.dataset import Dataset, Split
 from weft.experiments.catalog import variants
 from weft.experiments.convergence import Curve
 from weft.experiments.networks import LSTM, LeNet, ResNet
+from weft.experiments.running import Plan, run_one
 from weft.experiments.spec import Where
 from weft.experiments.supervised import Supervised, trained_numbers
 from weft.experiments.truncation import Truncation
+from weft.likelihoods import Categorical
 from weft.objectives import ELBO
+from weft.report import read, write_report
+from weft.training.distributed import Processes
 
 
 def data(shape, classes, dtype=torch.float32):
@@ -186,6 +190,24 @@ def test_no_annealing_means_the_whole_kl_from_the_first_step():
     settings = experiment.tempered()
     assert settings["kl_weight"] == 1.0
     net = experiment.convert(experiment.network(MNIST))
-    from weft.likelihoods import Categorical
-
     assert ELBO(net, Categorical(), num_data=10, **settings).weight_at(None) == 1.0
+
+
+def test_the_report_draws_what_these_experiments_store(tmp_path):
+    plan = Plan(tmp_path / "results", tmp_path / "runs")
+    chosen = [
+        small("k-tied/truncated-mnist-mlp", "full"),
+        small("k-tied/truncated-mnist-mlp", "rank-2"),
+        small("k-tied/convergence", "k-tied-2"),
+        small("k-tied/convergence", "mean-field-double"),
+    ]
+    for experiment in chosen:
+        run_one(experiment, 0, plan, Processes(), say=lambda text: None)
+    found, problems = read(tmp_path / "results")
+    assert not problems
+    page = write_report(found, tmp_path / "page.html").read_text()
+    for heading in ("Convergence", "Drift of posterior scales", "Maps of posterior scales"):
+        assert f">{heading}<" in page
+    assert "First share: σ" in page
+    assert "log_rows" in page
+    assert "Without usable data: " not in page

@@ -82,14 +82,14 @@ class LayerSpectrum:
     centred: Spectrum | None = None
 
     def as_dict(self, limit: int = 10) -> dict[str, Any]:
-        """Everything, cut after `limit` components, ready for JSON."""
+        """Everything, cut after `limit` components, ready for JSON; of the baselines the shares."""
         told: dict[str, Any] = {"layer": self.layer, "shape": list(self.shape)}
         told |= {"mean": self.mean.as_dict(limit), "scale": None}
         if self.scale is not None and self.shuffled is not None and self.centred is not None:
             told["scale"] = self.scale.as_dict(limit) | {
                 "constant": self.constant,
-                "shuffled": self.shuffled.as_dict(limit),
-                "centred": self.centred.as_dict(limit),
+                "shuffled": self.shuffled.share[:limit].tolist(),
+                "centred": self.centred.share[:limit].tolist(),
             }
         return told
 

@@ -101,9 +101,7 @@ class Truncation(Experiment):
         if self.rank:
             return {}
         found: dict[str, Any] = {
-            "spectrum": [
-                {"layer": name, **one.as_dict()} for name, one in spectrum(fitted.net).items()
-            ]
+            "spectrum": [one.as_dict() for one in spectrum(fitted.net).values()]
         }
         if self.map_of:
             found["scales"] = [scale_maps(fitted.net, self.map_of)]
