@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,18 +24,25 @@ class MLP:
 
     hidden: Sequence[int] = (400, 400)
     dropout: float = 0.0
+    activation: ClassVar[type[nn.Module]] = nn.ReLU
 
     def __call__(self, data: Dataset) -> nn.Sequential:
         """The network, initialised from torch's global generator."""
         inputs = math.prod(data.train.x.shape[1:])
         layers: list[nn.Module] = []
         for width in self.hidden:
-            layers += [nn.Linear(inputs, width), nn.ReLU()]
+            layers += [nn.Linear(inputs, width), self.activation()]
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))
             inputs = width
         layers.append(nn.Linear(inputs, _outputs(data)))
         return _he(nn.Sequential(*layers))
+
+
+class ELUMLP(MLP):
+    """The same with ELU."""
+
+    activation = nn.ELU
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,30 @@ class LeNet:
             ),
         )
         return _he(net)
+
+
+@dataclass(frozen=True)
+class VGG:
+    """Blocks of 3×3 convolutions with ELU, each block ended by pooling; one dense layer; no biases.
+
+    Args:
+        blocks: channels of the convolutions of every block.
+    """
+
+    blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network."""
+        before, *size = data.train.x.shape[1:]
+        layers: list[nn.Module] = []
+        for block in self.blocks:
+            for width in block:
+                layers += [nn.Conv2d(before, width, 3, padding=1, bias=False), nn.ELU()]
+                before = width
+            layers.append(nn.MaxPool2d(2))
+            size = [side // 2 for side in size]
+        layers += [nn.Flatten(), nn.Linear(before * math.prod(size), _outputs(data), bias=False)]
+        return _he(nn.Sequential(*layers))
 
 
 @dataclass(frozen=True)
