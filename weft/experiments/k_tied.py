@@ -68,7 +68,14 @@ _MNIST = _rows(
     published.MNIST_MLP,
 )
 # 40 batches of 512 per epoch; the KL reaches its whole weight after 40 epochs
-_MNIST_SHORT = _short(_MNIST, limit=20_000, epochs=100, batch_size=512, annealing=6.25e-4)
+_MNIST_SHORT = _short(
+    _MNIST,
+    limit=20_000,
+    epochs=100,
+    batch_size=512,
+    annealing=6.25e-4,
+    space={"learning_rate": (3e-4, 1e-3, 3e-3), "prior_scale": (0.2, 0.3)},
+)
 
 # --- IMDB, LSTM (Figure 2) ----------------------------------------------------------------------
 
