@@ -157,7 +157,13 @@ _LENET = [
 _LENET_SHORT = [
     row
     for row in _short(
-        _LENET, limit=10_000, epochs=20, batch_size=128, learning_rate=3e-3, annealing=1.25e-3
+        _LENET,
+        limit=10_000,
+        epochs=20,
+        batch_size=128,
+        learning_rate=3e-3,
+        annealing=1.25e-3,
+        samples=30,
     )
     if isinstance(row.network, LeNet) and row.network.kernel == 3
 ]
