@@ -80,7 +80,7 @@ def _steps(
     found: dict[str, tuple[float, float | None]] = {
         f"neg_elbo_{step}": value for step, value in zip(steps, neg_elbo, strict=True)
     }
-    return found | {f"snr_{step}": value for step, value in zip(steps, snr, strict=True)}
+    return found | {f"snr_median_{step}": value for step, value in zip(steps, snr, strict=True)}
 
 
 CONVERGENCE = {

@@ -111,7 +111,22 @@ COLUMNS: tuple[Column, ...] = (
         "Negative ELBO on validation data after so many steps, in nats.",
     ),
     *_by_step(
-        "snr", "SNR", "neither", "Mean over parameters of E[g]²/Var[g] of their gradients g."
+        "snr_median",
+        "SNR",
+        "neither",
+        "Median over parameters of E[g]²/Var[g], g being their gradients.",
     ),
+    Column("weights_left", "weights left", "lower", "Weights not pruned.", decimals=0),
+    Column("rows_left", "rows left", "lower", "Outputs of layers not pruned.", decimals=0),
+    Column("columns_left", "columns left", "lower", "Inputs of layers not pruned.", decimals=0),
+    Column(
+        "accuracy_pruned",
+        "pruned accuracy (%)",
+        "higher",
+        "Accuracy without the pruned weights.",
+        factor=100.0,
+        decimals=2,
+    ),
+    Column("nll_pruned", "pruned NLL", "lower", "NLL without the pruned weights."),
     SECONDS,
 )
