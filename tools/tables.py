@@ -8,6 +8,7 @@ ROOT = Path(__file__).parents[1]
 TABLES = (
     ("README.md", "demo table", "results/demo"),
     ("docs/quality.md", "quality tables", "results/quality"),
+    ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied"),
 )
 
 
