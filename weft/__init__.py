@@ -4,6 +4,8 @@ from weft import data as data
 from weft import diagnostics as diagnostics
 from weft import metrics as metrics
 from weft import schedules as schedules
+from weft.ard import ARD as ARD
+from weft.ard import GroupARD as GroupARD
 from weft.baselines import ensemble as ensemble
 from weft.baselines import mc_dropout as mc_dropout
 from weft.bayesian import Bayesian as Bayesian
@@ -12,6 +14,7 @@ from weft.contexts import named_posteriors as named_posteriors
 from weft.contexts import using as using
 from weft.convert import bayesianize as bayesianize
 from weft.convert import collapse as collapse
+from weft.estimators import auto as auto
 from weft.estimators import flipout as flipout
 from weft.estimators import local as local
 from weft.estimators import mean as mean
@@ -28,19 +31,29 @@ from weft.objectives import MaximumLikelihood as MaximumLikelihood
 from weft.posteriors.base import Elementwise as Elementwise
 from weft.posteriors.base import Family as Family
 from weft.posteriors.base import Posterior as Posterior
+from weft.posteriors.full_normal import FullNormal as FullNormal
 from weft.posteriors.k_tied import KTied as KTied
+from weft.posteriors.matrix_normal import MatrixNormal as MatrixNormal
+from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal as MatrixNormalDiagonal
 from weft.posteriors.mean_field import MeanField as MeanField
 from weft.posteriors.point import Point as Point
+from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from weft.predict import predict as predict
 from weft.predictions import Prediction as Prediction
 from weft.priors import HeNormal as HeNormal
 from weft.priors import Normal as Normal
 from weft.priors import Prior as Prior
+from weft.relevance import Relevance as Relevance
+from weft.relevance import relevance as relevance
 from weft.saving import FileError as FileError
 from weft.saving import load as load
 from weft.saving import load_objective as load_objective
 from weft.saving import save as save
 from weft.select import last_layer as last_layer
+from weft.sparsity import LayerSparsity as LayerSparsity
+from weft.sparsity import SparsityReport as SparsityReport
+from weft.sparsity import sparsify as sparsify
+from weft.sparsity import sparsity as sparsity
 from weft.summary import summary as summary
 from weft.training.callbacks import Callback as Callback
 from weft.training.checkpoint import CheckpointError as CheckpointError
@@ -51,6 +64,7 @@ from weft.training.interrupts import Interrupted as Interrupted
 from weft.version import __version__ as __version__
 
 __all__ = [
+    "ARD",
     "ELBO",
     "Bayesian",
     "Bernoulli",
@@ -62,11 +76,16 @@ __all__ = [
     "Family",
     "FileError",
     "Fitted",
+    "FullNormal",
     "Gaussian",
+    "GroupARD",
     "HeNormal",
     "Interrupted",
     "KTied",
+    "LayerSparsity",
     "Likelihood",
+    "MatrixNormal",
+    "MatrixNormalDiagonal",
     "MaximumLikelihood",
     "MeanField",
     "NonFiniteLoss",
@@ -75,7 +94,11 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Prior",
+    "Relevance",
+    "ScaledMatrixNormal",
+    "SparsityReport",
     "assess",
+    "auto",
     "bayesianize",
     "collapse",
     "data",
@@ -94,9 +117,12 @@ __all__ = [
     "metrics",
     "named_posteriors",
     "predict",
+    "relevance",
     "save",
     "schedules",
     "shared",
+    "sparsify",
+    "sparsity",
     "summary",
     "using",
 ]

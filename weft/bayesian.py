@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from weft.estimators import WHOLE_WEIGHT, Estimator, check, mean
+from weft.estimators import WHOLE_WEIGHT, Estimator, auto, check, mean, preferred, shared
 from weft.posteriors.base import Builder, Posterior
 from weft.scope import Frozen, Scope
 from weft.views import View, op_of
@@ -115,12 +115,8 @@ class Bayesian(nn.Module):
         """Refuse an estimator that would be wrong here; `name` is the layer's, for the message."""
         for parameter, posterior in self.named():
             if not self.views[parameter].vector:
-                check(
-                    estimator,
-                    posterior,
-                    f"{name or 'the network'!r} ({type(self.wrapped).__name__})",
-                    self.obstacle,
-                )
+                layer = f"{name or 'the network'!r} ({type(self.wrapped).__name__})"
+                check(estimator, posterior, layer, self.obstacle)
 
     def named(self) -> Iterator[tuple[str, Posterior]]:
         """(parameter name, posterior) pairs."""
@@ -157,9 +153,16 @@ class Bayesian(nn.Module):
         row = torch.arange(len(value), device=value.device).unsqueeze(-1) == padding
         return torch.where(row, self.views[name].tensor(posterior.mean), value)
 
+    def _draws_weights(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if self.active is not auto:
+            return self.active in WHOLE_WEIGHT
+        x = args[0] if args else kwargs["input"]
+        op = op_of(self.wrapped, self.views["weight"], None, {})
+        return preferred(self.posterior("weight"), op, x) is shared
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The layer's own forward."""
-        if self.active in WHOLE_WEIGHT or self.obstacle is not None:
+        if self.obstacle is not None or self._draws_weights(args, kwargs):
             values = {name: self.value_of(name) for name in self.views}
             if type(self.wrapped) is nn.Linear and len(args) == 1:  # its forward, without a detour
                 weight, bias = (values.get(n, getattr(self.wrapped, n)) for n in ("weight", "bias"))

@@ -39,7 +39,8 @@ def bayesianize(
             inside), a module class, a callable (name, module) -> bool, or a list of these.
             weft.last_layer(net) names the last one.
         estimator: how noise enters during training: "shared" (exact for everything), "local",
-            "flipout", "mean", or the function.
+            "flipout", "auto" (local where it is exact and cheaper, else shared), "mean", or the
+            function.
         bias: posterior of vectors (biases): True for the family's own choice, False to leave
             them ordinary parameters, or a family.
         blocks: treat the gates of recurrent layers and the maps of attention as separate matrices.

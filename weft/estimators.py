@@ -7,9 +7,11 @@
 | `local`   | a draw of the output per example     | linear layers fed one vector per example; for     |
 |           | (local reparameterisation)           | convolutions and sequences marginals only        |
 | `flipout` | one draw, signs flipped per example  | each example, families with independent weights  |
+| `auto`    | `local` where that is exact and      | everything                                       |
+|           | cheaper, else `shared`               |                                                  |
 
-`shared` works on any parameter of any module. `local` and `flipout` need to know what the layer
-does with its weight: Linear, Conv1-3d and ConvTranspose1-3d.
+`shared` and `auto` work on any parameter of any module. `local` and `flipout` need to know what
+the layer does with its weight: Linear, Conv1-3d and ConvTranspose1-3d.
 """
 
 from collections.abc import Callable
@@ -52,7 +54,37 @@ def flipout(posterior: Posterior, op: Op, x: Tensor) -> Tensor:
     return torch.addcmul(y, op.shifted(x * flip_in, posterior.perturbation(), bias), flip_out)
 
 
-NAMED: dict[str, Estimator] = {"mean": mean, "shared": shared, "local": local, "flipout": flipout}
+def auto(posterior: Posterior, op: Op, x: Tensor) -> Tensor:
+    """`local` or `shared`, whichever is right and takes less arithmetic, layer by layer.
+
+    `local` for linear layers fed one vector per example, if the family can draw outputs and these
+    vectors are few enough: for a matrix normal pushing B of them costs B (in² + out²), a draw of
+    the weight in · out (in + out), so that the batch decides. `shared` for everything else.
+
+    Examples:
+        >>> import weft
+        >>> from torch import nn
+        >>> bnn = weft.bayesianize(nn.Linear(3, 2), weft.MatrixNormal(), estimator="auto")
+        >>> bnn(torch.ones(1, 3)).shape
+        torch.Size([1, 2])
+    """
+    return preferred(posterior, op, x)(posterior, op, x)
+
+
+def preferred(posterior: Posterior, op: Op, x: Tensor) -> Estimator:
+    """What `auto` stands for at this layer and input."""
+    if not (isinstance(posterior, Pushable) and op.local_is_exact(x)):
+        return shared
+    return local if posterior.push_is_cheaper(x.numel() // x.shape[-1]) else shared
+
+
+NAMED: dict[str, Estimator] = {
+    "mean": mean,
+    "shared": shared,
+    "local": local,
+    "flipout": flipout,
+    "auto": auto,
+}
 WHOLE_WEIGHT: frozenset[Estimator] = frozenset({mean, shared})
 """Estimators that need nothing but the weight, hence fit any parameter of any module."""
 
@@ -80,7 +112,7 @@ def check(estimator: Estimator, posterior: Posterior, layer: str, obstacle: str 
         layer: the layer's name and class, for the message.
         obstacle: why the layer's output cannot be drawn directly, or None if it can.
     """
-    if estimator in WHOLE_WEIGHT:
+    if estimator in WHOLE_WEIGHT or estimator is auto:
         return
     name = getattr(estimator, "__name__", str(estimator))
     family = type(posterior).__name__

@@ -102,6 +102,8 @@ class ELBO(Objective):
         self.governed = tuple(names for _, names in groups)
         self.patterns = tuple(prior) if isinstance(prior, Mapping) else None
         self._posteriors = [[posteriors[name] for name in names] for names in self.governed]
+        for (one, _), governed in zip(groups, self._posteriors, strict=True):
+            one.prepare(governed)
         self.num_data = int(num_data)
         self.samples = samples
         self.temperature = schedules.resolve(temperature)

@@ -31,6 +31,12 @@ class Prior(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """Constructor arguments that make an equal prior, for saving."""
 
+    def prepare(self, posteriors: Sequence[Posterior]) -> None:
+        """Take note of the posteriors it will govern: called once by every objective.
+
+        The place for parameters whose shape depends on them, and for refusals.
+        """
+
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p], summed over the given posteriors."""
         entropy = torch.stack([q.entropy() for q in posteriors]).sum()

@@ -4,7 +4,6 @@ The file carries no code. It is read completely and checked before anything is b
 digest, architecture. It is written under another name first and then renamed.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -17,28 +16,45 @@ import torch
 from torch import Tensor, nn
 
 from weft import schedules
+from weft.ard import ARD, GroupARD
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import require_posteriors
+from weft.descriptions import build, classes, describe
 from weft.estimators import NAMED
 from weft.files import write_atomically
 from weft.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from weft.objectives import ELBO
 from weft.posteriors.base import Family
+from weft.posteriors.full_normal import FullNormal
 from weft.posteriors.k_tied import KTied
+from weft.posteriors.masked import Masked
+from weft.posteriors.matrix_normal import MatrixNormal
+from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.point import Point
+from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormal
 from weft.priors import HeNormal, Normal, Prior
 from weft.wiring import Plan, apply_plans
 
 FORMAT = 1
-_FAMILIES: tuple[type[Family], ...] = (MeanField, KTied, Point)
-_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal)
+_FAMILIES: tuple[type[Family], ...] = (
+    MeanField,
+    KTied,
+    MatrixNormal,
+    MatrixNormalDiagonal,
+    ScaledMatrixNormal,
+    FullNormal,
+    Point,
+    Masked,
+)
+_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal, ARD, GroupARD)
 _LIKELIHOODS: tuple[type[Likelihood], ...] = (Categorical, Bernoulli, Gaussian)
 _SCHEDULES: tuple[type, ...] = (
     schedules.Constant,
     schedules.LinearPerBatch,
     schedules.LinearOverEpochs,
     schedules.Exponential,
+    schedules.HoldThenRamp,
 )
 
 
@@ -128,16 +144,16 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     told = description.get("objective")
     if told is None:
         raise FileError(f"{path} has no objective: it was saved without objective=elbo")
-    priors = [_build(one, _PRIORS) for one in told["priors"]]
+    priors = [build(one, _PRIORS) for one in told["priors"]]
     patterns = told["patterns"]
     elbo = ELBO(
         bnn,
-        _build(told["likelihood"], _LIKELIHOODS),
+        build(told["likelihood"], _LIKELIHOODS),
         priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
         num_data=told["num_data"],
-        temperature=_build(told["temperature"], _SCHEDULES),
+        temperature=build(told["temperature"], _SCHEDULES),
         samples=told["samples"],
-        kl_weight=_build(told["kl_weight"], _SCHEDULES),
+        kl_weight=build(told["kl_weight"], _SCHEDULES),
     )
     prefix = "objective:"
     state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
@@ -181,7 +197,7 @@ def _describe_layer(name: str, layer: Any) -> dict[str, Any]:
                 f"{name}.{parameter}: its family is a plain function, which cannot be written to a "
                 "file; make it a dataclass derived from weft.Family"
             )
-        parameters[parameter] = _describe(family)
+        parameters[parameter] = describe(family)
     blocks = any(view.blocks > 1 for view in layer.views.values())
     return {"estimator": names[layer.estimator], "blocks": blocks, "parameters": parameters}
 
@@ -189,39 +205,25 @@ def _describe_layer(name: str, layer: Any) -> dict[str, Any]:
 def _plan(name: str, layer: dict[str, Any], known: Mapping[str, type[Family]]) -> Plan:
     families = {}
     for parameter, told in layer["parameters"].items():
-        if told["class"] not in known:
+        for unknown in [kind for kind in classes(told) if kind not in known]:
             raise FileError(
-                f"{name}.{parameter} has a posterior of family {told['class']!r}, which this version "
-                f"does not know; if it is yours write weft.load(..., families=[{told['class']}])"
+                f"{name}.{parameter} has a posterior of family {unknown!r}, which this version "
+                f"does not know; if it is yours write weft.load(..., families=[{unknown}])"
             )
-        families[parameter] = known[told["class"]](**told["options"])
+        families[parameter] = build(told, tuple(known.values()))
     return Plan(name, families, layer["blocks"], NAMED[layer["estimator"]])
 
 
 def _describe_objective(elbo: ELBO) -> dict[str, Any]:
     return {
-        "priors": [_describe(prior, _PRIORS) for prior in elbo.priors],
+        "priors": [describe(prior, _PRIORS) for prior in elbo.priors],
         "patterns": elbo.patterns,
-        "likelihood": _describe(elbo.likelihood, _LIKELIHOODS),
+        "likelihood": describe(elbo.likelihood, _LIKELIHOODS),
         "num_data": elbo.num_data,
         "samples": elbo.samples,
-        "temperature": _describe(elbo.temperature, _SCHEDULES),
-        "kl_weight": _describe(elbo.kl_weight, _SCHEDULES),
+        "temperature": describe(elbo.temperature, _SCHEDULES),
+        "kl_weight": describe(elbo.kl_weight, _SCHEDULES),
     }
-
-
-def _describe(thing: Any, known: tuple[type, ...] | None = None) -> dict[str, Any]:
-    if known is not None and type(thing) not in known:
-        raise ValueError(
-            f"{thing!r} cannot be written to a file; storable are {[kind.__name__ for kind in known]}"
-        )
-    is_data = dataclasses.is_dataclass(thing) and not isinstance(thing, type)
-    options = dataclasses.asdict(thing) if is_data else thing.options()
-    return {"class": type(thing).__name__, "options": options}
-
-
-def _build(told: dict[str, Any], known: tuple[type, ...]) -> Any:
-    return next(kind for kind in known if kind.__name__ == told["class"])(**told["options"])
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

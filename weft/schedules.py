@@ -82,17 +82,23 @@ class LinearOverEpochs:
 
 @dataclass(frozen=True)
 class Exponential:
-    """From `start` to `end` by a constant factor per step over the first `epochs`, then constant.
+    """start · (end/start)^(step/n) over the n steps of the first `epochs`, then `end`.
+
+    With `hold`, it is 0 for that many epochs and all the rest comes later by as much: exponential
+    annealing of a KL that is off at first.
 
     Examples:
         >>> Exponential(epochs=2, steps_per_epoch=50, start=0.01)(50)
         0.1
+        >>> [Exponential(2, 50, start=0.01, hold=1)(step) for step in (49, 100)]
+        [0.0, 0.1]
     """
 
     epochs: float
     steps_per_epoch: int
     start: float = 1e-3
     end: float = 1.0
+    hold: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what has no constant factor."""
@@ -102,11 +108,48 @@ class Exponential:
                 f"Exponential(start={self.start}, end={self.end}): both above 0; "
                 "to start at 0 write LinearOverEpochs"
             )
+        _no_less_than_zero("Exponential", "hold", self.hold)
 
     def __call__(self, step: int) -> float:
         """The value at a step."""
-        share = min(1.0, step / (self.epochs * self.steps_per_epoch))
+        step_on = step - self.hold * self.steps_per_epoch
+        if step_on < 0:
+            return 0.0
+        share = min(1.0, step_on / (self.epochs * self.steps_per_epoch))
         return float(self.start ** (1 - share) * self.end**share)
+
+
+@dataclass(frozen=True)
+class HoldThenRamp:
+    """0 for `hold` epochs, then in a straight line to `end` over `ramp` epochs, then constant.
+
+    Without `steps_per_epoch`, hold and ramp count steps.
+
+    Examples:
+        >>> [HoldThenRamp(hold=100, ramp=200)(step) for step in (99, 200, 300)]
+        [0.0, 0.5, 1.0]
+        >>> HoldThenRamp(hold=5, ramp=15, steps_per_epoch=600)(600 * 20)
+        1.0
+    """
+
+    hold: float
+    ramp: float
+    steps_per_epoch: int = 1
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty ramp and negative lengths."""
+        if not (self.ramp > 0 and self.steps_per_epoch > 0):
+            raise ValueError(
+                f"HoldThenRamp(ramp={self.ramp}, steps_per_epoch={self.steps_per_epoch}): both above 0"
+            )
+        _no_less_than_zero("HoldThenRamp", "hold", self.hold)
+        _no_less_than_zero("HoldThenRamp", "end", self.end)
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        share = (step / self.steps_per_epoch - self.hold) / self.ramp
+        return self.end * min(1.0, max(0.0, share))
 
 
 def _positive_length(name: str, epochs: float, steps_per_epoch: int) -> None:
@@ -114,3 +157,8 @@ def _positive_length(name: str, epochs: float, steps_per_epoch: int) -> None:
         raise ValueError(
             f"{name}(epochs={epochs}, steps_per_epoch={steps_per_epoch}): both above 0"
         )
+
+
+def _no_less_than_zero(name: str, what: str, value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{name}({what}={value}): 0 or above 0")

@@ -106,4 +106,4 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _line(name: str, shape: str, third: str, count: str) -> str:
-    return f"{name:<38} {shape:>16}  {third:<20} {count:>12}"
+    return f"{name:<38} {shape:>16}  {third:<28} {count:>12}"

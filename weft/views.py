@@ -13,7 +13,11 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from weft.numerics import low_rank
 from weft.numerics.local_linear import Weights, local_linear
+from weft.numerics.noise import normal_noise
+from weft.numerics.safe import safe_sqrt
 from weft.posteriors.base import Op, Posterior, bias_moments, noisy_output
+from weft.posteriors.kronecker import push_noise
+from weft.posteriors.sides import Side
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -123,6 +127,17 @@ class LinearOp(Op):
         """Fused: one autograd node."""
         return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(self)))
 
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """‖x C‖ · R ε: exactly the law of W x."""
+        flat = x.reshape(-1, x.shape[-1])
+        like = y.new_empty(len(flat), rows.width, dtype=rows.log_scale.dtype)
+        noise = normal_noise(like, examples=self.counts_examples(y))
+        return push_noise(rows, columns, flat, noise).reshape(y.shape).to(y.dtype)
+
+    def local_is_exact(self, x: Tensor) -> bool:
+        """With one vector per example; of a sequence, all vectors must meet the same weights."""
+        return x.dim() <= 2
+
     def counts_examples(self, y: Tensor) -> bool:
         """One vector per example; with more dimensions the first may be time."""
         return y.dim() == 2
@@ -174,6 +189,33 @@ class ConvolutionOp(Op):
             low_rank.factor(log_rows), low_rank.factor(log_columns)
         )
         return noisy_output(self, x, mean, self.mix(self(x.square(), columns), rows))
+
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """‖x C‖ · R ε at every position: the law of each position, over all its channels."""
+        variances, directions = columns.parts()
+        squares: Tensor | float = 0.0
+        if variances is not None:
+            squares = self(x.square(), variances.unsqueeze(-2))
+        if directions is not None:
+            ones = torch.ones_like(directions[..., :1, :]).mT
+            squares = squares + self.mix(self(x, directions.mT).square(), ones)
+        assert isinstance(squares, Tensor)  # (batch, blocks, ...)
+        variances, directions = rows.parts()
+        noise: Tensor | float = 0.0
+        if variances is not None:
+            noise = self.along_features(safe_sqrt(variances), y) * torch.randn_like(y)
+        if directions is not None:
+            shape = list(y.shape)
+            shape[-self.spatial - 1] = self.view.blocks * directions.shape[-1]
+            noise = noise + self.mix(
+                torch.randn(shape, dtype=y.dtype, device=y.device), directions.mT
+            )
+        ones = torch.ones_like(rows.log_scale).unsqueeze(-2)
+        return (self.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
+
+    def local_is_exact(self, x: Tensor) -> bool:
+        """Never: weights are shared over positions."""
+        return False
 
     def counts_examples(self, y: Tensor) -> bool:
         """Unless the input came without a batch."""

@@ -187,7 +187,7 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
 
 def test_no_annealing_means_the_whole_kl_from_the_first_step():
     experiment = variants("k-tied/convergence")["mean-field"]
-    settings = experiment.tempered()
+    settings = experiment.tempered(MNIST)
     assert settings["kl_weight"] == 1.0
     net = experiment.convert(experiment.network(MNIST))
     assert ELBO(net, Categorical(), num_data=10, **settings).weight_at(None) == 1.0

@@ -10,7 +10,7 @@ import pytest
 import weft
 from weft.data.dataset import Dataset
 from weft.experiments import catalog, quality, results
-from weft.experiments.networks import LSTM, MLP, LeNet, ResNet
+from weft.experiments.networks import ELUMLP, LSTM, MLP, VGG, LeNet, ResNet
 from weft.experiments.running import Plan, changed, run_one
 from weft.experiments.spec import Experiment, Where
 from weft.experiments.supervised import Supervised
@@ -27,6 +27,8 @@ TINY = replace(
 SMALL = {
     MLP: lambda net: MLP((6, 5, 4)[: len(net.hidden)], dropout=net.dropout),
     LeNet: lambda net: LeNet((2, 3), net.kernel, hidden=8),
+    ELUMLP: lambda net: ELUMLP((6, 5)),
+    VGG: lambda net: VGG(((2,), (3,), (2,), (2,))),
     LSTM: lambda net: LSTM(net.vocabulary, width=4),
     ResNet: lambda net: ResNet((2, 2, 3, 3)),
 }

@@ -1,10 +1,15 @@
 """All experiments by name."""
 
 from weft.errors import near_misses
-from weft.experiments import demo, k_tied, quality
+from weft.experiments import demo, k_tied, matrix_normal, quality
 from weft.experiments.spec import Experiment
 
-ALL: tuple[Experiment, ...] = (*demo.EXPERIMENTS, *quality.EXPERIMENTS, *k_tied.EXPERIMENTS)
+ALL: tuple[Experiment, ...] = (
+    *demo.EXPERIMENTS,
+    *quality.EXPERIMENTS,
+    *k_tied.EXPERIMENTS,
+    *matrix_normal.EXPERIMENTS,
+)
 
 
 def names() -> list[str]:

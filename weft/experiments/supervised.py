@@ -16,6 +16,7 @@ from weft.baselines import ensemble, mc_dropout
 from weft.bayesian import named_bayesian
 from weft.contexts import named_posteriors
 from weft.convert import bayesianize
+from weft.data.augment import Augmentation
 from weft.data.dataset import Dataset, Split
 from weft.evaluation import Evaluation, assess
 from weft.experiments.networks import MLP, Network
@@ -53,6 +54,7 @@ class Supervised(Experiment):
         estimator: how noise enters during training.
         epochs: passes over the training data; 0 for the default of `weft.fit`.
         batch_size: examples per step; 0 for the default of `weft.fit`.
+        augment: changes training inputs, e.g. weft.data.flip.
         learning_rate: of Adam; 0 for the default of `weft.fit`.
         falling: whether the learning rate falls to 0 along a cosine.
         patience: stop after so many validations without improvement; 0 for never.
@@ -87,6 +89,7 @@ class Supervised(Experiment):
     estimator: str = "local"
     epochs: int = 0
     batch_size: int = 0
+    augment: Augmentation | None = field(default=None, metadata=FIXED)
     learning_rate: float = 0.0
     spread_rate: float = 1.0
     falling: bool = True
@@ -114,13 +117,13 @@ class Supervised(Experiment):
         fits = self.trained(data, seed, where)
         trained = time.monotonic()
         valid = self.assess(fits, data, "valid", seed)
-        test = self.assess(fits, data, "test", seed) if where.test else None
+        metrics, figures = self.tested(fits, data, seed) if where.test else ({}, {})
         done = time.monotonic()
         return Outcome(
-            metrics={} if test is None else test.metrics,
+            metrics=metrics,
             validation=valid.metrics,
             history=fits[0].history,
-            figures={} if test is None else test.figures,
+            figures=figures,
             parameters=sum(trained_numbers(one.net) for one in fits),
             seconds={
                 "total": done - began,
@@ -128,6 +131,13 @@ class Supervised(Experiment):
                 "evaluate": done - trained,
             },
         )
+
+    def tested(
+        self, fits: Sequence[Fitted], data: Dataset, seed: int
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """Scores on the test part, and the data of figures."""
+        found = self.assess(fits, data, "test", seed)
+        return found.metrics, found.figures
 
     def trained(self, data: Dataset, seed: int, where: Where) -> list[Fitted]:
         """Every member, trained; from its checkpoint if it was trained before."""
@@ -166,6 +176,7 @@ class Supervised(Experiment):
             likelihood=None if self.likelihood is None else self.likelihood(),
             epochs=self.epochs or None,
             batch_size=self.batch_size or None,
+            augment=self.augment,
             scheduler=cosine if self.falling else constant,
             patience=self.patience or None,
             keep=self.keep,
@@ -176,7 +187,7 @@ class Supervised(Experiment):
             title=f"{self.name} {self.variant}",
             callbacks=callbacks,
             **self.rates(net),
-            **(self.tempered() if bayesian else {}),
+            **(self.tempered(data) if bayesian else {}),
         )
         if bayesian and folder is not None and processes().is_first:
             save(fitted.net, folder / "model.safetensors")
@@ -217,7 +228,7 @@ class Supervised(Experiment):
 
         return {"optimizer": optimizer}
 
-    def tempered(self) -> dict[str, Any]:
+    def tempered(self, data: Dataset) -> dict[str, Any]:
         """Prior, temperature and weight of the KL, as `weft.fit` takes them."""
         weight: Any = None
         if self.annealing == "none":

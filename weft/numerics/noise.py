@@ -28,6 +28,16 @@ def window_noise(like: Tensor) -> Tensor:
     return sequence.as_strided(like.shape, (step, *strides))
 
 
+def normal_noise(like: Tensor, *, examples: bool) -> Tensor:
+    """Normal noise shaped like a tensor whose first dimension counts examples, or does not.
+
+    Examples:
+        >>> normal_noise(torch.zeros(2, 3), examples=True).shape
+        torch.Size([2, 3])
+    """
+    return window_noise(like) if examples and eager() else torch.randn_like(like)
+
+
 def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
     """Y + √variance ⊙ noise.
 
@@ -44,7 +54,7 @@ def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
     """
     if not eager() or y.dtype != variance.dtype or not y.is_contiguous():
         return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), torch.randn_like(y))
-    return _AddNoise.apply(y, variance, window_noise(y) if examples else torch.randn_like(y))
+    return _AddNoise.apply(y, variance, normal_noise(y, examples=examples))
 
 
 class _AddNoise(torch.autograd.Function):

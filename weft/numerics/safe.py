@@ -30,16 +30,16 @@ def safe_sqrt(value: Tensor) -> Tensor:
     return torch.where(positive, value, 1.0).sqrt() * positive
 
 
-def capped_exp(log: Tensor) -> Tensor:
-    """exp(log), held at e^30 above 30; the gradient still points back from there.
+def capped_exp(log: Tensor, top: float = LOG_CEILING) -> Tensor:
+    """exp(log), held at e^top (e^30) above top; the gradient still points back from there.
 
     Examples:
         >>> capped_exp(torch.tensor([0.0, 100.0]))
         tensor([1.0000e+00, 1.0686e+13])
     """
     if eager():
-        return _CappedExp.apply(log)
-    return (log + (log.clamp(max=LOG_CEILING) - log).detach()).exp()
+        return _CappedExp.apply(log, top)
+    return held(log, top).exp()
 
 
 def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,6 +64,16 @@ def sum_squares(x: Tensor) -> Tensor:
         tensor(25.)
     """
     return _SumSquares.apply(x) if eager() else x.square().sum()
+
+
+def held(logs: Tensor, top: float) -> Tensor:
+    """Logarithms, held at `top` above it; the gradient still points back from there.
+
+    Examples:
+        >>> held(torch.tensor([0.0, 100.0]), 10.0)
+        tensor([ 0., 10.])
+    """
+    return logs + (logs.clamp(max=top) - logs).detach()
 
 
 def soft_min(value: Tensor, ceiling: float) -> Tensor:
@@ -96,15 +106,15 @@ class _SafeSqrt(torch.autograd.Function):
 
 class _CappedExp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, log: Tensor) -> Tensor:
-        value = log.clamp(max=LOG_CEILING).exp_()
+    def forward(ctx: Any, log: Tensor, top: float) -> Tensor:
+        value = log.clamp(max=top).exp_()
         ctx.save_for_backward(value)
         return value
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (value,) = ctx.saved_tensors
-        return grad * value  # also above the ceiling, so that nothing gets stuck there
+        return grad * value, None  # also above the ceiling, so that nothing gets stuck there
 
 
 class _NormalSums(torch.autograd.Function):

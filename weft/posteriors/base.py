@@ -17,8 +17,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.noise import add_noise
-from weft.numerics.safe import sum_squares
+from weft.numerics.noise import add_noise, normal_noise
+from weft.numerics.safe import safe_sqrt, sum_squares
+from weft.posteriors.sides import Side
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -52,6 +53,14 @@ class Op(ABC):
         self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
     ) -> Tensor:
         """A draw of the layer's output, the weight's standard deviations being a product RᵀC."""
+
+    @abstractmethod
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """A draw of the layer's output, like y, the weight being a matrix normal of mean 0."""
+
+    @abstractmethod
+    def local_is_exact(self, x: Tensor) -> bool:
+        """Whether each weight meets one number per example: fresh weights per example are exact."""
 
     @abstractmethod
     def counts_examples(self, y: Tensor) -> bool:
@@ -124,6 +133,13 @@ class Pushable(ABC):
     def push(self, op: Op, x: Tensor) -> Tensor:
         """A draw of op(x, W) + bias with fresh W and bias for every example."""
 
+    def push_is_cheaper(self, vectors: int) -> bool:
+        """Whether pushing so many input vectors takes less arithmetic than one draw of W.
+
+        The estimator `auto` asks; families whose `push` costs about one more layer say yes.
+        """
+        return True
+
 
 class Elementwise(Posterior, Pushable):
     """Independent normal weights: everything follows from `loc` and `scale`."""
@@ -188,6 +204,16 @@ def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     if spread is not None:
         variance = variance + op.along_features(spread, y)
     return add_noise(y, variance, examples=op.counts_examples(y))
+
+
+def noisy_bias_output(op: Op, x: Tensor, mean: Tensor) -> Tensor:
+    """The layer at the mean of its weight, plus the noise of the bias."""
+    centre, spread = bias_moments(op)
+    y = op.shifted(x, mean, centre)
+    if spread is None:
+        return y
+    noise = normal_noise(y, examples=op.counts_examples(y))
+    return torch.addcmul(y, op.along_features(safe_sqrt(spread), y).to(y.dtype), noise)
 
 
 def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:

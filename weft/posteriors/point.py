@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft.numerics.safe import safe_sqrt, sum_squares
-from weft.posteriors.base import Family, Op, Posterior, Pushable, bias_moments
+from weft.numerics.safe import sum_squares
+from weft.posteriors.base import Family, Op, Posterior, Pushable, noisy_bias_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +65,4 @@ class PointPosterior(Posterior, Pushable):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """The layer at the point, with the noise of the bias only."""
-        centre, spread = bias_moments(op)
-        y = op.shifted(x, self.loc, centre)
-        if spread is None:
-            return y
-        return y + op.along_features(safe_sqrt(spread), y) * torch.randn_like(y)
+        return noisy_bias_output(op, x, self.loc)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from weft.data.augment import Augmentation
 from weft.evaluation import evaluate
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import fresh
@@ -72,6 +73,7 @@ def fit(
     kl_weight: float | Schedule | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
+    augment: Augmentation | None = None,
     learning_rate: float | None = None,
     optimizer: defaults.MakeOptimizer | None = None,
     scheduler: defaults.MakeScheduler = defaults.cosine,
@@ -108,16 +110,15 @@ def fit(
         prior: by default weft.HeNormal().
         temperature: by default chosen on validation data.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
-        epochs: passes over the training data; by default 20, or as many as make 4,000 steps
-            (fewer with batches above 256).
+        epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
+        augment: changes the inputs of every batch, a function of (x, generator), e.g. weft.data.flip.
         learning_rate: of the default optimiser; by default 0.002, more with batches above 256.
         optimizer: makes the optimiser from the parameters, e.g. `lambda p: torch.optim.SGD(p, 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
         patience: stop after so many validations without improvement.
-        keep: "last" keeps the last epoch whatever validation says, e.g. while the weight of the KL
-            still rises and with it the NLL.
+        keep: "last" keeps the last epoch whatever validation says.
         clip: bound on the norm of the gradient.
         samples: draws per validation.
         seed: makes the run reproducible; otherwise torch's global generator decides.
@@ -158,7 +159,7 @@ def fit(
         train, valid = preparing.held_out(train, seed)
     if patience is not None and valid is None:
         raise ValueError(f"fit(patience={patience}): there is no validation data to wait for")
-    source = as_source(train, batch_size, seed, group)
+    source = as_source(train, batch_size, augment, seed, group)
     size = round(source.num_data / len(source))
     epochs = epochs or defaults.epochs(len(source), size)
     objective = preparing.objective(

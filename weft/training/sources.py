@@ -15,6 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from weft.data.augment import Augmentation
 from weft.data.batches import Batches
 from weft.numerics.seeds import mix
 from weft.training import defaults
@@ -91,12 +92,16 @@ class Loader:
             np.random.seed(number % 2**32)
 
 
-def as_source(data: Any, batch_size: int | None, seed: int, group: Processes) -> Source:
+def as_source(
+    data: Any, batch_size: int | None, augment: Augmentation | None, seed: int, group: Processes
+) -> Source:
     """Batches of (x, y) tensors, of an object with .x and .y, or of a DataLoader."""
-    if isinstance(data, Batches | DataLoader) and batch_size is not None:
-        raise ValueError(
-            f"fit(batch_size={batch_size}): this {type(data).__name__} has its own; leave it out"
-        )
+    for name, given in (("batch_size", batch_size), ("augment", augment)):
+        if isinstance(data, Batches | DataLoader) and given is not None:
+            told = given if isinstance(given, int) else "..."
+            raise ValueError(
+                f"fit({name}={told}): this {type(data).__name__} has its own; leave it out"
+            )
     if isinstance(data, Batches):
         if (data.rank, data.world) != (group.rank, group.world):
             raise ValueError(
@@ -119,7 +124,7 @@ def as_source(data: Any, batch_size: int | None, seed: int, group: Processes) ->
             f"take a multiple of {group.world}"
         )
     size //= group.world
-    return Batches(x, y, size, seed=seed, rank=group.rank, world=group.world)
+    return Batches(x, y, size, seed=seed, augment=augment, rank=group.rank, world=group.world)
 
 
 def tensors(data: Any) -> tuple[Any, Tensor]:

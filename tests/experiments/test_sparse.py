@@ -1,0 +1,93 @@
+"""Experiments with relevance priors, and augmentation in training."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.training.jobs import network
+from weft.experiments.catalog import variants
+from weft.experiments.networks import ELUMLP
+from weft.experiments.sparse import Sparse
+from weft.experiments.spec import Where
+
+DIGITS = Sparse(
+    name="sparse",
+    variant="mean-field",
+    title="",
+    data="digits",
+    network=ELUMLP((30,)),
+    family=weft.MeanField(),
+    epochs=60,
+    batch_size=100,
+    learning_rate=0.01,
+    temperature=1.0,
+    keep="last",
+    samples=20,
+)
+
+
+def test_a_relevance_prior_prunes_and_accuracy_stays():
+    found = DIGITS.run(0, Where(None, show=False))
+    total = 64 * 30 + 30 * 10
+    left = found.metrics["weights_left"]
+    assert 50 < left < 0.6 * total
+    assert found.figures["sparsity"]["total"]["weights"] == total
+    assert found.figures["sparsity"]["total"]["weights_left"] == left
+    assert found.metrics["accuracy"] > 0.85
+    assert found.metrics["accuracy_pruned"] > found.metrics["accuracy"] - 0.03
+
+
+def test_priors_follow_the_kind_of_relevance():
+    kinds = {
+        kind: replace(DIGITS, relevance=kind).prior() for kind in ("constant", "weights", "rows")
+    }
+    assert kinds["constant"].learn == "closed form"
+    assert isinstance(kinds["weights"], weft.ARD)
+    assert kinds["rows"].options()["groups"] == "rows"
+
+
+def test_the_kl_is_off_first_and_then_rises():
+    data = weft.data.load("digits")
+    weight = replace(DIGITS, hold=0.1, ramp=0.2).tempered(data)["kl_weight"]
+    batches = -(-len(data.train) // 100)
+    assert [weight(round(epoch * batches)) for epoch in (6, 12, 18, 50)] == pytest.approx(
+        [0, 0.5, 1, 1]
+    )
+
+
+def test_the_paper_prunes_inputs_as_rows():
+    rows = variants("matrix-normal/cifar10-group-4x")
+    assert rows["inputs"].relevance == "columns"
+    assert "columns_left" in rows["inputs"].published
+    assert rows["outputs"].published["rows_left"][0] == 413
+
+
+def test_training_inputs_can_be_changed_and_validation_is_not():
+    seen = []
+
+    def negated(x, generator):
+        seen.append(len(x))
+        return -x
+
+    torch.manual_seed(0)
+    x = torch.randn(60, 2)
+    y = (x[:, 0] > 0).long()
+    fitted = weft.fit(
+        nn.Linear(2, 2),
+        (x, y),
+        (-x, y),
+        augment=negated,
+        epochs=40,
+        batch_size=30,
+        seed=0,
+        learning_rate=0.05,
+    )
+    assert set(seen) == {30}
+    assert len(seen) >= 80
+    assert fitted.history[-1]["valid_accuracy"] > 0.95
+    batches = weft.data.Batches(x, y, 30)
+    with pytest.raises(ValueError, match="augment"):
+        weft.fit(network(), batches, augment=negated, epochs=1)

@@ -1,0 +1,239 @@
+"""The matrix normal against dense normals with randomised parameters; refusals; conversions."""
+
+import copy
+
+import pytest
+import torch
+from torch import distributions as td
+from torch import nn
+
+import weft
+from tests.matrix_normal.oracles import covariance, dense_normal, side_covariance
+from weft.posteriors.matrix_normal import MatrixNormalPosterior
+from weft.posteriors.sides import DiagonalSide, FullSide, LowRankSide
+from weft.testing import randomised
+
+FAMILIES = {
+    "full": weft.MatrixNormal(),
+    "bounded": weft.MatrixNormal(max_scale=1.5),
+    "diagonal": weft.MatrixNormal(rows="diagonal", columns="diagonal"),
+    "rank 1": weft.MatrixNormal(rows=1, columns=1),
+    "rank 2, bounded": weft.MatrixNormal(rows=2, columns=2, max_scale=1.5),
+    "mixed": weft.MatrixNormal(rows=1, columns="full"),
+}
+each = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+shapes = pytest.mark.parametrize("shape", [(3, 4), (7, 6), (2, 5, 4), (6, 1), (1, 6), (2, 2, 3, 3)])
+
+
+@each
+@shapes
+def test_moments_entropy_and_kl_are_those_of_the_dense_normal(family, shape):
+    q, close = randomised(family, shape), dict(rtol=1e-9, atol=1e-9)
+    dense = dense_normal(q)
+    torch.testing.assert_close(q.variance.reshape(-1), dense.variance, **close)
+    torch.testing.assert_close(q.entropy(), dense.entropy(), **close)
+    entropy, square = q.entropy_and_square()
+    torch.testing.assert_close(entropy, dense.entropy(), **close)
+    torch.testing.assert_close(square, (dense.mean.square() + dense.variance).sum(), **close)
+    prior = td.MultivariateNormal(
+        torch.zeros_like(dense.mean), 0.49 * torch.eye(q.numel()).double()
+    )
+    torch.testing.assert_close(q.kl(weft.Normal(0.7)), td.kl_divergence(dense, prior), **close)
+
+
+@each
+@shapes
+def test_log_density_is_that_of_the_dense_normal(family, shape):
+    q = randomised(family, shape)
+    weight = torch.randn(shape, dtype=torch.float64)
+    expected = dense_normal(q).log_prob(weight.reshape(-1))
+    torch.testing.assert_close(q.log_prob(weight), expected, rtol=1e-8, atol=1e-8)
+
+
+@each
+def test_draws_have_the_dense_covariance(family):
+    """40,000 draws: every entry within six standard errors."""
+    q = randomised(family, (3, 4))
+    dense = covariance(q).detach()
+    n = 40_000
+    with torch.no_grad():
+        draws = torch.vmap(lambda _: q.rsample(), randomness="different")(torch.zeros(n))
+    found = torch.cov(draws.reshape(n, -1).T)
+    variance = dense.diagonal()
+    error = ((torch.outer(variance, variance) + dense.square()) / n).sqrt()
+    assert ((found - dense).abs() / error).max() < 6
+
+
+@each
+@pytest.mark.parametrize("grad", [True, False])
+def test_local_outputs_have_the_covariance_of_weight_times_input(family, grad):
+    """W x + b: over outputs, not only their variances, in eager mode and inside vmap."""
+    torch.manual_seed(1)
+    bnn = weft.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
+    q, b = bnn.posterior("weight"), bnn.posterior("bias")
+    with torch.no_grad():
+        for parameter in bnn.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    x = torch.randn(4, dtype=torch.float64)
+    u, v = side_covariance(q.rows), side_covariance(q.columns)
+    expected = ((x @ v @ x) * u + torch.diag(b.variance)).detach()
+    n = 40_000
+    with torch.set_grad_enabled(grad):  # examples 16 windows apart share no noise
+        y = torch.cat([bnn(x.expand(200, 4))[::16].detach() for _ in range(n // 13)])
+    error = expected.diagonal().max() * (2 / len(y)) ** 0.5
+    assert (torch.cov(y.T) - expected).abs().max() < 6 * error
+    assert (y.mean(0) - (q.loc @ x + b.loc)).abs().max() < 6 * error**0.5 * (len(y) ** -0.25)
+    inside = torch.vmap(lambda _: bnn(x[None])[0], randomness="different")(torch.zeros(n)).detach()
+    assert (torch.cov(inside.T) - expected).abs().max() < 6 * error
+
+
+def test_convolution_positions_have_the_right_covariance_over_channels():
+    """Per position, groups included: N(·, (pᵀ V p) U) for the patch p."""
+    torch.manual_seed(1)
+    layer = nn.Conv1d(4, 6, 2, groups=2, bias=False).double()
+    bnn = weft.bayesianize(layer, weft.MatrixNormal(scale=0.5), estimator="local")
+    q = bnn.posterior("weight")
+    with torch.no_grad():
+        for parameter in q.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    x, n = torch.randn(1, 4, 2, dtype=torch.float64), 20_000
+    with torch.no_grad():
+        y = bnn(x.expand(n, 4, 2)).squeeze(-1)
+    u, v = side_covariance(q.rows), side_covariance(q.columns)
+    expected = torch.block_diag(
+        *(x[0, 2 * g : 2 * g + 2].reshape(-1) @ v[g] @ x[0, 2 * g : 2 * g + 2].reshape(-1) * u[g]
+          for g in range(2))
+    ).detach()  # fmt: skip
+    assert (torch.cov(y.T) - expected).abs().max() < 6 * expected.max() * (2 / n) ** 0.5
+
+
+def test_two_diagonal_sides_are_the_1_tied_normal():
+    q = randomised(weft.MatrixNormal(rows="diagonal", columns="diagonal"), (5, 4))
+    tied = weft.KTied(rank=1)(torch.zeros(5, 4, dtype=torch.float64))
+    with torch.no_grad():
+        tied.loc.copy_(q.loc)
+        tied.log_rows.copy_(q.rows.log_scale[None])
+        tied.log_columns.copy_(q.columns.log_scale[None])
+    for value in ("mean", "variance"):
+        torch.testing.assert_close(getattr(q, value), getattr(tied, value))
+    torch.testing.assert_close(q.entropy(), tied.entropy())
+    torch.testing.assert_close(q.kl(weft.HeNormal()), tied.kl(weft.HeNormal()))
+
+
+def test_the_gauge_changes_nothing():
+    q = randomised(weft.MatrixNormal(), (5, 4))
+    twin = copy.deepcopy(q)
+    with torch.no_grad():
+        twin.rows.log_scale += 1.3
+        twin.columns.log_scale -= 1.3
+    torch.testing.assert_close(twin.variance, q.variance)
+    torch.testing.assert_close(twin.kl(weft.Normal(1.0)), q.kl(weft.Normal(1.0)))
+    before, after = torch.zeros(2, 5, 4).double().unbind()
+    torch.testing.assert_close(twin.log_prob(before), q.log_prob(after))
+
+
+@pytest.mark.parametrize("structure", ["full", "diagonal", 2])
+def test_marginal_standard_deviations_stay_below_the_bound(structure):
+    q = weft.MatrixNormal(rows=structure, columns=structure, max_scale=0.2)(torch.zeros(9, 8))
+    assert abs(q.variance.sqrt().mean() - 0.01) < 1e-4
+    with torch.no_grad():
+        for name, parameter in q.named_parameters():
+            if name != "loc":
+                parameter.fill_(2.0)
+    assert (q.variance.sqrt() < 0.2).all()
+    assert (q.variance.sqrt() > 0.1).all()
+    gradients = torch.autograd.grad(q.variance.sum(), [q.rows.log_scale, q.columns.log_scale])
+    assert all((gradient > 0).all() for gradient in gradients)
+
+
+def test_auto_is_full_for_ordinary_layers_and_affordable_for_wide_ones():
+    q = weft.MatrixNormal()(torch.zeros(1, 1024))
+    assert isinstance(q.rows, DiagonalSide)  # one row has nothing to correlate with
+    assert isinstance(q.columns, FullSide)
+    q = weft.MatrixNormal()(torch.zeros(10, 20_000))
+    assert isinstance(q.rows, FullSide)
+    assert isinstance(q.columns, LowRankSide)
+    assert sum(p.numel() for p in q.parameters()) < 5 * q.numel()
+    assert isinstance(weft.MatrixNormal(columns="full")(torch.zeros(1, 1500)).columns, FullSide)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: weft.MatrixNormal(rows=0), "rows=0"),
+        (lambda: weft.MatrixNormal(columns=True), "columns=True"),
+        (lambda: weft.MatrixNormal(columns="cholesky"), 'columns="full"'),
+        (lambda: weft.MatrixNormal(scale=-1), "positive"),
+        (lambda: weft.MatrixNormal()(torch.zeros(3)), "MeanField"),
+    ],
+)
+def test_impossible_options_are_refused_with_a_sentence(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_flipout_is_refused():
+    with pytest.raises(ValueError, match="flipping signs changes the law"):
+        weft.bayesianize(nn.Linear(3, 2), weft.MatrixNormal(), estimator="flipout")
+
+
+def test_every_parameter_is_free():
+    """No number above a diagonal, none without gradient: n(n+1)/2 a side."""
+    q = weft.MatrixNormal()(torch.randn(6, 5))
+    assert sum(p.numel() for p in q.parameters()) == 30 + 21 + 15
+    (q.log_prob(torch.randn(6, 5)) + q.rsample().square().sum()).backward()
+    assert all((p.grad != 0).all() for p in q.parameters())
+
+
+def test_gates_and_groups_have_covariances_of_their_own():
+    bnn = weft.bayesianize(nn.LSTM(5, 4), weft.MatrixNormal(), blocks=True)
+    ((_, q), *_) = weft.named_posteriors(bnn)
+    assert isinstance(q, MatrixNormalPosterior)
+    assert q.rows.log_scale.shape == (4, 4)
+    assert q.columns.log_scale.shape == (4, 5)
+    bnn(torch.randn(3, 2, 5))[0].sum().backward()
+    assert q.rows.lower.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("estimator", ["local", "shared"])
+def test_autocast_draws_in_half_precision(estimator):
+    bnn = weft.bayesianize(nn.Linear(8, 6), weft.MatrixNormal(), estimator=estimator)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = bnn(torch.randn(4, 8))
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in bnn.parameters())
+
+
+@each
+@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 3, 6)])
+def test_local_takes_inputs_of_any_shape(family, shape):
+    bnn = weft.bayesianize(nn.Linear(6, 5), family, estimator="local")
+    assert bnn(torch.randn(shape)).shape == (*shape[:-1], 5)
+    across = torch.randn(6, 4).T  # not contiguous
+    assert bnn(across).shape == (4, 5)
+
+
+def test_stacked_parameters_work_inside_vmap():
+    q = weft.MatrixNormal()(torch.randn(5, 4))
+    stacked = {name: torch.stack([p, p + 0.1]) for name, p in q.named_parameters()}
+    twin = copy.deepcopy(q)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter += 0.1
+
+    class Entropy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q = q
+
+        def forward(self):
+            return self.q.entropy() + self.q.squared_norm()
+
+    def value(parameters):
+        named = {f"q.{name}": p for name, p in parameters.items()}
+        return torch.func.functional_call(Entropy(), named, ())
+
+    found = torch.vmap(value)(stacked)
+    expected = torch.stack([one.entropy() + one.squared_norm() for one in (q, twin)])
+    torch.testing.assert_close(found, expected)

@@ -1,0 +1,74 @@
+"""Relevance priors: how much of a network is left, and what the rest is worth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from weft.ard import ARD, GroupARD
+from weft.data.dataset import Dataset
+from weft.evaluation import evaluate
+from weft.experiments.supervised import Supervised
+from weft.numerics.seeds import mix
+from weft.priors import Normal, Prior
+from weft.schedules import HoldThenRamp
+from weft.sparsity import sparsify
+from weft.training.fit import Fitted
+
+Relevance = Literal["constant", "weights", "rows", "columns", "both"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparse(Supervised):
+    """A Bayesian network under a prior that finds out what is needed, then pruned.
+
+    Args:
+        relevance: whose precisions the prior fits: one "constant" for all weights, those of single
+            "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
+        hold: share of the epochs in which the KL counts nothing.
+        ramp: share of the epochs in which its weight then rises to 1.
+        threshold: signal-to-noise ratio below which a weight, row or column is dropped.
+    """
+
+    relevance: Relevance = "weights"
+    hold: float = 0.025
+    ramp: float = 0.075
+    threshold: float = 0.05
+
+    def prior(self) -> Prior:
+        """One that follows the posterior."""
+        if self.relevance == "constant":
+            return Normal(0.1, learn="closed form")
+        if self.relevance == "weights":
+            return ARD()
+        return GroupARD(groups=self.relevance)
+
+    def tempered(self, data: Dataset) -> dict[str, Any]:
+        """As in every experiment; the KL is off at first."""
+        batches = -(-len(data.train) // self.batch_size)
+        weight = HoldThenRamp(self.hold * self.epochs, self.ramp * self.epochs, batches)
+        return {**super().tempered(data), "kl_weight": weight}
+
+    def tested(
+        self, fits: Sequence[Fitted], data: Dataset, seed: int
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """As in every experiment, and once more without what is irrelevant."""
+        metrics, figures = super().tested(fits, data, seed)
+        elbo = fits[0].objective
+        sides = {
+            "weights": self.relevance in ("constant", "weights", "both"),
+            "rows": self.relevance in ("rows", "both"),
+            "columns": self.relevance in ("columns", "both"),
+        }
+        net, report = sparsify(elbo, self.threshold, **sides)
+        pruned = evaluate(
+            net, data.test, samples=self.samples, likelihood=elbo.likelihood, seed=mix(seed, 7)
+        )
+        total = report.total
+        left = {
+            "weights_left": float(total.weights_left),
+            "rows_left": float(total.rows_left),
+            "columns_left": float(total.columns_left),
+            "accuracy_pruned": pruned["accuracy"],
+            "nll_pruned": pruned["nll"],
+        }
+        return metrics | left, figures | {"sparsity": report.as_dict()}

@@ -1,0 +1,298 @@
+"""Sides of a matrix: the covariance F Fᵀ of its rows or of its columns, through its factor F.
+
+A matrix normal is W = M + R X Cᵀ with independent noise X; R and C are the factors F of two sides.
+Three structures, each with standard deviations d = exp(log_scale) of independent noise:
+
+| side     | F               | numbers  | a product with F costs | ½ log det F Fᵀ               |
+|----------|-----------------|----------|------------------------|------------------------------|
+| full     | T diag(d)       | n(n+1)/2 | n²                     | Σ log d                      |
+| low rank | diag(d) [I, L]  | n(1 + r) | n r                    | Σ log d + ½ log det(I + LᵀL) |
+| diagonal | diag(d)         | n        | n                      | Σ log d                      |
+
+T is unit lower-triangular: F is the Cholesky factor, and T diag(d)² Tᵀ the covariance. Entries of T
+are regression coefficients, of order 1 however narrow or correlated the weights become, so that
+a step of an optimiser means the same everywhere. L is relative to d for the same reason.
+
+With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ (a standard deviation) exceeds it.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from weft.numerics import triangular
+from weft.numerics.safe import capped_exp, held, safe_sqrt
+
+LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
+
+RESOLUTION = 1e-15  # relative accuracy of eigenvalues in float64
+
+
+class Side(nn.Module, ABC):
+    """The covariance F Fᵀ of one side of matrices, F (*blocks, n, width).
+
+    Args:
+        log_scale: (*blocks, n) logarithms of d.
+        ceiling: bound of every ‖F_i‖, or None.
+    """
+
+    def __init__(self, log_scale: Tensor, ceiling: float | None) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(log_scale)
+        self.ceiling = ceiling
+
+    @property
+    def size(self) -> int:
+        """Length n of the side."""
+        return self.log_scale.shape[-1]
+
+    def logs(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
+        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
+
+    def deviations(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Standard deviations d of the independent noise."""
+        return capped_exp(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
+
+    def reach(self) -> Tensor | None:
+        """What rows of F are scaled by, (*blocks, n); None for 1."""
+        return None if self.ceiling is None else _shrink(self._variances(), self.ceiling)
+
+    def variances(self) -> Tensor:
+        """Diagonal of F Fᵀ, (*blocks, n)."""
+        free, reach = self._variances(), self.reach()
+        return free if reach is None else free * reach.square()
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Half the log-determinant of F Fᵀ, over all blocks, and its trace, (*blocks)."""
+        if self.ceiling is None:
+            return self._sums()
+        return self.log_det(), self.variances().sum(-1)
+
+    def log_det(self) -> Tensor:
+        """Half the log-determinant of F Fᵀ, summed over blocks."""
+        total, reach = self._log_det(), self.reach()
+        return total if reach is None else total + reach.log().sum()
+
+    def spread(self, noise: Tensor) -> Tensor:
+        """Noise Fᵀ: independent noise (*blocks, k, width) made to vary like this side."""
+        moved, reach = self._spread(noise), self.reach()
+        return moved if reach is None else moved * reach.unsqueeze(-2)
+
+    def pull(self, x: Tensor) -> Tensor:
+        """X F for x (*blocks, k, n): ‖x F‖² is the variance of x · w, w varying like this side."""
+        reach = self.reach()
+        return self._pull(x if reach is None else x * reach.unsqueeze(-2))
+
+    def factor(self, dtype: torch.dtype | None = None) -> Tensor:
+        """F as a matrix, (*blocks, n, width); with a type, computed in it from the parameters on."""
+        factor = self._factor(dtype or self.log_scale.dtype)
+        if self.ceiling is None:
+            return factor
+        return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
+
+    def spectrum(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Eigenvalues and eigenvectors of diag(w) F Fᵀ diag(w), in float64.
+
+        The eigenvectors carry no gradient and are None for the identity. It takes O(n³), unless the
+        side is diagonal.
+        """
+        factor = self.factor(torch.float64)
+        factor = factor if weights is None else factor * weights.unsqueeze(-1)
+        values, vectors = torch.linalg.eigh(factor @ factor.mT)
+        # what is below rounding error of the largest is noise, and so would be its gradient
+        told = values > RESOLUTION * values.detach().amax(-1, keepdim=True)
+        return torch.where(told, values, 0.0), vectors.detach()
+
+    def parts(self) -> tuple[Tensor | None, Tensor | None]:
+        """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
+        reach, (variances, directions) = self.reach(), self._parts()
+        if reach is not None and variances is not None:
+            variances = variances * reach.square()
+        if reach is not None and directions is not None:
+            directions = directions * reach.unsqueeze(-1)
+        return variances, directions
+
+    def solve(self, z: Tensor) -> Tensor:
+        """Z (F Fᵀ)⁻¹ for z (*blocks, k, n)."""
+        reach = self.reach()
+        if reach is None:
+            return self._solve(z)
+        back = 1 / reach.unsqueeze(-2)
+        return self._solve(z * back) * back
+
+    @property
+    def width(self) -> int:
+        """How many numbers of independent noise it takes."""
+        return self.size
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Multiplications in a product of F with a vector."""
+
+    @abstractmethod
+    def _variances(self) -> Tensor:
+        """As without underscore, but for the ceiling; so in all that follows."""
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return self._log_det(), self._variances().sum(-1)
+
+    @abstractmethod
+    def _log_det(self) -> Tensor: ...
+
+    @abstractmethod
+    def _spread(self, noise: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _pull(self, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _factor(self, dtype: torch.dtype) -> Tensor: ...
+
+    @abstractmethod
+    def _parts(self) -> tuple[Tensor | None, Tensor | None]: ...
+
+    @abstractmethod
+    def _solve(self, z: Tensor) -> Tensor: ...
+
+
+def _shrink(variances: Tensor, ceiling: float) -> Tensor:
+    """What makes a standard deviation s the softly bounded 1 / (1/s + 1/ceiling)."""
+    return 1 / (1 + safe_sqrt(variances) / ceiling)
+
+
+class DiagonalSide(Side):
+    """Independent entries: F = diag(d)."""
+
+    @property
+    def cost(self) -> int:
+        """As many."""
+        return self.size
+
+    def spectrum(self, weights: Tensor | None = None) -> tuple[Tensor, None]:
+        """As it stands."""
+        factor = self.deviations(torch.float64)
+        if self.ceiling is not None:
+            factor = factor / (1 + factor / self.ceiling)
+        return (factor if weights is None else factor * weights).square(), None
+
+    def _variances(self) -> Tensor:
+        return (2 * self.logs()).exp()
+
+    def _log_det(self) -> Tensor:
+        return self.logs().sum()
+
+    def _spread(self, noise: Tensor) -> Tensor:
+        return noise * self.deviations().unsqueeze(-2)
+
+    def _pull(self, x: Tensor) -> Tensor:
+        return self._spread(x)
+
+    def _factor(self, dtype: torch.dtype) -> Tensor:
+        return torch.diag_embed(self.deviations(dtype))
+
+    def _parts(self) -> tuple[Tensor, None]:
+        return self._variances(), None
+
+    def _solve(self, z: Tensor) -> Tensor:
+        return z * (-2 * self.logs()).exp().unsqueeze(-2)
+
+
+class FullSide(Side):
+    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does."""
+
+    def __init__(self, log_scale: Tensor, lower: Tensor, ceiling: float | None = None) -> None:
+        super().__init__(log_scale, ceiling)
+        self.lower = nn.Parameter(lower)
+
+    @property
+    def cost(self) -> int:
+        """A square's: of a triangle three quarters are spent, and sweeps besides."""
+        return self.size**2
+
+    def _variances(self) -> Tensor:
+        squares = (2 * self.logs()).exp()
+        return squares + triangular.weighted_squares(self.lower, squares)
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return triangular.normal_sums(self.lower, self.log_scale, LOG_CEILING)
+
+    def _log_det(self) -> Tensor:
+        return self.logs().sum()
+
+    def _spread(self, noise: Tensor) -> Tensor:
+        return triangular.times_transposed(noise * self.deviations().unsqueeze(-2), self.lower)
+
+    def _pull(self, x: Tensor) -> Tensor:
+        return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
+
+    def _factor(self, dtype: torch.dtype) -> Tensor:
+        return triangular.unfold(self.lower.to(dtype)) * self.deviations(dtype).unsqueeze(-2)
+
+    def _parts(self) -> tuple[None, Tensor]:
+        return None, self._factor(self.log_scale.dtype)
+
+    def _solve(self, z: Tensor) -> Tensor:
+        unit = triangular.unfold(self.lower)
+        white = torch.linalg.solve_triangular(
+            unit.mT, z, upper=True, left=False, unitriangular=True
+        )
+        white = white * (-2 * self.logs()).exp().unsqueeze(-2)
+        return torch.linalg.solve_triangular(
+            unit, white, upper=False, left=False, unitriangular=True
+        )
+
+
+class LowRankSide(Side):
+    """Independent noise plus r common directions: F = diag(d) [I, L], loadings L (*blocks, n, r)."""
+
+    def __init__(self, log_scale: Tensor, loadings: Tensor, ceiling: float | None = None) -> None:
+        super().__init__(log_scale, ceiling)
+        self.loadings = nn.Parameter(loadings)
+
+    @property
+    def width(self) -> int:
+        """As many, and one for each direction."""
+        return self.size + self.loadings.shape[-1]
+
+    @property
+    def cost(self) -> int:
+        """As for 1 + r diagonals."""
+        return self.size * (1 + self.loadings.shape[-1])
+
+    def _capacitance(self) -> Tensor:
+        """I + LᵀL (r x r), in float64: with strong loadings it is far from well conditioned."""
+        loadings = self.loadings.double()
+        return torch.eye(loadings.shape[-1], device=loadings.device) + loadings.mT @ loadings
+
+    def _variances(self) -> Tensor:
+        return (2 * self.logs()).exp() * (1 + self.loadings.square().sum(-1))
+
+    def _log_det(self) -> Tensor:
+        diagonal = torch.linalg.cholesky(self._capacitance()).diagonal(dim1=-2, dim2=-1)
+        return self.logs().sum() + diagonal.log().sum().to(self.loadings.dtype)
+
+    def _spread(self, noise: Tensor) -> Tensor:
+        own, common = noise.split([self.size, self.width - self.size], -1)
+        return (own + common @ self.loadings.mT) * self.deviations().unsqueeze(-2)
+
+    def _pull(self, x: Tensor) -> Tensor:
+        scaled = x * self.deviations().unsqueeze(-2)
+        return torch.cat([scaled, scaled @ self.loadings], -1)
+
+    def _factor(self, dtype: torch.dtype) -> Tensor:
+        eye = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
+        own = eye.expand(*self.loadings.shape[:-1], self.size)
+        return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        return (2 * self.logs()).exp(), self.loadings * self.deviations().unsqueeze(-1)
+
+    def _solve(self, z: Tensor) -> Tensor:
+        back = (-self.logs()).exp().unsqueeze(-2)
+        scaled = z * back
+        common = (scaled @ self.loadings).mT.double()
+        shared = torch.linalg.solve(self._capacitance(), common).mT.to(z.dtype)
+        return (scaled - shared @ self.loadings.mT) * back
