@@ -137,8 +137,8 @@ class Run:
     def check(self, x: Any, y: Tensor) -> Row:
         """Validation: keep the best state, count towards early stopping, move the temperature."""
         seed, tempering = mix(self.seed, _VALIDATION), self.tempering()
-        if self.at.epoch < SETTLED * self.epochs or self.at.epoch // self.check_every % 2:
-            tempering = None  # every second time is often enough, and two thirds of the cost
+        if self.at.epoch < SETTLED * self.epochs:
+            tempering = None
         scores: Row = {}
         losses: list[Tensor] = []
         if self.group.is_first:
