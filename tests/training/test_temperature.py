@@ -113,12 +113,12 @@ def test_fit_moves_it_when_training_has_settled_and_tells_it(monkeypatch):
         return [NOW + 10.0, NOW - 10.0]
 
     monkeypatch.setattr("weft.training.loop.widths", wider)
-    fitted = weft.fit(bayesian(), moons(60), moons(50), epochs=12, batch_size=20, seed=0)
+    fitted = weft.fit(bayesian(), moons(60), moons(50), epochs=10, batch_size=20, seed=0)
     told = [row["temperature"] for row in fitted.history]
     moved = [b > a for a, b in itertools.pairwise(told)]
-    first = math.ceil(temperature.SETTLED * 12)  # the epoch whose validation may move it
+    first = math.ceil(temperature.SETTLED * 10)  # the epoch whose validation may move it
     assert moved[: first - 1] == [False] * (first - 1)
-    assert moved[first - 1 : first + 2] == [True, True, True]
+    assert moved[first - 1]
     assert fitted.temperature == told[fitted.best_epoch - 1]
     assert fitted.objective.weight_at(None) == fitted.temperature
 
