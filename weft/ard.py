@@ -78,7 +78,7 @@ class RelevancePrior(Prior, ABC):
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Refused: the precisions follow a posterior, and a weight alone does not say which."""
-        raise NotImplementedError(
+        raise TypeError(
             f"{type(self).__name__}.log_prob(weight): its precisions are fitted to a posterior and "
             "a weight alone has none; write prior.precisions(posterior) for them, or "
             "prior.expected_log_prob(posterior)"

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import weft
-from weft.posteriors.base import Posterior
+from weft.posteriors.base import Located
 
 
 class Recurrent(nn.Module):
@@ -77,19 +77,11 @@ class Sheared(weft.Family):
         return ShearedPosterior(weight)
 
 
-class ShearedPosterior(Posterior):
+class ShearedPosterior(Located):
     def __init__(self, weight):
         super().__init__()
         self.loc = nn.Parameter(weight.detach().clone())
         self.size = nn.Parameter(torch.rand_like(weight[..., :1]) + 0.1)
-
-    @property
-    def shape(self):
-        return self.loc.shape
-
-    @property
-    def mean(self):
-        return self.loc
 
     @property
     def variance(self):

@@ -54,3 +54,13 @@ def covariance(q) -> Tensor:
 
 def dense_normal(q) -> torch.distributions.MultivariateNormal:
     return torch.distributions.MultivariateNormal(q.mean.reshape(-1), covariance(q))
+
+
+def assert_bounded(q, bound):
+    """Marginal standard deviations stay below the bound, and near it, whatever the parameters do."""
+    with torch.no_grad():
+        for name, parameter in q.named_parameters():
+            if name != "loc":
+                parameter.fill_(2.0)
+    assert (q.variance.sqrt() < bound).all()
+    assert (q.variance.sqrt() > bound / 2).all()

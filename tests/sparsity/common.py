@@ -6,10 +6,11 @@ from torch import distributions as td
 from torch import nn
 
 import weft
+from weft.posteriors.base import Located
 from weft.testing import randomised
 
 
-class Dense(weft.Posterior):
+class Dense(Located):
     """N(loc, L Lᵀ) over all weights of a matrix: the dense normal that nothing structured is needed for."""
 
     def __init__(self, loc, lower):
@@ -20,14 +21,6 @@ class Dense(weft.Posterior):
     @property
     def factor(self):
         return self.lower.tril(-1) + torch.diag(self.lower.diagonal().exp())
-
-    @property
-    def shape(self):
-        return self.loc.shape
-
-    @property
-    def mean(self):
-        return self.loc
 
     @property
     def variance(self):

@@ -139,7 +139,7 @@ def test_the_shares_of_layers_add_up():
 
 @pytest.mark.parametrize("prior", [weft.ARD, weft.GroupARD])
 def test_what_cannot_be_is_refused(prior):
-    with pytest.raises(NotImplementedError, match=r"precisions\(posterior\)"):
+    with pytest.raises(TypeError, match=r"precisions\(posterior\)"):
         prior().log_prob(torch.zeros(2, 2))
     with pytest.raises(TypeError, match=r"vectors=weft.Normal"):
         prior(vectors=1.0)

@@ -47,23 +47,28 @@ def _short(rows: list[Supervised], **changes: Any) -> list[Supervised]:
 
 # --- MNIST, 784-400-400-10 (Figure 2) -----------------------------------------------------------
 
+_PAPER = Supervised(
+    name="",
+    variant="",
+    title="",
+    space=_GRID,
+    estimator="shared",
+    epochs=300,
+    batch_size=1024,
+    falling=False,
+    temperature=1.0,
+    prior_scale=0.2,
+    annealing=5e-5,
+    keep="last",
+)
 _MNIST = _rows(
-    Supervised(
+    replace(
+        _PAPER,
         name="k-tied/mnist-mlp",
-        variant="",
         title="MNIST, 784-400-400-10, mean-field and k-tied posteriors (Figure 2 of the paper)",
-        space=_GRID,
         data="mnist",
         network=MLP(hidden=(400, 400)),
-        estimator="shared",
-        epochs=300,
-        batch_size=1024,
         learning_rate=3e-3,
-        falling=False,
-        temperature=1.0,
-        prior_scale=0.2,
-        annealing=5e-5,
-        keep="last",
     ),
     published.MNIST_MLP,
 )
@@ -80,25 +85,20 @@ _MNIST_SHORT = _short(
 # --- IMDB, LSTM (Figure 2) ----------------------------------------------------------------------
 
 _IMDB = _rows(
-    Supervised(
+    replace(
+        _PAPER,
         name="k-tied/imdb-lstm",
-        variant="",
         title="IMDB reviews, LSTM, mean-field and k-tied posteriors (Figure 2 of the paper)",
-        space=_GRID,
         data="imdb",
         network=LSTM(),
         likelihood=Bernoulli,
         where="lstm",
         bias=False,
-        estimator="shared",
         epochs=12,
         batch_size=128,
         learning_rate=1e-3,
-        falling=False,
-        temperature=1.0,
-        prior_scale=0.2,
-        annealing=5e-5,
         patience=2,
+        keep="best",
         samples=20,
     ),
     published.IMDB_LSTM,
@@ -121,25 +121,16 @@ _IMDB_SHORT = _short(
 
 def _lenet(data: str, kernel: int, values: Mapping[str, Published] | None) -> list[Supervised]:
     side = "" if kernel == 5 else f"-{kernel}x{kernel}"
-    base = Supervised(
+    base = replace(
+        _PAPER,
         name=f"k-tied/{data.replace('-', '')}-lenet{side}",
-        variant="",
         title=f"{data.upper()}, LeNet with {kernel}×{kernel} kernels, dense layers k-tied (Figure 2)",
-        space=_GRID,
         data=data,
         options={"scale": "unit"},
         network=LeNet(kernel=kernel),
         where="dense",
         rest=MeanField(mean="he"),
-        estimator="shared",
-        epochs=300,
-        batch_size=1024,
         learning_rate=1e-3,
-        falling=False,
-        temperature=1.0,
-        prior_scale=0.2,
-        annealing=5e-5,
-        keep="last",
     )
     everywhere = replace(
         base, variant="k-tied-2-everywhere", where=None, rest=None, family=_FAMILIES["k-tied-2"]

@@ -75,7 +75,7 @@ def times(x: Tensor, folded: Tensor) -> Tensor:
         >>> torch.allclose(times(x, folded), x @ unfold(folded), atol=1e-6)
         True
     """
-    return _Times.apply(x, folded) if _fusible(x, folded) else x @ unfold(folded)
+    return _Times.apply(x, folded, False) if _fusible(x, folded) else x @ unfold(folded)
 
 
 def times_transposed(x: Tensor, folded: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def times_transposed(x: Tensor, folded: Tensor) -> Tensor:
         >>> torch.allclose(times_transposed(x, folded), x @ unfold(folded).T, atol=1e-6)
         True
     """
-    return _TimesTransposed.apply(x, folded) if _fusible(x, folded) else x @ unfold(folded).mT
+    return _Times.apply(x, folded, True) if _fusible(x, folded) else x @ unfold(folded).mT
 
 
 def weighted_squares(folded: Tensor, weights: Tensor) -> Tensor:
@@ -178,36 +178,26 @@ def _lower(half: int, even: int, dtype: torch.dtype, device: torch.device) -> Te
 
 
 class _Times(torch.autograd.Function):
+    """x T or, transposed, x Tᵀ."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, folded: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, folded: Tensor, transposed: bool) -> Tensor:
         *parts, ctx.half, ctx.even = cut(folded)
+        ctx.transposed = transposed
         ctx.save_for_backward(x, *parts)
-        return forwards(x, parts, ctx.half, ctx.even)
+        product = backwards if transposed else forwards
+        return product(x, parts, ctx.half, ctx.even)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, *parts = ctx.saved_tensors
-        needs_x, needs_matrix = ctx.needs_input_grad
+        needs_x, needs_matrix, _ = ctx.needs_input_grad
+        product = forwards if ctx.transposed else backwards
+        left, right = (grad, x) if ctx.transposed else (x, grad)
         return (
-            backwards(grad, parts, ctx.half, ctx.even) if needs_x else None,
-            outer(x, grad, ctx.half, ctx.even) if needs_matrix else None,
-        )
-
-
-class _TimesTransposed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, folded: Tensor) -> Tensor:
-        *parts, ctx.half, ctx.even = cut(folded)
-        ctx.save_for_backward(x, *parts)
-        return backwards(x, parts, ctx.half, ctx.even)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, *parts = ctx.saved_tensors
-        needs_x, needs_matrix = ctx.needs_input_grad
-        return (
-            forwards(grad, parts, ctx.half, ctx.even) if needs_x else None,
-            outer(grad, x, ctx.half, ctx.even) if needs_matrix else None,
+            product(grad, parts, ctx.half, ctx.even) if needs_x else None,
+            outer(left, right, ctx.half, ctx.even) if needs_matrix else None,
+            None,
         )
 
 

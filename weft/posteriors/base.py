@@ -141,15 +141,10 @@ class Pushable(ABC):
         return True
 
 
-class Elementwise(Posterior, Pushable):
-    """Independent normal weights: everything follows from `loc` and `scale`."""
+class Located(Posterior):
+    """A posterior whose mean is a parameter, `loc`."""
 
     loc: nn.Parameter
-
-    @property
-    @abstractmethod
-    def scale(self) -> Tensor:
-        """Standard deviations, shaped like W."""
 
     @property
     def shape(self) -> torch.Size:
@@ -160,6 +155,15 @@ class Elementwise(Posterior, Pushable):
     def mean(self) -> Tensor:
         """E[W]."""
         return self.loc
+
+
+class Elementwise(Located, Pushable):
+    """Independent normal weights: everything follows from `loc` and `scale`."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """Standard deviations, shaped like W."""
 
     @property
     def variance(self) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics.safe import sum_squares
-from weft.posteriors.base import LOG_TWO_PI, Family, Posterior
+from weft.posteriors.base import LOG_TWO_PI, Family, Located
 from weft.posteriors.kronecker import build_side
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.sides import Side
@@ -77,23 +77,13 @@ class FullNormal(Family):
         )
 
 
-class FullNormalPosterior(Posterior):
+class FullNormalPosterior(Located):
     """loc + F ε, reshaped; `side` holds F, over the weights of a block in row-major order."""
 
     def __init__(self, loc: Tensor, side: Side) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)
         self.side = side
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of W."""
-        return self.loc.shape
-
-    @property
-    def mean(self) -> Tensor:
-        """E[W]."""
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

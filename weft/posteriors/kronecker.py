@@ -10,7 +10,7 @@ from weft.numerics import local_kronecker
 from weft.numerics.fused import eager
 from weft.numerics.safe import safe_sqrt, soft_min_inverse
 from weft.numerics.triangular import folded_shape
-from weft.posteriors.base import Family, Posterior
+from weft.posteriors.base import Family, Located
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.sides import LOG_CEILING, DiagonalSide, FullSide, LowRankSide, Side
 
@@ -106,23 +106,13 @@ def push_noise(rows: Side, columns: Side, x: Tensor, noise: Tensor) -> Tensor:
     return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
 
 
-class KroneckerPosterior(Posterior):
+class KroneckerPosterior(Located):
     """Means `loc` (*blocks, out, in) and two sides; what else there is, the families say."""
 
     def __init__(self, loc: Tensor, rows: Side, columns: Side) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)
         self.rows, self.columns = rows, columns
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of W."""
-        return self.loc.shape
-
-    @property
-    def mean(self) -> Tensor:
-        """E[W]."""
-        return self.loc
 
     def kronecker_variance(self) -> Tensor:
         """Variances U_ii V_jj of R X Cᵀ."""

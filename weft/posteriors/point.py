@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics.safe import sum_squares
-from weft.posteriors.base import Family, Op, Posterior, Pushable, noisy_bias_output
+from weft.posteriors.base import Family, Located, Op, Pushable, noisy_bias_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +29,12 @@ class Point(Family):
         return PointPosterior(self.initial_mean(weight))
 
 
-class PointPosterior(Posterior, Pushable):
+class PointPosterior(Located, Pushable):
     """All mass at `loc`."""
 
     def __init__(self, loc: Tensor) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of W."""
-        return self.loc.shape
-
-    @property
-    def mean(self) -> Tensor:
-        """The point."""
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

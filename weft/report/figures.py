@@ -6,7 +6,7 @@ number of the legend entry that switches it on and off.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -97,6 +97,19 @@ def piece(color: str, dash: str, width: float = 2.5, dot: bool = False) -> Html:
     )
     marker = el("circle", cx=14, cy=5, r=3, style=f"fill:var({color})") if dot else None
     return el("svg", line, marker, class_="swatch", viewBox="0 0 28 10", aria_hidden="true")
+
+
+def by_variant(
+    heading: str, notes: Sequence[Html], blocks: Sequence[Html], missing: Sequence[str]
+) -> Iterator[Html]:
+    """A section of folded blocks, one per variant, and who has no usable data."""
+    if blocks or missing:
+        yield el("h3", heading)
+    if blocks:
+        yield from notes
+        yield el("div", *blocks, class_="by-variant")
+    if missing:
+        yield el("p", f"Without usable data: {', '.join(missing)}.", class_="note")
 
 
 def folded(index: int, row: Row, facts: str, *body: Html | None, unfolded: bool) -> Html:

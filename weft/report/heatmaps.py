@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.report.figures import Figure, axis, folded, rounded, thinned
+from weft.report.figures import Figure, axis, by_variant, folded, rounded, thinned
 from weft.report.markup import Html, el
 from weft.report.results import Result, Row
 from weft.report.stored import by_layer
@@ -48,13 +48,8 @@ def heat_maps(rows: Sequence[Row]) -> Iterator[Html]:
             word = "seed" if len(seeds) == 1 else "seeds"
             facts = f"{word} {', '.join(seeds)}"
             blocks.append(folded(index, row, facts, *layers, unfolded=not blocks))
-    if blocks or missing:
-        yield el("h3", "Maps of posterior scales")
-    if blocks:
-        yield el("p", _TEXT, class_="note")
-        yield el("div", *blocks, class_="by-variant")
-    if missing:
-        yield el("p", f"Without usable data: {', '.join(missing)}.", class_="note")
+    notes = [el("p", _TEXT, class_="note")]
+    yield from by_variant("Maps of posterior scales", notes, blocks, missing)
 
 
 def parsed(entry: Mapping[str, Any]) -> Maps | None:

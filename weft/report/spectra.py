@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from weft.report.figures import Figure, axis, folded, log_axis, piece, trace
+from weft.report.figures import Figure, axis, by_variant, folded, log_axis, piece, trace
 from weft.report.markup import Html, el, join
 from weft.report.results import Row
 from weft.report.stored import by_layer
@@ -72,14 +72,8 @@ def spectra(rows: Sequence[Row]) -> Iterator[Html]:
             grid = el("div", *drawn, class_="figures low")
             facts = f"{len(drawn)} layer{'' if len(drawn) == 1 else 's'}"
             blocks.append(folded(index, row, facts, grid, unfolded=not blocks))
-    if blocks or missing:
-        yield el("h3", "Spectra of posterior scales and means")
-    if blocks:
-        yield el("p", _TEXT, class_="note")
-        yield el("p", *_keys(), class_="note keys")
-        yield el("div", *blocks, class_="by-variant")
-    if missing:
-        yield el("p", f"Without usable data: {', '.join(missing)}.", class_="note")
+    notes = [el("p", _TEXT, class_="note"), el("p", *_keys(), class_="note keys")]
+    yield from by_variant("Spectra of posterior scales and means", notes, blocks, missing)
 
 
 def parsed(entry: Mapping[str, Any]) -> Spectrum | None:
