@@ -58,9 +58,10 @@ from weft.summary import summary as summary
 from weft.training.callbacks import Callback as Callback
 from weft.training.checkpoint import CheckpointError as CheckpointError
 from weft.training.diagnose import NonFiniteLoss as NonFiniteLoss
-from weft.training.fit import Fitted as Fitted
 from weft.training.fit import fit as fit
+from weft.training.fitted import Fitted as Fitted
 from weft.training.interrupts import Interrupted as Interrupted
+from weft.training.together import fit_many as fit_many
 from weft.version import __version__ as __version__
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "ensemble",
     "evaluate",
     "fit",
+    "fit_many",
     "flipout",
     "frozen",
     "last_layer",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tests.report import samples
+from weft.sparsity import LayerSparsity, SparsityReport
 
 LAYERS = {"hidden.weight": (40, 56), "out.weight": (10, 40)}
 # variant: rank of its scales (0 for full), seconds of a step, final −ELBO
@@ -15,7 +16,7 @@ VARIANTS = {
     "k-tied-1": (1, 0.013, 0.539),
     "k-tied-2": (2, 0.014, 0.52),
 }
-KEYS = ("spectrum", "scales", "convergence", "gradient_snr", "drift")
+KEYS = ("spectrum", "scales", "convergence", "gradient_snr", "drift", "sparsity")
 DEFINITIONS = ("|E g| / std g", "(E g)² / Var g")
 
 
@@ -35,6 +36,7 @@ def result(variant: str, seed: int) -> dict[str, Any]:
         "convergence": _convergence(pace, final, rng),
         "gradient_snr": _gradients(rank, rng),
         "drift": [_drift(name, i, rank, rng) for i, name in enumerate(LAYERS)],
+        "sparsity": _sparsity(rank, seed),
     }
     return samples.common("k-tied/mnist-mlp", variant, seed, "mnist", 90.0) | {
         "title": "Three posteriors of a multilayer perceptron.",
@@ -55,6 +57,7 @@ def hostile(text: str) -> dict[str, Any]:
             entry.update({"shape": [text]} if "shape" in entry else {})
     for one in figures["scales"][0]["maps"]:
         one["title"] = text
+    figures["sparsity"]["layers"][0]["name"] = text
     return figures
 
 
@@ -153,3 +156,16 @@ def _drift(name: str, i: int, rank: int, rng: random.Random) -> dict[str, Any]:
         "step": steps,
         "mean_scale": [end + (0.05 - end) * math.exp(-step / 2500) for step in steps],
     }
+
+
+def _sparsity(rank: int, seed: int) -> dict[str, Any]:
+    """Every second weight left of the first layer, and rows and columns that depend on the run."""
+    layers = []
+    for name, (out, inputs) in LAYERS.items():
+        left = out * inputs // 2 if not layers else out * inputs - rank - seed
+        layers.append(
+            LayerSparsity(
+                name, (out, inputs), out * inputs, left, out, out - rank, inputs, inputs - 1
+            )
+        )
+    return SparsityReport(0.05, tuple(layers)).as_dict()

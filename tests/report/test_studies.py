@@ -1,4 +1,4 @@
-"""Figures that few experiments have: spectra, maps, convergence, gradients, drift."""
+"""Figures that few experiments have: spectra, maps, convergence, gradients, drift, sparsity."""
 
 import math
 
@@ -8,6 +8,8 @@ from tests.report import samples, study
 from weft.report import Result, compare
 from weft.report.gradients import pooled as pooled_ratios
 from weft.report.heatmaps import parsed as parsed_maps
+from weft.report.sparsities import Left
+from weft.report.sparsities import pooled as pooled_sparsity
 from weft.report.spectra import parsed as parsed_spectrum
 from weft.report.steps import convergence, drift
 
@@ -17,6 +19,7 @@ HEADINGS = {
     "convergence": "Convergence",
     "gradient_snr": "Signal to noise of gradients",
     "drift": "Drift of posterior scales",
+    "sparsity": "Sparsity",
 }
 
 
@@ -246,3 +249,39 @@ def test_ratios_that_cannot_be_used_are_counted():
 def test_published_values_have_a_column_where_no_run_has_the_score(render):
     text = render([study.result("mean-field", 0)]).all_text
     assert "0.1330 ± 0.0040" in text, "of the paper; no run of ours has this score"
+
+
+def counts(**changed):
+    known = dict(weights=8, weights_left=3, rows=2, rows_left=1, columns=4, columns_left=3)
+    return {"name": "a"} | known | changed
+
+
+def test_sparsity_shows_means_over_seeds_of_every_layer_and_the_total(render):
+    stored = [
+        {"threshold": 0.1, "layers": [counts(weights_left=left)], "total": counts(name="total")}
+        for left in (2, 4)
+    ]
+    runs = [study.result("mean-field", seed) for seed in (0, 1)]
+    for run, value in zip(runs, stored, strict=True):
+        run["figures"]["sparsity"] = value
+    text = render(runs).all_text
+    for part in (
+        "below 0.1 are dropped",
+        "3 of 8",
+        "± 1",
+        "−62.5 %",
+        "rows 1 of 2",
+        "columns 3 of 4",
+    ):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    "changed", [{"weights": 0}, {"rows": "x"}, {"weights_left": -1}, {"columns": None}]
+)
+def test_sparsity_that_cannot_be_used_is_left_out(changed):
+    value = {"layers": [counts(**changed), counts(name="b")]}
+    found, missing = pooled_sparsity(rows({"sparsity": value}))
+    assert found == {0: {"b": [Left(8, 3, 2, 1, 4, 3)]}}
+    assert missing == []
+    assert pooled_sparsity(rows({"sparsity": {"layers": [counts(**changed)]}})) == ({}, ["v"])

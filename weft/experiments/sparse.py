@@ -12,7 +12,7 @@ from weft.numerics.seeds import mix
 from weft.priors import Normal, Prior
 from weft.schedules import HoldThenRamp
 from weft.sparsity import sparsify
-from weft.training.fit import Fitted
+from weft.training.fitted import Fitted
 
 Relevance = Literal["constant", "weights", "rows", "columns", "both"]
 

@@ -30,7 +30,8 @@ from weft.schedules import LinearPerBatch
 from weft.training.callbacks import Callback
 from weft.training.defaults import LEARNING_RATE, constant, cosine
 from weft.training.distributed import processes
-from weft.training.fit import Fitted, fit
+from weft.training.fit import fit
+from weft.training.fitted import Fitted
 from weft.training.sources import hold_out
 
 

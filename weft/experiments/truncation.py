@@ -11,7 +11,7 @@ from weft.diagnostics import scale_maps, spectrum, truncate
 from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
 from weft.experiments.supervised import Supervised, trained_numbers
 from weft.objectives import ELBO
-from weft.training.fit import Fitted
+from weft.training.fitted import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from weft.report.gradients import gradient_tables
 from weft.report.heatmaps import heat_maps
 from weft.report.markup import Html, el
 from weft.report.results import Row
+from weft.report.sparsities import sparsity_table
 from weft.report.spectra import spectra
 from weft.report.steps import convergence, drift
 
@@ -51,6 +52,7 @@ def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     absent = [what for what in usual if what not in drawn and other.get(what) not in drawn]
     if absent:
         yield el("p", f"Not in these files, hence not shown: {', '.join(absent)}.", class_="note")
+    yield from sparsity_table(rows)
     yield from gradient_tables(rows)
     yield from spectra(rows)
     yield from heat_maps(rows)

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,55 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from weft.data.augment import Augmentation
-from weft.evaluation import evaluate
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import fresh
-from weft.objectives import ELBO, Objective
-from weft.predict import predict
-from weft.predictions import Prediction
+from weft.objectives import Objective
 from weft.priors import Prior
-from weft.schedules import Constant, Schedule
+from weft.schedules import Schedule
 from weft.training import checkpoint, defaults, preparing, progress
-from weft.training.callbacks import Callback, Row
+from weft.training.callbacks import Callback
 from weft.training.distributed import Processes, processes
+from weft.training.fitted import Fitted, finished, leaving_generators
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loop import Run
 from weft.training.sources import as_source, tensors
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What training made.
-
-    Args:
-        objective: prior, likelihood and network, at the best validated epoch if there was validation.
-        history: one row per epoch.
-        best_epoch: the epoch kept (the last without validation).
-        seconds: wall time of training and validation.
-    """
-
-    objective: Objective
-    history: list[Row]
-    best_epoch: int
-    seconds: float
-
-    @property
-    def net(self) -> nn.Module:
-        """The trained network."""
-        return self.objective.net
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature at the epoch kept; None for an ordinary network."""
-        return self.history[self.best_epoch - 1].get("temperature")
-
-    def predict(self, x: Any, samples: int = 100, **options: Any) -> Prediction:
-        """`weft.predict` of the trained network."""
-        return predict(self.objective, x, samples, **options)
-
-    def evaluate(self, data: Any, **options: Any) -> dict[str, float]:
-        """`weft.evaluate` of the trained network."""
-        return evaluate(self.objective, data, **options)
 
 
 def fit(
@@ -196,15 +158,15 @@ def fit(
     # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
     with (
         shown,
-        _leaving_generators(),
+        leaving_generators(),
         _compiled(objective, compile),
         Interrupts() as stop,
         _ending(run),
     ):
-        finished = run(shown, stop)
-    if not finished:
+        is_done = run(shown, stop)
+    if not is_done:
         raise Interrupted(_hint(run), _place(run))
-    return _finish(run, made=not isinstance(model, Objective))
+    return finished(run, made=not isinstance(model, Objective))
 
 
 def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Processes) -> int:
@@ -246,16 +208,6 @@ def _compiled(objective: Objective, wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _leaving_generators() -> Iterator[None]:
-    """Random generators afterwards as before: what is made next must not depend on the seed."""
-    before = checkpoint.generators()
-    try:
-        yield
-    finally:
-        checkpoint.restore_generators(before)
-
-
-@contextmanager
 def _ending(run: Run) -> Iterator[None]:
     """Tell the callbacks; say in plain words when another process has gone."""
     try:
@@ -286,15 +238,3 @@ def _hint(run: Run) -> str:
         f"training stopped in {where}; the same call with folder={str(run.folder)!r} and "
         "resume=True goes on"
     )
-
-
-def _finish(run: Run, made: bool) -> Fitted:
-    """The best state in place; schedules of an objective that `fit` made end at their values there."""
-    if run.best_state is not None:
-        run.objective.load_state_dict(run.best_state)
-    best = run.at.best_epoch or run.at.epoch
-    if made and isinstance(run.objective, ELBO):
-        row = run.at.history[best - 1]
-        run.objective.temperature = Constant(row["temperature"])
-        run.objective.kl_weight = Constant(row["kl_weight"])
-    return Fitted(run.objective, run.at.history, best, run.at.seconds)

@@ -139,13 +139,21 @@ def settings(
         "optimiser": type(optimizer).__name__,
         "learning rate": [float(one["lr"]) for one in optimizer.param_groups],
         "parameters": sum(p.numel() for p in objective.parameters()),
-        "likelihood": _named(objective.likelihood, objective.likelihood.options()),
     }
+    told["likelihood"], *priors = described(objective)
     if isinstance(objective, ELBO):
-        priors = [cast(Prior, one) for one in objective.priors]
-        told["prior"] = [_named(one, one.options()) for one in priors]
+        told["prior"] = priors
         told["temperature"] = _told(objective.temperature)
         told["kl_weight"] = _told(objective.kl_weight)
+    return told
+
+
+def described(objective: Objective) -> list[str]:
+    """The likelihood and the priors in words, without what they learn."""
+    told = [_named(objective.likelihood, objective.likelihood.options())]
+    if isinstance(objective, ELBO):
+        priors = [cast(Prior, one) for one in objective.priors]
+        told += [_named(one, one.options()) for one in priors]
     return told
 
 

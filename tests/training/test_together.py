@@ -1,0 +1,211 @@
+"""Networks trained together are the networks trained apart."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from weft.numerics.seeds import mix
+from weft.training.stacking import Stack
+
+FAMILIES = [weft.MeanField(), weft.KTied(rank=2), weft.MatrixNormal(), weft.ScaledMatrixNormal()]
+
+
+def network(width=8):
+    return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def table(seed, rows=40):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 3, generator=generator)
+    noise = torch.randn(rows, 1, generator=generator)
+    return x, (x[:, :1] * x[:, 1:2]).sin() + 0.1 * noise
+
+
+def converted(family, count, estimator="shared"):
+    torch.manual_seed(0)
+    return [weft.bayesianize(network(), family, estimator=estimator) for _ in range(count)]
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_ordinary_networks_end_where_they_would_alone(keep):
+    torch.manual_seed(3)
+    nets = [network() for _ in range(3)]
+    alone = copy.deepcopy(nets)
+    trains, valids = [table(i) for i in range(3)], [table(10 + i) for i in range(3)]
+    options = {"epochs": 25, "batch_size": 16, "keep": keep}
+    together = weft.fit_many(nets, trains, valids, seed=5, **options)
+    for member, one in enumerate(together):
+        same = weft.fit(
+            alone[member], trains[member], valids[member], seed=mix(5, member), **options
+        )
+        assert one.best_epoch == same.best_epoch
+        for got, wanted in zip(one.history, same.history, strict=True):
+            for key in set(wanted) - {"seconds"}:
+                assert math.isclose(got[key], wanted[key], rel_tol=1e-3, abs_tol=1e-5), key
+        for got, wanted in zip(one.net.parameters(), same.net.parameters(), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
+def test_a_stack_has_the_terms_of_its_members(family):
+    nets = converted(family, 3)
+    likelihoods = [weft.Gaussian(0.5) for _ in nets]
+    elbos = [
+        weft.ELBO(net, likelihood, weft.Normal(0.7), num_data=40)
+        for net, likelihood in zip(nets, likelihoods, strict=True)
+    ]
+    for elbo in elbos:
+        for p in elbo.parameters():
+            p.data += 0.3 * torch.randn_like(p)
+    data = [table(i, rows=6) for i in range(3)]
+    apart_kl = torch.stack([elbo.kl() for elbo in elbos])
+    draws = 150
+    with torch.no_grad():
+        apart = torch.stack(
+            [
+                torch.stack([elbo.parts(*part)[0] for _ in range(draws)])
+                for elbo, part in zip(elbos, data, strict=True)
+            ],
+            dim=1,
+        )
+    stack = Stack(elbos)
+    x, y = (torch.stack(parts) for parts in zip(*data, strict=True))
+    torch.testing.assert_close(stack(x, y)[1], apart_kl)
+    with torch.no_grad():
+        together = torch.stack([stack(x, y)[0] for _ in range(draws)])
+    error = ((apart.var(0) + together.var(0)) / draws).sqrt()
+    assert ((apart.mean(0) - together.mean(0)).abs() < 4.5 * error).all()
+
+
+def test_members_share_nothing_but_the_program():
+    """The same network on the same data: other batches, other noise, another end."""
+    one = converted(weft.KTied(rank=2), 1)[0]
+    nets = [one, copy.deepcopy(one)]
+    fits = weft.fit_many(nets, [table(0)] * 2, temperature=0.1, epochs=3, seed=1)
+    first, second = (fit.net.state_dict() for fit in fits)
+    assert all(not torch.equal(first[key], second[key]) for key in first if first[key].numel())
+    storages = {p.untyped_storage().data_ptr() for net in nets for p in net.parameters()}
+    assert len(storages) == sum(1 for _ in one.parameters()), "views of one stack"
+    before = nets[1][0].posterior("weight").loc.clone()
+    nets[0][0].posterior("weight").loc.data += 1
+    assert torch.equal(nets[1][0].posterior("weight").loc, before)
+
+
+def test_each_has_its_own_temperature():
+    nets = converted(weft.MeanField(), 3, estimator="local")
+    fits = weft.fit_many(
+        nets,
+        [table(0)] * 3,
+        temperature=[0.01, 1.0, 0.1],
+        epochs=100,
+        batch_size=20,
+        learning_rate=0.02,
+        seed=0,
+    )
+    assert [fit.temperature for fit in fits] == [0.01, 1.0, 0.1]
+    cold, warm, middle = (float(net[0].posterior("weight").scale.detach().mean()) for net in nets)
+    assert cold < middle < warm
+
+
+def test_temperatures_are_chosen_on_each_ones_validation_data():
+    nets = converted(weft.MeanField(), 2)
+    valids = [table(7), (table(7)[0], 5 * torch.randn(40, 1))]
+    fits = weft.fit_many(nets, [table(0), table(1)], valids, epochs=40, seed=0)
+    assert all("valid_nll" in fit.history[-1] and fit.temperature is not None for fit in fits)
+
+
+def test_gaussian_linear_models_reach_their_exact_posteriors():
+    """Full-batch Bayesian linear regression: N((XᵀX/s² + 1)⁻¹Xᵀy/s², ...), three at once."""
+    generator = torch.Generator().manual_seed(0)
+    data = []
+    for _ in range(3):
+        x = torch.randn(30, 2, generator=generator)
+        data.append(
+            (x, x @ torch.tensor([[1.0], [-2.0]]) + torch.randn(30, 1, generator=generator))
+        )
+    nets = [weft.bayesianize(nn.Linear(2, 1, bias=False), weft.FullNormal()) for _ in data]
+    elbos = [
+        weft.ELBO(net, weft.Gaussian(1.0), weft.Normal(1.0), num_data=30, samples=4) for net in nets
+    ]
+    weft.fit_many(elbos, data, epochs=500, batch_size=30, learning_rate=0.05, seed=0)
+    for net, (x, y) in zip(nets, data, strict=True):
+        precision = x.T @ x + torch.eye(2)
+        mean = torch.linalg.solve(precision, x.T @ y).T
+        q = net.posterior("weight")
+        torch.testing.assert_close(q.mean, mean, atol=0.03, rtol=0)
+        torch.testing.assert_close(
+            q.variance, precision.inverse().diagonal()[None], atol=0, rtol=0.15
+        )
+
+
+def test_running_statistics_are_each_ones_own():
+    torch.manual_seed(0)
+    # no bias before the norm: its gradient is rounding noise, which Adam makes into steps
+    nets = [
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        for _ in range(2)
+    ]
+    alone = copy.deepcopy(nets)
+    data = [table(0), table(1)]
+    options = {"epochs": 4, "batch_size": 20}
+    weft.fit_many(nets, data, seed=2, **options)
+    for member, (net, same) in enumerate(zip(nets, alone, strict=True)):
+        weft.fit(same, data[member], seed=mix(2, member), **options)
+        torch.testing.assert_close(net[1].running_mean, same[1].running_mean, rtol=1e-3, atol=1e-4)
+        assert int(net[1].num_batches_tracked) == int(same[1].num_batches_tracked) == 8
+
+
+def test_repeatable_and_leaves_the_generator_alone():
+    ends = []
+    for _ in range(2):
+        nets = converted(weft.KTied(rank=1), 2)
+        torch.manual_seed(9)
+        weft.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=2, seed=4)
+        ends.append((torch.rand(3), [p.clone() for net in nets for p in net.parameters()]))
+    torch.manual_seed(9)
+    assert torch.equal(ends[0][0], torch.rand(3))
+    assert all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1], strict=True))
+
+
+def test_a_saved_member_stands_alone(tmp_path):
+    nets = converted(weft.KTied(rank=2), 2)
+    fits = weft.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
+    weft.save(fits[1].net, tmp_path / "one.safetensors")
+    again = weft.load(tmp_path / "one.safetensors", network())
+    x = table(3)[0]
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(x), fits[1].net.eval()(x))
+
+
+def test_what_cannot_be_stacked_is_refused():
+    nets, data = converted(weft.MeanField(), 2), [table(0), table(1)]
+    with pytest.raises(ValueError, match=r"different sizes .*train those groups apart"):
+        weft.fit_many(nets, [table(0), table(1, rows=41)], temperature=1.0)
+    with pytest.raises(ValueError, match="different networks"):
+        weft.fit_many([nets[0]] * 2, data, temperature=1.0)
+    with pytest.raises(ValueError, match="1 trains for 2 networks"):
+        weft.fit_many(nets, data[:1], temperature=1.0)
+    with pytest.raises(ValueError, match="3 temperatures for 2"):
+        weft.fit_many(nets, data, temperature=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="no validation data to choose temperatures"):
+        weft.fit_many(nets, data)
+    wider = [nets[0], weft.bayesianize(network(9), weft.MeanField())]
+    with pytest.raises(ValueError, match="same parameters"):
+        weft.fit_many(wider, data, temperature=1.0)
+    elbos = [
+        weft.ELBO(net, weft.Gaussian(1.0), weft.Normal(scale), num_data=40)
+        for net, scale in zip(converted(weft.MeanField(), 2), (1.0, 2.0), strict=True)
+    ]
+    with pytest.raises(ValueError, match=r"priors must be equal.*1\.0.*2\.0"):
+        weft.fit_many(elbos, data)
+
+
+def test_a_loss_that_is_no_number_names_the_network():
+    nets, bad = converted(weft.MeanField(), 2), table(1)
+    bad[1][:] = float("nan")
+    with pytest.raises(weft.NonFiniteLoss, match="network 1 is nan at step 0"):
+        weft.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)

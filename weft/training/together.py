@@ -1,0 +1,245 @@
+"""`weft.fit_many`: many small networks trained as one program.
+
+A step of a small network is all overhead: hundreds of operations of a few microseconds each. Networks of
+the same make are therefore stacked, parameter by parameter, and every operation of a step is done
+for all of them at once (torch.func.vmap). The members do not know of each other: batches, noise, temperature,
+validation and the epoch kept are each member's own, as `weft.fit` would have them.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft.likelihoods import Likelihood
+from weft.numerics.seeds import fresh, mix, reseed
+from weft.objectives import ELBO, Objective
+from weft.priors import Prior
+from weft.schedules import Schedule
+from weft.training import defaults, preparing, progress
+from weft.training.diagnose import NonFiniteLoss
+from weft.training.distributed import Processes
+from weft.training.fitted import Fitted, finished, leaving_generators
+from weft.training.loop import Run
+from weft.training.sources import Source, as_source, tensors
+from weft.training.stacking import Stack
+
+_NOISE = 6  # a stream of random numbers
+
+
+def fit_many(
+    models: Sequence[nn.Module],
+    trains: Sequence[Any],
+    valids: Sequence[Any] | None = None,
+    *,
+    likelihood: Likelihood | None = None,
+    prior: Prior | Mapping[str, Prior] | None = None,
+    temperature: float | Schedule | Sequence[float | Schedule] | None = None,
+    kl_weight: float | Schedule | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    optimizer: defaults.MakeOptimizer | None = None,
+    scheduler: defaults.MakeScheduler = defaults.cosine,
+    keep: Literal["best", "last"] = "best",
+    samples: int = defaults.SAMPLES,
+    seed: int | None = None,
+    show: bool | None = None,
+    title: str = "training",
+    output: Callable[[Any], Tensor] | None = None,
+) -> list[Fitted]:
+    """Train networks of the same make together: splits of a table, seeds, members of an ensemble.
+
+    What is not said here is as in `weft.fit`. Likelihood and prior are copied for every member.
+
+    Args:
+        models: as for `weft.fit`, equal in everything but the values of their parameters.
+        trains: training data of each as tensors, with the same number of examples.
+        valids: validation data of each, or None; needed if temperatures are to be chosen.
+        likelihood: as for `weft.fit`.
+        prior: as for `weft.fit`.
+        temperature: one for all or one for each; by default chosen for each on its validation data.
+        kl_weight: as for `weft.fit`.
+        epochs: as for `weft.fit`.
+        batch_size: examples per step of each.
+        learning_rate: as for `weft.fit`.
+        optimizer: made for all parameters, each with a first dimension that counts the members; it must treat
+            numbers one by one, as Adam and SGD do.
+        scheduler: as for `weft.fit`.
+        keep: as for `weft.fit`; "best" is each member's own best.
+        samples: as for `weft.fit`.
+        seed: makes the run reproducible.
+        show: a progress bar; by default if the program runs in a terminal.
+        title: of the progress bar.
+        output: as for `weft.fit`.
+
+    Examples:
+        >>> import torch, weft
+        >>> nets = [weft.bayesianize(nn.Linear(2, 1), weft.MeanField()) for _ in range(3)]
+        >>> data = [(torch.randn(50, 2), torch.randn(50, 1)) for _ in nets]
+        >>> fits = weft.fit_many(nets, data, temperature=1.0, epochs=2, seed=0)
+        >>> [len(one.history) for one in fits], fits[0].net is nets[0]
+        ([2, 2, 2], True)
+    """
+    preparing.check_numbers(
+        {"epochs": epochs, "batch_size": batch_size, "samples": samples},
+        {"learning_rate": learning_rate},
+    )
+    count = len(models)
+    _check_members(models, trains, valids)
+    seed = fresh() if seed is None else seed
+    seeds = [mix(seed, member) for member in range(count)]
+    alone = Processes()
+    sources = [
+        as_source(tensors(train), batch_size, None, own, alone)
+        for train, own in zip(trains, seeds, strict=True)
+    ]
+    size = round(sources[0].num_data / len(sources[0]))
+    epochs = epochs or defaults.epochs(len(sources[0]), size)
+    each = list(temperature) if isinstance(temperature, Sequence) else [temperature] * count
+    if len(each) != count:
+        raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
+    if valids is None and any(
+        one is None and preparing.wants_temperature(model)
+        for one, model in zip(each, models, strict=True)
+    ):
+        raise ValueError(
+            "fit_many: no validation data to choose temperatures on; give valids=[...], or temperature=1.0"
+        )
+    objectives = [
+        preparing.objective(
+            model,
+            source,
+            valids is not None,
+            copy.deepcopy(likelihood),
+            copy.deepcopy(prior),
+            one,
+            kl_weight,
+            epochs,
+            output,
+        )
+        for model, source, one in zip(models, sources, each, strict=True)
+    ]
+    _check_equal(objectives)
+    stack = Stack(objectives)
+    rate = learning_rate or defaults.learning_rate(size)
+    trained = stack.trained()
+    optimiser = optimizer(trained) if optimizer is not None else defaults.adam(trained, rate)
+    schedule = scheduler(optimiser, epochs * len(sources[0]))
+    preparing.check_kinds(optimiser, schedule)
+    runs = [
+        Run(
+            objective=objective,
+            train=source,
+            valid=None
+            if valids is None
+            else preparing.checked_rows(valids[member], objective, samples, seeds[member]),
+            optimizer=optimiser,
+            scheduler=schedule,
+            epochs=epochs,
+            seed=seeds[member],
+            samples=samples,
+            check_every=max(1, epochs // defaults.CHECKS),
+            patience=None,
+            keep_last=keep == "last",
+            clip=None,
+            callbacks=(),
+            logs=(),
+            group=alone,
+            folder=None,
+            save_every=0.0,
+            settings={},
+        )
+        for member, (objective, source) in enumerate(zip(objectives, sources, strict=True))
+    ]
+    shown = progress.make(show, title, epochs * len(sources[0]))
+    with shown, leaving_generators():
+        _train(stack, runs, seed, shown)
+    return [finished(run, made=not isinstance(models[i], Objective)) for i, run in enumerate(runs)]
+
+
+def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progress) -> None:
+    """All epochs of all members."""
+    first = runs[0]
+    device = next(first.objective.parameters()).device
+    began = time.monotonic()
+    for epoch in range(first.epochs):
+        for one in runs:
+            one.objective.train()
+        for x, y in _batches([run.train for run in runs], epoch):
+            reseed(mix(seed, _NOISE, first.at.step), device)
+            weights = [_kl_weight(run.objective, run.at.step) for run in runs]
+            nll, kl = stack(x.to(device), y.to(device))
+            loss = nll + torch.tensor(weights, dtype=kl.dtype, device=device) * kl
+            if not loss.isfinite().all():
+                _fail(runs, loss)
+            first.optimizer.zero_grad()
+            loss.sum().backward()
+            first.optimizer.step()
+            first.scheduler.step()
+            numbers = torch.stack([loss, nll, kl]).detach().T.tolist()
+            for run, terms in zip(runs, numbers, strict=True):
+                run.at.sums = [a + b for a, b in zip(run.at.sums, terms, strict=True)]
+                run.at.batch += 1
+                run.at.step += 1
+            shown.step(first.at.step, first.numbers())
+        for run in runs:
+            run.at.seconds = (time.monotonic() - began) / len(runs)
+            run.end_epoch()
+
+
+def _batches(sources: Sequence[Source], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of every member, stacked: (members, batch, ...)."""
+    for parts in zip(*(source.epoch(epoch) for source in sources), strict=True):
+        xs, ys = zip(*parts, strict=True)
+        yield torch.stack(xs), torch.stack(ys)
+
+
+def _kl_weight(objective: Objective, step: int) -> float:
+    if not isinstance(objective, ELBO):
+        return 0.0
+    return objective.weight_at(step) / objective.num_data
+
+
+def _fail(runs: Sequence[Run], loss: Tensor) -> None:
+    member = int((~loss.isfinite()).nonzero()[0])
+    raise NonFiniteLoss(
+        f"the loss of network {member} is {float(loss[member].detach())} at step {runs[member].at.step}; "
+        "weft.fit with this network and its data alone says which layer is to blame"
+    )
+
+
+def _check_members(
+    models: Sequence[nn.Module], trains: Sequence[Any], valids: Sequence[Any] | None
+) -> None:
+    """Refuse what cannot be stacked, with a sentence."""
+    if not models or len({id(model) for model in models}) < len(models):
+        raise ValueError("fit_many: give different networks; copy.deepcopy makes more of one")
+    for name, given in (("trains", trains), ("valids", valids)):
+        if given is not None and len(given) != len(models):
+            raise ValueError(f"fit_many: {len(given)} {name} for {len(models)} networks")
+    shapes = set()
+    for train in trains:
+        x, y = tensors(train)
+        if not isinstance(x, Tensor):
+            raise TypeError(f"fit_many: inputs are a {type(x).__name__}, they must be one tensor")
+        shapes.add((x.shape, y.shape))
+    if len(shapes) > 1:
+        raise ValueError(
+            "fit_many: the training sets have different sizes "
+            f"({', '.join(str(tuple(x)) for x, _ in sorted(shapes))}): steps are taken together, so give "
+            "each network the same number of examples, or train those groups apart"
+        )
+
+
+def _check_equal(objectives: Sequence[Objective]) -> None:
+    """Refuse members whose likelihoods or priors differ in more than parameters and buffers."""
+    told = {tuple(preparing.described(one)) for one in objectives}
+    if len(told) > 1:
+        raise ValueError(
+            "fit_many: likelihoods and priors must be equal, since one program serves all networks; "
+            f"here are {' and '.join(' with '.join(one) for one in sorted(told))}"
+        )
