@@ -12,10 +12,16 @@ from torch import Tensor, nn
 from weft.contexts import named_posteriors
 from weft.estimators import Estimator
 from weft.likelihoods import Likelihood
+from weft.numerics.gamma import (
+    expected_normal_log_prob,
+    student_t_log_prob,
+    sums_of_squares,
+)
 from weft.objectives import run
 from weft.predict import evaluating, predict
 from weft.predictions import ClassPrediction, Draws, Prediction, RealPrediction
 from weft.scores import (
+    DrawNLL,
     brier,
     confidence,
     correct,
@@ -37,7 +43,7 @@ class Unit(NamedTuple):
     zero: float | Tensor = 0.0
 
 
-Predictor = Callable[[Any, Tensor | None], tuple[Prediction, Tensor | None]]
+Predictor = Callable[[Any, Tensor | None], tuple[Prediction, DrawNLL | None]]
 
 
 @runtime_checkable
@@ -57,7 +63,7 @@ def of_network(
     seed: int,
     output: Callable[[Any], Tensor] | None,
 ) -> Predictor:
-    """Prediction of a chunk, and log-probability (S, n) of its targets under each draw.
+    """Prediction of a chunk, and the NLL of its targets.
 
     An ordinary network is one draw. The same seed gives every chunk the same functions.
     """
@@ -70,42 +76,65 @@ def of_network(
         with evaluating(net):
             return [run(net, x, output)]
 
-    def predicted(x: Any, y: Tensor | None) -> tuple[Prediction, Tensor | None]:
+    def predicted(x: Any, y: Tensor | None) -> tuple[Prediction, DrawNLL | None]:
         fs, draws = outputs(x), Draws([])
         for f in fs:
             draws.add(*likelihood.moments(f))
         prediction = likelihood.summarise(draws, ())
         if y is None:
             return prediction, None
-        return prediction, torch.stack([likelihood.log_prob(f, y.to(f.device)) for f in fs])
+        y = y.to(fs[0].device)
+        both = nll_of_draws(torch.stack([likelihood.log_prob(f, y) for f in fs]))
+        if likelihood.kl() is None:
+            return prediction, both
+        expected = torch.stack([likelihood.expected_log_prob(f, y) for f in fs])
+        return prediction, both._replace(gibbs=-expected.double().mean(0))
 
     return predicted
 
 
 def of_function(function: Callable[[Any], Prediction]) -> Predictor:
-    """The same from a function of inputs; log-probabilities only if it keeps its draws."""
+    """The same from a function of inputs; NLLs only if it keeps its draws."""
 
-    def predicted(x: Any, y: Tensor | None) -> tuple[Prediction, Tensor | None]:
+    def predicted(x: Any, y: Tensor | None) -> tuple[Prediction, DrawNLL | None]:
         prediction = function(x)
         if not isinstance(prediction, Prediction):
             raise TypeError(
                 f"the function returned {type(prediction).__name__}, not a Prediction; write e.g. "
                 "lambda x: weft.predict(bnn, x, likelihood=weft.Categorical())"
             )
-        return prediction, None if y is None else _log_probs(
-            prediction, y.to(prediction.mean.device)
-        )
+        if y is None:
+            return prediction, None
+        return prediction, _nlls(prediction, y.to(prediction.mean.device))
 
     return predicted
 
 
-def _log_probs(prediction: Prediction, y: Tensor) -> Tensor | None:
+def _nlls(prediction: Prediction, y: Tensor) -> DrawNLL | None:
     if isinstance(prediction, RealPrediction) and prediction.moments.noise is not None:
-        return normal_log_probs(prediction.draws, prediction.noise.sqrt(), y)
+        if prediction.concentration is not None:
+            return _student_t_nlls(prediction, prediction.concentration, y)
+        return nll_of_draws(normal_log_probs(prediction.draws, prediction.scale, y))
     if isinstance(prediction, ClassPrediction) and prediction.moments.kept is not None:
         kept = (_rows(draw, prediction.dim, y) for draw in prediction.moments.kept)
-        return torch.stack([-nll(*rows).reshape(len(y), -1).sum(1) for rows in kept])
+        each = [-nll(*rows).reshape(len(y), -1).sum(1) for rows in kept]
+        return nll_of_draws(torch.stack(each))
     return None
+
+
+def _student_t_nlls(prediction: RealPrediction, a: Tensor, y: Tensor) -> DrawNLL:
+    """Of targets whose noise has a Gamma distributed precision, one for all outputs or one each."""
+    residuals = (y - prediction.draws).double() / prediction.scale.double()
+    draws, count = residuals.shape[:2]
+    squares, number = sums_of_squares(residuals.flatten(0, 1), a)
+    unit = prediction.scale.double().log().expand(y.shape).reshape(count, -1).sum(1)
+
+    def logs(density: Callable[[Tensor, int, Tensor, Tensor], Tensor]) -> Tensor:
+        each = density(squares, number, a, a)
+        return each.reshape(draws, count, -1).sum(2) - unit
+
+    both = nll_of_draws(logs(student_t_log_prob))
+    return both._replace(gibbs=-logs(expected_normal_log_prob).mean(0))
 
 
 def collect(
@@ -114,10 +143,10 @@ def collect(
     """All columns of a data set; without labels, the uncertainties only."""
     parts = []
     for x, y in _chunks(data, chunk, labels):
-        prediction, log_probs = predictor(x, y)
+        prediction, nlls = predictor(x, y)
         if y is not None:
             y = y.to(prediction.mean.device)
-        parts.append(_columns(prediction, log_probs, y, unit))
+        parts.append(_columns(prediction, nlls, y, unit))
     if not parts:
         raise ValueError("the data set has no examples")
     joined = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
@@ -129,25 +158,21 @@ def _vector(column: Tensor) -> Tensor:
     return column.reshape(-1) if column.numel() == len(column) else column
 
 
-def _columns(
-    prediction: Prediction, log_probs: Tensor | None, y: Tensor | None, unit: Unit
-) -> Columns:
+def _columns(prediction: Prediction, nlls: DrawNLL | None, y: Tensor | None, unit: Unit) -> Columns:
     refuse_non_finite("predictions", prediction.mean)
     if isinstance(prediction, ClassPrediction):
         if bool((torch.as_tensor(unit.scale) != 1).any()):
             raise ValueError("target_scale is a unit of real targets; leave it out for classes")
-        return _class_columns(prediction, log_probs, y)
+        return _class_columns(prediction, nlls, y)
     if isinstance(prediction, RealPrediction) and prediction.moments.noise is not None:
-        return _real_columns(prediction, log_probs, y, unit)
+        return _real_columns(prediction, nlls, y, unit)
     raise TypeError(
         f"{type(prediction).__name__} without a density cannot be scored: predict with a "
         "likelihood, weft.Categorical(), weft.Bernoulli() or weft.Gaussian()"
     )
 
 
-def _class_columns(
-    prediction: ClassPrediction, log_probs: Tensor | None, y: Tensor | None
-) -> Columns:
+def _class_columns(prediction: ClassPrediction, nlls: DrawNLL | None, y: Tensor | None) -> Columns:
     entropy, information = prediction.entropy, prediction.mutual_information
     found = {"entropy": entropy, "mutual_information": information}
     if y is not None:
@@ -155,20 +180,17 @@ def _class_columns(
         found |= {"label": labels, "guess": probs.argmax(1), "confidence": confidence(probs)}
         found |= {"accuracy": correct(probs, labels), "brier": brier(probs, labels)}
     found = {name: column.reshape(entropy.shape) for name, column in found.items()}
-    if y is not None and log_probs is not None:
-        return found | _nll_columns(log_probs)
+    if y is not None and nlls is not None:
+        return found | _nll_columns(nlls)
     if y is not None:
         found["nll"] = nll(probs, labels).reshape(len(y), -1).sum(1)
     return found
 
 
 def _real_columns(
-    prediction: RealPrediction,
-    log_probs: Tensor | None,
-    y: Tensor | None,
-    own_unit: Unit,
+    prediction: RealPrediction, nlls: DrawNLL | None, y: Tensor | None, own_unit: Unit
 ) -> Columns:
-    mean, noise = prediction.mean, prediction.noise.sqrt()
+    mean = prediction.mean
     unit, zero = (
         torch.as_tensor(value).to(mean.device, torch.float64).expand(mean.shape[1:])
         for value in own_unit
@@ -176,24 +198,23 @@ def _real_columns(
     if not bool((unit > 0).all()):
         raise ValueError(f"target_scale={own_unit.scale}: a unit is positive")
     found = {"std": prediction.std * unit, "epistemic": prediction.epistemic.sqrt() * unit}
-    if y is None or log_probs is None:
+    if y is None or nlls is None:
         return found
     lower, upper = prediction.interval(0.9)
-    draws = prediction.draws
+    mixture = prediction.draws, prediction.scale, y, prediction.concentration
     found |= {
         "label": y * unit + zero,
         "guess": mean * unit + zero,
         "squared_error": ((mean.double() - y) * unit).square(),
-        "crps": crps(draws, noise, y) * unit,
-        "pit": pit(draws, noise, y),
+        "crps": crps(*mixture) * unit,
+        "pit": pit(*mixture),
         "interval_width_90": (upper - lower) * unit,
     }
-    return found | {name: each + unit.log().sum() for name, each in _nll_columns(log_probs).items()}
+    return found | {name: each + unit.log().sum() for name, each in _nll_columns(nlls).items()}
 
 
-def _nll_columns(log_probs: Tensor) -> Columns:
-    both = nll_of_draws(log_probs)
-    return {"nll": both.predictive, "gibbs_nll": both.gibbs}
+def _nll_columns(nlls: DrawNLL) -> Columns:
+    return {"nll": nlls.predictive, "gibbs_nll": nlls.gibbs}
 
 
 def _rows(probs: Tensor, dim: int | None, y: Tensor) -> tuple[Tensor, Tensor]:

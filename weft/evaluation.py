@@ -82,9 +82,10 @@ def evaluate(
     likelihood of a draw. `*_sem` is a standard error over examples (of `ece`: by bootstrap).
 
     An ELBO adds kl and neg_elbo = gibbs_nll + kl / num_data with the whole KL, whatever the
-    temperature, and tempered_neg_elbo if a constant temperature is not 1. `outside` adds ood_auroc_*
-    and the mean uncertainty there, *_outside. An example with several positions or outputs counts
-    as one: nll of all of them together, the other scores averaged over them.
+    temperature, and tempered_neg_elbo if a constant temperature is not 1. If the noise has a posterior
+    there is noise_kl as well, whole in both. `outside` adds ood_auroc_* and the mean uncertainty there,
+    *_outside. An example with several positions or outputs counts as one: nll of all of them together,
+    the other scores averaged over them.
 
     Args:
         model: an objective (ELBO, MaximumLikelihood); a converted network; an ordinary network,
@@ -232,8 +233,12 @@ def _real_metrics(inside: Columns) -> dict[str, float]:
 
 
 def _elbo_metrics(elbo: ELBO, gibbs: float, sem: float) -> dict[str, float]:
-    kl = float(elbo.kl())
-    told = {"kl": kl, "neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
+    kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
+    told = {"kl": kl}
+    if noise_kl is not None:
+        told["noise_kl"] = float(noise_kl)
+        gibbs += float(noise_kl) / elbo.num_data
+    told |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
     if isinstance(elbo.temperature, Constant) and elbo.temperature.value != 1:
         told["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
     return told

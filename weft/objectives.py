@@ -15,7 +15,10 @@ from weft.priors import Prior, assign
 
 
 class Terms(NamedTuple):
-    """loss = nll + temperature · kl_weight · kl / num_data."""
+    """loss = nll + temperature · kl_weight · kl / num_data.
+
+    The KL of a likelihood's own posterior (`GammaGaussian`) is a part of its nll, divided by num_data.
+    """
 
     loss: Tensor
     nll: Tensor
@@ -27,6 +30,7 @@ class Objective(nn.Module, ABC):
 
     likelihood: Likelihood
     output: Callable[[Any], Tensor] | None
+    num_data: int | None
 
     @property
     @abstractmethod
@@ -41,6 +45,31 @@ class Objective(nn.Module, ABC):
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
         """(loss, nll, kl) of a batch at a training step."""
 
+    def update(self, x: Any, y: Tensor) -> bool:
+        """Take a batch into what the likelihood learns in closed form; False if there is no such thing.
+
+        To be called after every step of the optimiser, as `weft.fit` does. One forward pass, with the
+        noise of the present mode; without gradients.
+        """
+        if not self.likelihood.updates:
+            return False
+        assert self.num_data is not None
+        with torch.no_grad():
+            self.likelihood.update(self._outputs(x), y, self.num_data)
+        return True
+
+    def _outputs(self, x: Any) -> Tensor:
+        return run(self.net, x, self.output)
+
+    def _nll_of(self, f: Tensor, y: Tensor) -> Tensor:
+        """Minus the expected log-likelihood per example, with its share of the likelihood's own KL."""
+        nll = -self.likelihood.expected_log_prob(f, y).mean()
+        kl = self.likelihood.kl()
+        if kl is None:
+            return nll
+        assert self.num_data is not None
+        return nll + (kl / self.num_data).to(nll.dtype)
+
 
 class ELBO(Objective):
     """Minus the evidence lower bound per example, with its two parts.
@@ -53,7 +82,8 @@ class ELBO(Objective):
 
     Args:
         bnn: a network from `bayesianize`.
-        likelihood: weft.Categorical(), weft.Bernoulli(), weft.Gaussian().
+        likelihood: weft.Categorical(), weft.Bernoulli(), weft.Gaussian(), weft.GammaGaussian(),
+            weft.HeteroscedasticGaussian().
         prior: one prior for all weights, or a mapping of name patterns to priors, first match wins.
         num_data: number of training examples (not of batches).
         temperature: weight of the KL that stays: 1 for Bayes, less for a cold posterior. A float or a
@@ -70,6 +100,8 @@ class ELBO(Objective):
         >>> torch.allclose(loss, nll + kl / 100)
         True
     """
+
+    num_data: int
 
     def __init__(
         self,
@@ -137,10 +169,16 @@ class ELBO(Objective):
     def _nll(self, x: Any, y: Tensor) -> Tensor:
         total = None
         for _ in range(self.samples):
-            nll = -self.likelihood.log_prob(run(self.bnn, x, self.output), y).mean()
+            nll = self._nll_of(run(self.bnn, x, self.output), y)
             total = nll if total is None else total + nll
         assert total is not None
         return total / self.samples if self.samples > 1 else total
+
+    def _outputs(self, x: Any) -> Tensor:
+        if self.training:
+            return run(self.bnn, x, self.output)
+        with using(self.bnn, shared):
+            return run(self.bnn, x, self.output)
 
     def kl(self) -> Tensor:
         """KL(q ‖ p) in nats over all random weights, unweighted, in the parameters' precision."""
@@ -172,6 +210,7 @@ class MaximumLikelihood(Objective):
         net: any network; a converted one is refused, since its posteriors would collapse.
         likelihood: as for ELBO.
         output: as for ELBO.
+        num_data: number of training examples; needed by a likelihood with a posterior of its own.
 
     Examples:
         >>> import weft
@@ -187,6 +226,7 @@ class MaximumLikelihood(Objective):
         net: nn.Module,
         likelihood: Likelihood,
         output: Callable[[Any], Tensor] | None = None,
+        num_data: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(likelihood, Likelihood):
@@ -198,9 +238,15 @@ class MaximumLikelihood(Objective):
                 "MaximumLikelihood of a converted network would shrink every posterior to a point: "
                 "write weft.ELBO(bnn, ...)"
             )
+        if num_data is None and likelihood.kl() is not None:
+            raise ValueError(
+                f"MaximumLikelihood(net, {type(likelihood).__name__}()): the number of training examples "
+                "sets the weight of the noise's prior; write num_data=len(train_set)"
+            )
         self._net = net
         self.likelihood = likelihood
         self.output = output
+        self.num_data = num_data
 
     @property
     def net(self) -> nn.Module:
@@ -214,7 +260,7 @@ class MaximumLikelihood(Objective):
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll, 0)."""
-        nll = -self.likelihood.log_prob(run(self._net, x, self.output), y).mean()
+        nll = self._nll_of(run(self._net, x, self.output), y)
         return nll, torch.zeros_like(nll)
 
 

@@ -7,21 +7,22 @@ draws unless the draws themselves are kept.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from weft.numerics.gamma import student_t_entropy
 from weft.numerics.mixture import mixture_entropy, mixture_quantile
 
 
 @dataclass
 class Draws:
-    """Running moments of the per-draw predictive means, and the means themselves if kept.
+    """Running moments of the per-draw predictive means, and the draws themselves if kept.
 
     Args:
-        kept: an empty list to keep every draw in (for intervals and the entropy of regressions),
-            or None.
+        kept: an empty list to keep the mean of every draw in (for intervals and the entropy of
+            regressions), or None. Then `noises` keeps the variances within draws as well.
     """
 
     kept: list[Tensor] | None = None
@@ -30,6 +31,7 @@ class Draws:
     squares: Tensor | None = None  # Σ (value - mean)², Welford's recurrence
     entropy: Tensor | None = None  # mean over draws of the entropy within a draw
     noise: Tensor | None = None  # mean over draws of the variance within a draw
+    noises: list[Tensor] = field(default_factory=list)
 
     def add(self, value: Tensor, noise: Tensor | None, entropy: Tensor | None) -> None:
         """Take in one draw: its predictive mean, and its own variance and entropy."""
@@ -44,28 +46,35 @@ class Draws:
         self.entropy = _running(self.entropy, entropy, self.count)
         if self.kept is not None:
             self.kept.append(value)
+            self.noises += [] if noise is None else [noise]
 
     @staticmethod
     def join(parts: Sequence["Draws"]) -> "Draws":
         """Batches one after the other."""
         first = parts[0]
+        if len(parts) == 1:
+            return first
 
         def cat(field: str) -> Tensor | None:
             values = [getattr(part, field) for part in parts]
             return None if values[0] is None else torch.cat(values)
 
-        kept = None
-        if first.kept is not None:
-            columns = zip(*(part.kept or [] for part in parts), strict=True)
-            kept = [torch.cat(column) for column in columns]
+        def cat_draws(lists: Sequence[list[Tensor]]) -> list[Tensor]:
+            return [torch.cat(column) for column in zip(*lists, strict=True)]
+
+        kept = None if first.kept is None else cat_draws([part.kept or [] for part in parts])
         fields = {name: cat(name) for name in ("mean", "squares", "entropy", "noise")}
-        return Draws(kept, first.count, **fields)
+        noises = cat_draws([part.noises for part in parts])
+        return Draws(kept, first.count, **fields, noises=noises)
 
 
 def _running(mean: Tensor | None, value: Tensor | None, count: int) -> Tensor | None:
     if value is None:
         return None
-    return value.clone() if mean is None else mean + (value - mean) / count
+    if mean is None:
+        return value.clone()
+    step = torch.where(value == mean, 0.0, value - mean)  # infinite variances stay so
+    return mean + step / count
 
 
 class Prediction(ABC):
@@ -88,12 +97,15 @@ class Prediction(ABC):
     @property
     def draws(self) -> Tensor:
         """All draws, (S, batch, ...)."""
-        if self.moments.kept is None:
+        return self._kept(self.moments.kept or [])
+
+    def _kept(self, values: list[Tensor]) -> Tensor:
+        if not values:
             raise ValueError(
                 "the draws were not kept: call weft.predict(..., keep_draws=True) for intervals, "
                 "draws and the entropy of a regression"
             )
-        return torch.stack(self.moments.kept)
+        return torch.stack(values)
 
     @property
     @abstractmethod
@@ -171,13 +183,50 @@ class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
 
     std² = aleatoric + epistemic: the variance of the noise and of the function.
+
+    Args:
+        moments: the accumulated draws.
+        seeds: one per draw.
+        own_noise: whether every draw has its own noise; otherwise its variances are averaged.
+        concentration: half the degrees of freedom of Student-t noise, () or of the last dimension; None for
+            normal noise.
     """
+
+    def __init__(
+        self,
+        moments: Draws,
+        seeds: Sequence[int] = (),
+        *,
+        own_noise: bool = False,
+        concentration: Tensor | None = None,
+    ) -> None:
+        super().__init__(moments, seeds)
+        self.own_noise = own_noise
+        self.concentration = concentration
 
     @property
     def noise(self) -> Tensor:
         """Noise variance, averaged over draws; 0 without a likelihood."""
         noise = self.moments.noise
         return torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
+
+    @property
+    def scale(self) -> Tensor:
+        """Scale of the noise, (batch, ...), or (S, batch, ...) where every draw has its own.
+
+        The standard deviation of normal noise; of Student-t noise √(variance · (a - 1)/a).
+        """
+        noise = self._kept(self.moments.noises) if self.own_noise else self.noise
+        if self.concentration is None:
+            return noise.sqrt()
+        a = self.concentration
+        if not bool((a > 1).all()):
+            raise ValueError(
+                f"noise with {2 * float(a.min()):.3g} degrees of freedom has no variance, and a prediction "
+                "no scale: train first, on more than a few examples, or choose a prior with a "
+                "concentration above 1"
+            )
+        return (noise * ((a - 1) / a).to(noise)).sqrt()
 
     @property
     def std(self) -> Tensor:
@@ -199,9 +248,11 @@ class RealPrediction(Prediction):
         level, draws = _check_level(level), self.draws
         if self.moments.noise is None:
             return _quantiles(draws, level)
-        low, high = (1 - level) / 2, (1 + level) / 2
-        scale = self.noise.sqrt()
-        return mixture_quantile(draws, scale, low), mixture_quantile(draws, scale, high)
+        scale, a = self.scale, self.concentration
+        return (
+            mixture_quantile(draws, scale, (1 - level) / 2, a),
+            mixture_quantile(draws, scale, (1 + level) / 2, a),
+        )
 
     @property
     def entropy(self) -> Tensor:
@@ -211,13 +262,17 @@ class RealPrediction(Prediction):
                 "draws of a function have no density: give weft.predict the likelihood, e.g. "
                 "likelihood=weft.Gaussian(0.1) for regression or weft.Categorical() for classes"
             )
-        return mixture_entropy(self.draws, self.noise.sqrt())
+        return mixture_entropy(self.draws, self.scale, self.concentration)
 
     @property
     def mutual_information(self) -> Tensor:
         """Entropy of the mixture minus that of the noise."""
-        noise_entropy = 0.5 * (1 + math.log(2 * math.pi) + self.noise.log())
-        return (self.entropy - noise_entropy).clamp(min=0)
+        logs = self.scale.log()
+        logs = logs.mean(0) if self.own_noise else logs
+        standard = torch.as_tensor(0.5 * (1 + math.log(2 * math.pi)))
+        if self.concentration is not None:
+            standard = student_t_entropy(self.concentration)
+        return (self.entropy - logs - standard.to(logs)).clamp(min=0)
 
 
 def class_entropy(probs: Tensor, dim: int | None) -> Tensor:

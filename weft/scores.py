@@ -10,6 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from weft.numerics.gamma import normals_of_student_t
+from weft.numerics.mixture import mixture_cdf
+
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
@@ -139,7 +142,9 @@ def mixture_nll(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
     return nll_of_draws(normal_log_probs(means, scale, y)).predictive
 
 
-def crps(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
+def crps(
+    means: Tensor, scale: Tensor | float, y: Tensor, concentration: Tensor | None = None
+) -> Tensor:
     """Continuous ranked probability score of an equal mixture of normals, in closed form.
 
     CRPS = ∫ (F(t) - 1[t ≥ y])² dt = E|Y - y| - ½ E|Y - Y'|, where a normal N(μ, σ²) has
@@ -148,12 +153,14 @@ def crps(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
     CRPS = (1/S) Σ_s A(y - μ_s, σ_s) - (1/2S²) Σ_st A(μ_s - μ_t, √(σ_s² + σ_t²))
 
     (Grimit et al. 2006). S² terms an output, one row of them in memory. A scale of 0 scores the
-    draws themselves.
+    draws themselves. A Student-t counts as the K normals that make it (`normals_of_student_t`): K²
+    times as many terms.
 
     Args:
         means: (S, N, ...) centres.
-        scale: standard deviation of the noise, of any shape that broadcasts against `means`.
+        scale: of the noise, of any shape that broadcasts against `means`.
         y: (N, ...) targets.
+        concentration: half the degrees of freedom of Student-t noise; None for normal noise.
 
     Returns:
         (N, ...): one score per output, in the units of y.
@@ -163,23 +170,33 @@ def crps(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
         tensor([0.2337], dtype=torch.float64)
     """
     means, scale, y = _mixture(means, scale, y)
-    count = len(means)
-    pairs = (scale * (2 / math.sqrt(math.pi))).sum(0)  # s = t
-    for s in range(count - 1):
-        spread = (scale[s].square() + scale[s + 1 :].square()).sqrt()
-        pairs += 2 * _expected_distance(means[s] - means[s + 1 :], spread).sum(0)
-    return _expected_distance(y - means, scale).mean(0) - pairs / (2 * count**2)
+    count, total = len(means), torch.zeros_like(y)
+    parts = [(1.0, 1.0)]
+    if concentration is not None:
+        parts = list(zip(*normals_of_student_t(concentration), strict=True))
+    for width, weight in parts:
+        total += weight * _expected_distance(y - means, scale * width).mean(0)
+        for other, share in parts:
+            pairs = (scale * (2 / math.pi) ** 0.5 * (width**2 + other**2) ** 0.5).sum(0)  # s = t
+            for s in range(count - 1):
+                spread = ((scale[s] * width).square() + (scale[s + 1 :] * other).square()).sqrt()
+                pairs += 2 * _expected_distance(means[s] - means[s + 1 :], spread).sum(0)
+            total -= weight * share * pairs / (2 * count**2)
+    return total
 
 
-def pit(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
+def pit(
+    means: Tensor, scale: Tensor | float, y: Tensor, concentration: Tensor | None = None
+) -> Tensor:
     """F(y) = (1/S) Σ_s Φ((y - means_s)/scale), uniform on [0, 1] for a calibrated prediction.
 
     The central interval of probability p contains y exactly where |2F(y) - 1| ≤ p.
 
     Args:
         means: (S, N, ...) centres.
-        scale: standard deviation of the noise, of any shape that broadcasts against `means`.
+        scale: of the noise, of any shape that broadcasts against `means`.
         y: (N, ...) targets.
+        concentration: half the degrees of freedom of Student-t noise; None for normal noise.
 
     Returns:
         (N, ...)
@@ -189,7 +206,7 @@ def pit(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
         tensor([0.9750], dtype=torch.float64)
     """
     means, scale, y = _mixture(means, scale, y)
-    return torch.special.ndtr((y - means) / scale.clamp(min=1e-300)).mean(0)
+    return mixture_cdf(y, means, scale.clamp(min=1e-300), concentration)
 
 
 def refuse_non_finite(name: str, values: Tensor) -> None:

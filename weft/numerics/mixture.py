@@ -1,44 +1,75 @@
-"""Equal mixtures of normals with a common scale: quantiles by bisection, entropy by quadrature."""
+"""Equal mixtures over draws: quantiles by bisection, entropy by quadrature.
+
+The components are normals, or Student-ts with 2a degrees of freedom, where `concentration` is a.
+"""
 
 import math
 
 import torch
 from torch import Tensor
 
+from weft.numerics.gamma import normals_of_student_t, student_t_cdf, student_t_log_prob
+
 _NODES = 12
 _SQRT_TWO = math.sqrt(2)
 
 
-def mixture_quantile(means: Tensor, scale: Tensor, probability: float) -> Tensor:
-    """The y with (1/S) Σ_s Φ((y - means_s)/scale) = probability, to about 1e-6 of the range.
+def mixture_cdf(
+    y: Tensor, means: Tensor, scale: Tensor, concentration: Tensor | None = None
+) -> Tensor:
+    """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t.
+
+    Args:
+        y: (...) where to ask.
+        means: (S, ...) centres of the components.
+        scale: (...) their common scale, or (S, ...) one each.
+        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
+
+    Examples:
+        >>> mixture_cdf(torch.zeros(1), torch.zeros(3, 1), torch.ones(1))
+        tensor([0.5000])
+    """
+    z = (y - means) / scale
+    each = torch.special.ndtr(z) if concentration is None else student_t_cdf(z, concentration)
+    return each.mean(0)
+
+
+def mixture_quantile(
+    means: Tensor, scale: Tensor, probability: float, concentration: Tensor | None = None
+) -> Tensor:
+    """The y with `mixture_cdf(y, ...)` = probability, to about 1e-6 of the range.
 
     Args:
         means: (S, ...) centres of the components.
-        scale: (...) their common standard deviation.
+        scale: (...) their common scale, or (S, ...) one each.
         probability: strictly between 0 and 1.
+        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
 
     Examples:
         >>> mixture_quantile(torch.zeros(3, 1), torch.ones(1), 0.975)
         tensor([1.9600])
     """
     reach = scale * (_SQRT_TWO * torch.erfinv(torch.tensor(2 * probability - 1.0)).abs() + 1)
-    low, high = means.amin(0) - reach, means.amax(0) + reach
+    if concentration is not None:
+        reach = reach * normals_of_student_t(concentration)[0].amax(0).to(reach)
+    low, high = (means - reach).amin(0), (means + reach).amax(0)
     for _ in range(50 if means.dtype == torch.float64 else 30):
         middle = (low + high) / 2
-        below = torch.special.ndtr((middle - means) / scale).mean(0) < probability
+        below = mixture_cdf(middle, means, scale, concentration) < probability
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2
 
 
-def mixture_entropy(means: Tensor, scale: Tensor) -> Tensor:
-    """Differential entropy of each mixture by Gauss-Hermite quadrature around every component.
+def mixture_entropy(means: Tensor, scale: Tensor, concentration: Tensor | None = None) -> Tensor:
+    """Differential entropy of each mixture by Gauss quadrature around every component.
 
-    H = -(1/S) Σ_s E_{y ~ N(means_s, scale²)} log (1/S) Σ_t N(y; means_t, scale²), S² terms an
-    output. Exact for coinciding components; 12 nodes were within 2e-4 nats otherwise.
+    H = -(1/S) Σ_s E_{y ~ p_s} log (1/S) Σ_t p_t(y), S² terms an output. Exact for coinciding normals;
+    12 nodes were within 2e-4 nats for others of one scale.
 
     Args:
         means: (S, ...) centres of the components.
-        scale: (...) their common standard deviation.
+        scale: (...) their common scale, or (S, ...) one each.
+        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
 
     Examples:
         >>> H = mixture_entropy(torch.zeros(4, 1), torch.ones(1))
@@ -46,15 +77,27 @@ def mixture_entropy(means: Tensor, scale: Tensor) -> Tensor:
         True
     """
     nodes, weights = _hermite(means.dtype, means.device)
-    count = means.shape[0]
-    total = torch.zeros_like(scale)
-    for centre in means:  # one component at a time bounds the memory to 12·S values an output
-        y = centre + scale * nodes.reshape(-1, *[1] * centre.dim())
-        z = (y.unsqueeze(1) - means) / scale  # (nodes, S, ...)
-        log_density = torch.logsumexp(-0.5 * z.square(), 1)
-        total += (weights.reshape(-1, *[1] * centre.dim()) * log_density).sum(0)
-    constant = math.log(count) + 0.5 * math.log(2 * math.pi)
-    return scale.log() + constant - total / count
+    wide, count = scale.expand_as(means), means.shape[0]
+    widths = [(torch.ones_like(means[0]), torch.ones_like(means[0]))]
+    if concentration is not None:
+        parts = zip(*normals_of_student_t(concentration), strict=True)
+        widths = [(width.to(means), weight.to(means)) for width, weight in parts]
+    total = torch.zeros_like(means[0])
+    for centre, own in zip(means, wide, strict=True):
+        for width, weight in widths:  # one at a time bounds the memory to 12·S values an output
+            y = centre + own * width * nodes.reshape(-1, *[1] * centre.dim())
+            z = (y.unsqueeze(1) - means) / wide  # (nodes, S, ...)
+            log_density = torch.logsumexp(_log_density(z, concentration) - wide.log(), 1)
+            terms = weights.reshape(-1, *[1] * centre.dim()) * log_density
+            total += weight * terms.sum(0)
+    return math.log(count) - total / count
+
+
+def _log_density(z: Tensor, concentration: Tensor | None) -> Tensor:
+    """Of a standard normal, or of a Student-t with scale 1 (for which the rate is a)."""
+    if concentration is None:
+        return -0.5 * z.square() - 0.5 * math.log(2 * math.pi)
+    return student_t_log_prob(z.square(), 1, concentration, concentration)
 
 
 def _hermite(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -44,6 +44,13 @@ class Processes:
         dist.all_reduce(total)
         return list((total / self.world).tolist())
 
+    def level(self, module: nn.Module) -> None:
+        """Give a module's buffers their mean over processes."""
+        if self.world > 1:
+            for buffer in module.buffers():
+                dist.all_reduce(buffer)
+                buffer /= self.world
+
     def is_lost(self, error: RuntimeError) -> bool:
         """Whether an error comes from talking to the other processes."""
         told = str(error)

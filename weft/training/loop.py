@@ -107,6 +107,8 @@ class Run:
             nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip)
         self.optimizer.step()
         self.scheduler.step()
+        if self.objective.update(x, y):
+            self.group.level(self.objective.likelihood)
         self.at.sums = [a + b for a, b in zip(self.at.sums, numbers, strict=True)]
         self.at.batch += 1
         self.at.step += 1

@@ -70,7 +70,7 @@ def objective(
                 f"fit(net, {wrong[0]}=...): this network has no Bayesian layer, so it is trained by "
                 "maximum likelihood; write bnn = weft.bayesianize(net, weft.KTied(rank=2)) first"
             )
-        return MaximumLikelihood(model, likelihood, output)
+        return MaximumLikelihood(model, likelihood, output, source.num_data)
     if temperature is None:
         assert validated
         weights = sum(posterior.numel() for _, posterior in named_posteriors(model))

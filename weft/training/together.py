@@ -180,6 +180,8 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
             loss.sum().backward()
             first.optimizer.step()
             first.scheduler.step()
+            for run, inputs, targets in zip(runs, x, y, strict=True):
+                run.objective.update(inputs.to(device), targets.to(device))
             numbers = torch.stack([loss, nll, kl]).detach().T.tolist()
             for run, terms in zip(runs, numbers, strict=True):
                 run.at.sums = [a + b for a, b in zip(run.at.sums, terms, strict=True)]

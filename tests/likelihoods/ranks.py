@@ -1,0 +1,23 @@
+"""What the processes of test_learning.py run: torchrun ... ranks.py FOLDER."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+import weft
+from tests.likelihoods.test_learning import bayesian, line
+from weft.training.distributed import started_by_torchrun
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    with started_by_torchrun() as group:
+        likelihood = weft.GammaGaussian(learn="closed form")
+        options = {"temperature": 1.0, "epochs": 40, "batch_size": 20, "learning_rate": 0.03}
+        weft.fit(bayesian(), line(100), likelihood=likelihood, seed=0, **options)
+        torch.save(likelihood.state_dict(), folder / f"{group.rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,160 @@
+"""Scores of real targets for every likelihood: in any unit, from a network or from a function."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy import integrate, stats
+from torch import distributions as td
+from torch import nn
+
+import weft
+from tests.likelihoods.test_gamma import noise
+from weft.metrics import crps, pit
+from weft.predictions import Draws
+
+LIKELIHOODS = {
+    "gaussian": lambda: weft.Gaussian(0.4),
+    "shared": lambda: noise(9.0, 3.0, dtype=torch.float32),
+    "each": lambda: noise([9.0, 300.0], [3.0, 20.0], dtype=torch.float32),
+    "closed form": lambda: noise(30.0, 3.0, learn="closed form", dtype=torch.float32),
+    "heteroscedastic": lambda: weft.HeteroscedasticGaussian(),
+}
+
+
+def model(name, samples=12):
+    """(objective, x, y, draws of the outputs that evaluation makes)."""
+    torch.manual_seed(0)
+    likelihood = LIKELIHOODS[name]()
+    outputs = 4 if name == "heteroscedastic" else 2
+    bnn = weft.bayesianize(nn.Linear(3, outputs), weft.MeanField(scale=0.3))
+    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=50, temperature=0.2)
+    x, y = torch.randn(30, 3), torch.randn(30, 2)
+    return elbo, x, y, weft.predict(bnn, x, samples, seed=0).draws
+
+
+def log_densities(elbo, fs, y):
+    """Of y jointly under each draw, (S, N); with a common precision a multivariate Student-t."""
+    likelihood = elbo.likelihood
+    if likelihood.kl() is None:
+        return likelihood(fs).log_prob(y).sum(-1).double()
+    a, b = likelihood.concentration.detach(), likelihood.rate.detach()
+    if a.dim():
+        return td.StudentT(2 * a, fs.double(), (b / a).sqrt()).log_prob(y).sum(-1)
+    law = stats.multivariate_t(shape=torch.eye(2).numpy() * float(b / a), df=float(2 * a))
+    return torch.as_tensor(law.logpdf((y - fs).double().detach().numpy()))
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_nll_is_of_the_mixture_over_draws_and_changes_with_the_unit(name):
+    """Log p(y) = log p(ỹ) - Σ log σ; errors, widths and crps are multiplied."""
+    elbo, x, y, fs = model(name)
+    logs = log_densities(elbo, fs, y)
+    predictive = logs.logsumexp(0) - math.log(len(logs))
+    expected = torch.stack([elbo.likelihood.expected_log_prob(f, y) for f in fs]).double()
+    noise_kl = elbo.likelihood.kl()
+    own = 0.0 if noise_kl is None else noise_kl.item()
+    kl = elbo.kl().item()
+    for unit in (torch.ones(2), torch.tensor([7.0, 0.02])):
+        told = weft.evaluate(elbo, (x, y), samples=12, target_scale=unit)
+        density = unit.log().sum().item()
+        close = {"abs": 2e-5, "rel": 2e-5}
+        assert told["nll"] == pytest.approx(-predictive.mean().item() + density, **close)
+        assert told["gibbs_nll"] == pytest.approx(-expected.mean().item() + density, **close)
+        bound = told["gibbs_nll"] + own / 50
+        assert told["neg_elbo"] == pytest.approx(bound + kl / 50, **close)
+        assert told["tempered_neg_elbo"] == pytest.approx(bound + 0.2 * kl / 50, **close)
+        assert told.get("noise_kl", 0.0) == pytest.approx(own)
+        mean = elbo.likelihood.moments(fs)[0].mean(0)
+        squares = ((mean - y) * unit).square()
+        assert told["rmse"] == pytest.approx(squares.mean().sqrt().item(), rel=1e-5)
+        one = weft.evaluate(elbo, (x, y), samples=12)
+        assert told["coverage_90"] == one["coverage_90"]
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_one_unit_for_all_outputs_multiplies_every_error(name):
+    elbo, x, y, _ = model(name)
+    plain = weft.evaluate(elbo, (x, y), samples=12)
+    scaled = weft.evaluate(elbo, (x, y), samples=12, target_scale=3.0)
+    for key in ("rmse", "crps", "std", "interval_width_90"):
+        assert scaled[key] == pytest.approx(3 * plain[key], rel=1e-6)
+    for key in ("nll", "gibbs_nll", "neg_elbo"):
+        assert scaled[key] == pytest.approx(plain[key] + 2 * math.log(3))
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_a_function_is_scored_like_the_network_it_is_made_of(name):
+    elbo, x, y, fs = model(name)
+
+    def by_hand(inputs):
+        draws = Draws([])
+        for f in fs:
+            draws.add(*elbo.likelihood.moments(f[: len(inputs)]))
+        return elbo.likelihood.summarise(draws, ())
+
+    ours, theirs = weft.evaluate(by_hand, (x, y)), weft.evaluate(elbo, (x, y), samples=12)
+    for key, value in ours.items():
+        assert value == pytest.approx(theirs[key], rel=1e-4, abs=1e-4), key
+
+
+def test_intervals_of_a_student_t_cover_what_they_say():
+    """Targets drawn with precisions of the posterior fall into the 90 % interval nine times in ten."""
+    torch.manual_seed(0)
+    likelihood = noise(7.0, 2.0, dtype=torch.float32)
+    bnn = weft.bayesianize(nn.Linear(2, 1), weft.MeanField(scale=0.4))
+    x = torch.randn(5000, 2)
+    pred = weft.predict(bnn, x, 20, likelihood=likelihood, seed=3)
+    which = torch.randint(20, (5000,))
+    taus = td.Gamma(likelihood.concentration.detach(), likelihood.rate.detach()).sample((5000, 1))
+    y = pred.draws[which, torch.arange(5000)] + torch.randn(5000, 1) / taus.sqrt().float()
+    for level in (0.5, 0.95):
+        share = weft.metrics.coverage(*pred.interval(level), y)
+        assert share == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / 5000))
+    total = pred.aleatoric + pred.epistemic
+    assert (y - pred.mean).square().mean().item() == pytest.approx(total.mean().item(), rel=0.1)
+    assert pred.aleatoric.flatten()[0].item() == pytest.approx(2 / 6)
+
+
+@pytest.mark.parametrize("a", [6.0, 40.0, 3000.0])
+def test_crps_of_student_ts_is_the_integral(a):
+    torch.manual_seed(1)
+    means, y = torch.randn(3, 2).double(), torch.randn(2).double()
+    scale = torch.tensor([0.5, 2.0]).double()
+    got = crps(means, scale, y, torch.tensor(a))
+    below = pit(means, scale, y, torch.tensor(a))
+    for k in range(2):
+
+        def gap(t, k=k):
+            return stats.t.cdf(t, 2 * a, means[:, k], scale[k]).mean() - float(t >= y[k])
+
+        ends = [-200.0, y[k].item(), 200.0]
+        oracle = sum(
+            integrate.quad(lambda t: gap(t) ** 2, *pair, limit=200)[0]
+            for pair in itertools.pairwise(ends)
+        )
+        assert got[k].item() == pytest.approx(oracle, abs=1e-5)
+        assert below[k].item() == pytest.approx(gap(y[k]) + 1, abs=1e-6)
+
+
+def test_an_ensemble_of_student_ts_averages_the_noise_of_its_members():
+    members = [
+        weft.MaximumLikelihood(nn.Linear(3, 1), noise(9.0, b, dtype=torch.float32), num_data=9)
+        for b in (1.0, 7.0)
+    ]
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    pred = weft.ensemble(members)(x)
+    assert pred.aleatoric.flatten()[0].item() == pytest.approx(4 / 8)
+    result = weft.evaluate(weft.ensemble(members), (x, y))
+    law = stats.t(18, loc=pred.draws[..., 0], scale=math.sqrt(4 / 9))
+    oracle = math.log(2) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
+    assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
+
+
+def test_noise_without_a_variance_cannot_be_summarised():
+    bnn = weft.bayesianize(nn.Linear(3, 1), weft.MeanField())
+    pred = weft.predict(bnn, torch.randn(4, 3), 5, likelihood=weft.GammaGaussian((1.0, 1.0)))
+    assert pred.std.isinf().all()
+    with pytest.raises(ValueError, match=r"2 degrees of freedom has no variance.*train first"):
+        pred.interval()
