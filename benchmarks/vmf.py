@@ -1,0 +1,255 @@
+"""von Mises-Fisher: accuracy and speed beside averaged bounds and SciPy, `python -m benchmarks.vmf`.
+
+Writes results/numerics/von-mises-fisher.json and the tables of docs/howto/von-mises-fisher.md.
+`--page` only makes the tables again.
+"""
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import scipy
+import torch
+import torch.nn.functional as F
+from scipy import special, stats
+from torch import Tensor
+
+from benchmarks import environment
+from benchmarks.table import table, threads_label
+from benchmarks.timing import Plan, measure
+from tools.tables import marks
+from weft.files import write_atomically
+from weft.numerics import von_mises_fisher as vmf
+from weft.numerics.vmf_sampling import sample
+
+OUT = environment.ROOT / "results/numerics/von-mises-fisher.json"
+PAGE = environment.ROOT / "docs/howto/von-mises-fisher.md"
+MARK = "von Mises-Fisher tables"
+
+DIMENSIONS = (2, 3, 10, 100, 1000, 4000)
+KAPPAS = tuple(10.0**power for power in np.linspace(-3, 5, 33))
+QUANTITIES = ("A", "A'", "ℓ", "KL to uniform")
+NATS = "KL to uniform, in nats"  # the absolute error: where κ is small, the relative one is a hard test
+QUICK = Plan(rounds=2, warmup=1, burst=0.0)
+
+Values = tuple[Any, Any, Any, Any]  # the four quantities at many κ
+
+
+def exact(kappa: float, d: int) -> list[Any]:
+    """The quantities with sixty digits."""
+    with mpmath.workdps(60):
+        k, order = mpmath.mpf(kappa), mpmath.mpf(d) / 2 - 1
+        low, high = (mpmath.besseli(order + i, k, maxterms=10**6) for i in (0, 1))
+        ell = mpmath.loggamma(order + 1) + order * mpmath.log(2 / k) + mpmath.log(low)
+        ratio = high / low
+        return [ratio, 1 - ratio**2 - (d - 1) * ratio / k, ell, k * ratio - ell]
+
+
+def by_weft(kappa: Tensor, d: int) -> Values:
+    return (
+        vmf.mean_resultant(kappa, d),
+        vmf.mean_resultant_slope(kappa, d),
+        vmf.ell(kappa, d),
+        vmf.divergence_from_uniform(kappa, d),
+    )
+
+
+def average(order: float, z: Tensor) -> Tensor:
+    """I_ν/I_{ν-1} as the mean of the bounds B_0 and B_2 of the radial and directional paper, equation 33."""
+
+    def bound(alpha: int) -> Tensor:
+        lam = order + (alpha - 1) / 2
+        delta = order - 0.5 + lam / (2 * (lam**2 + z.square()).sqrt())
+        return z / (delta + (delta.square() + z.square()).sqrt())
+
+    return (bound(0) + bound(2)) / 2
+
+
+def ell_by_bounds(kappa: Tensor, d: int) -> Tensor:
+    """ℓ with log I as a sum of logarithms of averaged ratios, equation 45."""
+    order = d / 2 - 1
+    whole = math.floor(order)
+    log = (
+        torch.special.i0e(kappa).log() + kappa
+        if order == whole
+        else 0.5 * torch.log(2 / (math.pi * kappa))
+        + kappa
+        + torch.log(-torch.expm1(-2 * kappa) / 2)
+    )
+    for step in range(whole):
+        log = log + average(order - step, kappa).log()
+    return math.lgamma(order + 1) + order * torch.log(2 / kappa) + log
+
+
+def by_bounds(kappa: Tensor, d: int) -> Values:
+    """Averaged bounds; the slope by the second line of equation 47."""
+    ratio, above = average(d / 2, kappa), average(d / 2 + 1, kappa)
+    slope = 0.5 * (ratio * (above - 2 * ratio - (d - 2) / kappa) + 1)
+    ell = ell_by_bounds(kappa, d)
+    return ratio, slope, ell, kappa * ratio - ell
+
+
+def by_scipy(kappa: np.ndarray, d: int) -> Values:
+    """Exponentially scaled Bessel functions."""
+    order = d / 2 - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = special.ive(order, kappa), special.ive(order + 1, kappa)
+        ell = special.gammaln(order + 1) + order * np.log(2 / kappa) + np.log(low) + kappa
+        ratio = high / low
+        return ratio, 1 - ratio**2 - (d - 1) * ratio / kappa, ell, kappa * ratio - ell
+
+
+CONTENDERS: dict[str, Callable[[Tensor, int], Values]] = {
+    "weft": by_weft,
+    "averaged bounds": by_bounds,
+    "SciPy": lambda kappa, d: by_scipy(kappa.numpy(), d),
+}
+
+
+def accuracy(dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
+    """Worst relative error over κ, and how many values are no numbers, by quantity, contender and d."""
+    found: dict[str, Any] = {one: {name: {} for name in CONTENDERS} for one in (*QUANTITIES, NATS)}
+    grid = torch.tensor(kappas, dtype=torch.float64)
+    for d in dimensions:
+        truth = [exact(kappa, d) for kappa in kappas]
+        for name, contender in CONTENDERS.items():
+            for index, values in enumerate(contender(grid, d)):
+                pairs = [
+                    (one, known[index]) for one, known in zip(values.tolist(), truth, strict=True)
+                ]
+                relative = [abs(mpmath.mpf(one) / known - 1) for one, known in pairs]
+                found[QUANTITIES[index]][name][str(d)] = _summary(relative)
+            found[NATS][name][str(d)] = _summary([abs(one - known) for one, known in pairs])
+    return found
+
+
+def _summary(errors: list[Any]) -> dict[str, Any]:
+    finite = [float(error) for error in errors if mpmath.isfinite(error)]
+    worst = float(f"{max(finite):.2e}") if finite else None
+    return {"worst": worst, "failed": len(errors) - len(finite)}
+
+
+def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
+    """Milliseconds of values with gradients, and of draws."""
+    kappa = torch.logspace(0, 4, count, dtype=torch.float64).requires_grad_()
+    plain = kappa.detach()
+    loc = F.normalize(torch.randn(count, d), dim=-1)
+    one = (loc[0].double() / loc[0].double().norm()).numpy()
+    raw, narrow = torch.randn(count, d, requires_grad=True), plain.float().requires_grad_()
+
+    def backward(values: Tensor) -> None:
+        torch.autograd.grad(values.sum(), kappa)
+
+    def bounds_backward() -> None:
+        by_bounds(plain, d)
+
+    def draw_backward() -> None:
+        draws = sample(F.normalize(raw, dim=-1), narrow)
+        torch.autograd.grad(draws[:, 0].sum(), (raw, narrow))
+
+    cases: dict[str, dict[str, Callable[[], object]]] = {
+        f"KL to uniform and its gradient, {count} κ, d = {d}": {
+            "weft": lambda: backward(vmf.divergence_from_uniform(kappa, d)),
+            "averaged bounds": bounds_backward,
+            "SciPy": lambda: by_scipy(plain.numpy(), d),
+        },
+        f"{count} draws, d = {d}": {
+            "weft": lambda: sample(loc, narrow.detach()),
+            "weft, with gradients": draw_backward,
+            "SciPy": lambda: stats.vonmises_fisher(one, 100.0).rvs(count, random_state=0),
+        },
+    }
+    times = {}
+    for title, calls in cases.items():
+        measured, _ = measure(calls, "weft", plan)
+        times[title] = {name: one_time.as_json() for name, one_time in measured.items()}
+    return times
+
+
+def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
+    """Everything that goes into the file."""
+    began, load = time.perf_counter(), environment.load()
+    torch.manual_seed(0)
+    return {
+        "settings": {
+            "command": "python -m benchmarks.vmf",
+            "kappas": [kappas[0], kappas[-1], len(kappas)],
+            "rounds": plan.rounds,
+            "threads": torch.get_num_threads(),
+        },
+        "versions": {**environment.versions(only_weft=True), "scipy": scipy.__version__},
+        **environment.commit(),
+        "cpu": environment.processor(),
+        "cores": os.cpu_count(),
+        "load": load,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "accuracy": accuracy(dimensions, kappas),
+        "speed": speed(plan),
+        "wall_seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def tables(result: dict[str, Any]) -> str:
+    """The Markdown of a result."""
+    low, high, count = result["settings"]["kappas"]
+    dimensions = list(next(iter(result["accuracy"]["A"].values())))
+    rows: list[list[object]] = []
+    for quantity, contenders in result["accuracy"].items():
+        for name, by_dimension in contenders.items():
+            cells = [_cell(by_dimension[d], count) for d in dimensions]
+            rows.append([quantity, name, *cells])
+    text = f"Largest error over {count} concentrations from {low:g} to {high:g}, relative if not in nats:\n\n"
+    text += table(["", "", *(f"d = {d}" for d in dimensions)], rows, words=2)
+    times: list[list[object]] = []
+    for title, contenders in result["speed"].items():
+        for name, one in contenders.items():
+            times.append([title, name, f"{one['median_ms']:.2f}", f"{one['median_ratio']:.2f}"])
+    threads, versions = result["settings"]["threads"], result["versions"]
+    load = "unknown" if result["load"] is None else f"{result['load']:.1f}"
+    machine = f"{threads_label(threads)} of {result['cores']}, {result['cpu']}, load before {load}"
+    text += f"\nMilliseconds ({machine}):\n\n"
+    text += table(["", "", "median", "ratio to weft"], times, words=2)
+    made = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{text}\nMade by `{result['settings']['command']}` with {made}."
+
+
+def _cell(found: dict[str, Any], count: int) -> str:
+    worst = "" if found["worst"] is None else f"{found['worst']:.0e}"
+    if not found["failed"]:
+        return worst
+    return f"{worst} ({found['failed']} of {count} fail)".strip()
+
+
+def put(page: Path, text: str) -> None:
+    """Write the tables between their marks."""
+    begin, end = marks(MARK)
+    before, _, rest = page.read_text().partition(begin)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vmf", description=__doc__)
+    parser.add_argument("--page", action="store_true", help="no measurement, only the tables")
+    parser.add_argument("--quick", action="store_true", help="2 rounds, 2 dimensions")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    if not args.page:
+        torch.set_num_threads(1)
+        plan, dimensions = (QUICK, (2, 100)) if args.quick else (Plan(), DIMENSIONS)
+        result = result_of(plan, dimensions, KAPPAS)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
+    if args.out == OUT:
+        put(PAGE, tables(json.loads(OUT.read_text())))
+
+
+if __name__ == "__main__":
+    main()

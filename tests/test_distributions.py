@@ -1,0 +1,222 @@
+"""The distribution as torch.distributions knows distributions, against scipy and closed forms."""
+
+import copy
+import io
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+import torch.nn.functional as F
+from torch.distributions import Distribution, Independent, VonMises, kl_divergence
+from torch.func import grad, vmap
+
+from weft.distributions import VonMisesFisher, sphere
+from weft.numerics import von_mises_fisher as vmf
+
+
+@pytest.fixture(autouse=True)
+def _validation():
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(True)  # a torch.compile anywhere turns it off for good
+    yield
+    Distribution.set_default_validate_args(before)
+
+
+def directions(*shape, dtype=torch.float64):
+    return F.normalize(torch.randn(*shape, dtype=dtype), dim=-1)
+
+
+@pytest.mark.parametrize("d", [2, 3, 5, 50])
+@pytest.mark.parametrize("kappa", [0.01, 3.0, 200.0])
+def test_density_and_entropy_are_those_of_scipy(d, kappa):
+    loc, x = directions(d), directions(10, d)
+    ours = VonMisesFisher(loc, kappa)
+    theirs = scipy.stats.vonmises_fisher(loc.numpy(), kappa)
+    expected = torch.from_numpy(np.asarray(theirs.logpdf(x.numpy())))
+    assert torch.allclose(ours.log_prob(x), expected, rtol=1e-9)
+    assert ours.entropy().item() == pytest.approx(theirs.entropy(), rel=1e-9)
+
+
+def test_on_the_circle_it_is_torchs_von_mises():
+    angles, mean = torch.linspace(-3, 3, 11, dtype=torch.float64), torch.tensor(0.4).double()
+    points = torch.stack([angles.cos(), angles.sin()], -1)
+    loc = torch.stack([mean.cos(), mean.sin()])
+    for kappa in (0.1, 5.0, 80.0):
+        expected = VonMises(mean, torch.tensor(kappa).double()).log_prob(angles)
+        assert torch.allclose(VonMisesFisher(loc, kappa).log_prob(points), expected, atol=1e-6)
+
+
+def test_density_integrates_to_one_on_the_sphere():
+    height = torch.linspace(-1, 1, 100001, dtype=torch.float64)  # Archimedes: uniform on the sphere
+    points = torch.stack([(1 - height.square()).sqrt(), torch.zeros_like(height), height], -1)
+    density = VonMisesFisher(torch.tensor([0.0, 0, 1]).double(), 7.0).log_prob(points).exp()
+    assert 2 * math.pi * torch.trapezoid(density, height).item() == pytest.approx(1, rel=1e-8)
+
+
+@pytest.mark.parametrize(("d", "kappa"), [(2, 0.0), (3, 5.0), (40, 300.0), (2000, 100.0)])
+def test_moments_and_entropy_are_those_of_draws(d, kappa):
+    q = VonMisesFisher(directions(d), kappa)
+    x = q.sample((4000,))
+    error = x.std(0) / len(x) ** 0.5
+    assert bool(((x.mean(0) - q.mean).abs() < 5.5 * error).all())
+    centred = (x - q.mean).square()
+    assert bool(((centred.mean(0) - q.variance).abs() < 6 * centred.std(0) / len(x) ** 0.5).all())
+    surprise = -q.log_prob(x)
+    assert abs(surprise.mean() - q.entropy()) <= 5 * surprise.std() / len(x) ** 0.5 + 1e-9
+    assert torch.equal(q.mode, q.loc)
+
+
+@pytest.mark.parametrize(("d", "kappas"), [(2, (3.0, 0.5)), (10, (20.0, 0.0)), (300, (50.0, 90.0))])
+def test_divergence_is_that_of_draws(d, kappas):
+    q, p = (VonMisesFisher(directions(d), kappa) for kappa in kappas)
+    x = q.sample((20000,))
+    terms = q.log_prob(x) - p.log_prob(x)
+    assert abs(terms.mean() - kl_divergence(q, p)) < 5 * terms.std() / len(x) ** 0.5
+    uniform = VonMisesFisher(p.loc, 0.0)
+    assert torch.allclose(kl_divergence(q, uniform), uniform.entropy() - q.entropy())
+
+
+def test_divergence_from_itself_is_nothing():
+    for dtype in (torch.float32, torch.float64):
+        for kappa in (0.0, 1.0, 1e5):
+            raw = torch.randn(3, 40, dtype=dtype, requires_grad=True)
+            log = torch.full((3,), kappa, dtype=dtype, requires_grad=True)
+            q = VonMisesFisher(F.normalize(raw, dim=-1), log)
+            value = kl_divergence(q, VonMisesFisher(q.loc.detach(), log.detach()))
+            assert torch.equal(value, torch.zeros(3, dtype=dtype))
+            slopes = torch.autograd.grad(value.sum(), (raw, log))
+            assert all(slope.abs().max() < 1e-12 for slope in slopes)
+
+
+def test_gradient_of_the_divergence_in_the_direction_is_tangent():
+    raw, target = torch.randn(6, dtype=torch.float64, requires_grad=True), directions(6)
+    q, p = VonMisesFisher(F.normalize(raw, dim=0), 4.0), VonMisesFisher(target, 3.0)
+    (slope,) = torch.autograd.grad(kl_divergence(q, p), raw)
+    mean = q.loc.detach()
+    resultant = vmf.mean_resultant(torch.tensor(4.0).double(), 6)
+    tangent = -3 * resultant * (target - mean * (mean @ target)) / raw.detach().norm()
+    assert torch.allclose(slope, tangent)
+
+
+def test_concentration_is_found_again_from_draws():
+    q = VonMisesFisher(directions(20, dtype=torch.float32), torch.tensor(35.0))
+    mean = q.sample((20000,)).mean(0)
+    assert vmf.inverse_mean_resultant(mean.norm(), 20).item() == pytest.approx(35, rel=0.02)
+
+
+def test_shapes_broadcast_and_expand():
+    q = VonMisesFisher(directions(4, 1, 6), torch.rand(3).double())
+    assert (q.batch_shape, q.event_shape) == ((4, 3), (6,))
+    assert q.rsample().shape == q.mean.shape == q.variance.shape == q.stddev.shape == (4, 3, 6)
+    assert q.rsample(torch.Size([2, 5])).shape == (2, 5, 4, 3, 6)
+    assert q.entropy().shape == q.log_prob(directions(6)).shape == (4, 3)
+    assert q.log_prob(q.sample((7,))).shape == (7, 4, 3)
+    wide = q.expand((2, 4, 3))
+    assert wide.batch_shape == (2, 4, 3)
+    assert torch.equal(wide.entropy()[1], q.entropy())
+    assert wide.sample().shape == (2, 4, 3, 6)
+    with pytest.raises(ValueError, match="support"):
+        wide.log_prob(2 * q.loc)
+    assert Independent(q, 1).entropy().shape == (4,)
+    assert torch.allclose(Independent(q, 1).entropy(), q.entropy().sum(-1))
+
+
+def test_types_follow_the_parameters():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        q = VonMisesFisher(directions(3, 12).to(dtype), torch.rand(3).to(dtype))
+        x = q.sample()
+        found = (x, q.mean, q.variance, q.entropy(), q.log_prob(x), kl_divergence(q, q))
+        assert all(one.dtype == dtype for one in found)
+
+
+def test_large_concentrations_in_single_precision():
+    q = VonMisesFisher(directions(30, dtype=torch.float32), torch.tensor(1e5))
+    wide = VonMisesFisher(F.normalize(q.loc.double(), dim=0), torch.tensor(1e5).double())
+    assert torch.allclose(q.entropy(), wide.entropy().float(), rtol=1e-6)
+    x = q.sample((100,))
+    # κ times an error of rounding in the length of x
+    assert torch.allclose(
+        q.log_prob(x).double(), wide.log_prob(F.normalize(x.double(), dim=-1)), atol=0.1
+    )
+
+
+def test_gradients_of_log_prob_and_draws_reach_both_parameters():
+    raw = torch.randn(5, 7, requires_grad=True)
+    log = torch.randn(5, requires_grad=True)
+    x = VonMisesFisher(F.normalize(raw, dim=-1), log.exp()).rsample((2,))
+    for loss in (
+        x[..., 0].sum(),
+        VonMisesFisher(F.normalize(raw, dim=-1), log.exp()).log_prob(x.detach()).sum(),
+    ):
+        slopes = torch.autograd.grad(loss, (raw, log))
+        assert all(bool((slope != 0).all()) and slope.isfinite().all() for slope in slopes)
+    assert VonMisesFisher.has_rsample
+    assert not VonMisesFisher(F.normalize(raw, dim=-1), log.exp()).sample().requires_grad
+
+
+def test_mistakes_are_refused_with_a_sentence():
+    unit = torch.tensor([1.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match=r"differ from 1 by up to 1; write .*normalize"):
+        VonMisesFisher(2 * unit, 1.0)
+    with pytest.raises(ValueError, match=r"down to -0.5: it cannot be negative.*exp or softplus"):
+        VonMisesFisher(unit, torch.tensor([3.0, -0.5]))
+    with pytest.raises(ValueError, match="down to nan"):
+        VonMisesFisher(unit, math.nan)
+    with pytest.raises(ValueError, match=r"dimension 1.*use d >= 2"):
+        VonMisesFisher(torch.ones(5, 1), 1.0)
+    with pytest.raises(ValueError, match=r"single number.*d >= 2"):
+        VonMisesFisher(torch.ones(()), 1.0)
+    q = VonMisesFisher(unit, 1.0)
+    with pytest.raises(ValueError, match="support"):
+        q.log_prob(2 * unit)
+    with pytest.raises(ValueError, match=r"R\^3 and R\^2"):
+        kl_divergence(q, VonMisesFisher(unit[:2], 1.0))
+    assert VonMisesFisher(2 * unit, 1.0, validate_args=False).event_shape == (3,)
+
+
+def test_support_is_the_sphere():
+    loose = F.normalize(torch.randn(1000, 4000), dim=-1)
+    assert sphere.check(loose).all()
+    assert not sphere.check(1.01 * loose).any()
+    assert repr(sphere) == "Sphere()"
+    assert VonMisesFisher.arg_constraints["loc"] is VonMisesFisher.support
+
+
+def test_copies_and_files():
+    q = VonMisesFisher(directions(4), 3.0)
+    buffer = io.BytesIO()
+    torch.save(q, buffer)
+    buffer.seek(0)
+    for twin in (copy.deepcopy(q), torch.load(buffer, weights_only=False)):
+        assert torch.equal(twin.entropy(), q.entropy())
+    assert "VonMisesFisher" in repr(q)
+
+
+def loss(raw, log):
+    q = VonMisesFisher(F.normalize(raw, dim=-1), log.exp())
+    p = VonMisesFisher(torch.eye(raw.shape[-1])[0], 2.0)
+    x = F.one_hot(torch.tensor(1), raw.shape[-1]).to(raw.dtype)
+    return (q.entropy() + kl_divergence(q, p) + q.log_prob(x)).sum()
+
+
+def test_inside_vmap_and_compile():
+    raw, log = torch.randn(4, 40), torch.randn(4)
+    rows = torch.stack([loss(r, one) for r, one in zip(raw, log, strict=True)])
+    assert torch.allclose(vmap(loss)(raw, log), rows)
+    slopes = grad(loss, argnums=(0, 1))(raw, log)
+    by_row = vmap(grad(loss, argnums=(0, 1)))(raw, log)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(slopes, by_row, strict=True))
+    draws = vmap(
+        lambda r: VonMisesFisher(F.normalize(r, dim=-1), 5.0).rsample((2,)), randomness="different"
+    )
+    assert torch.allclose(draws(raw).norm(dim=-1), torch.ones(4, 2))
+    torch.compiler.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    leaves = [t.clone().requires_grad_() for t in (raw, log)]
+    value = compiled(*leaves)
+    assert torch.allclose(value, rows.sum())
+    found = torch.autograd.grad(value, leaves)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(slopes, found, strict=True))
+    torch.compiler.reset()

@@ -1,0 +1,237 @@
+"""Draws of a von Mises-Fisher distribution, with gradients in direction and concentration.
+
+x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
+proposal that needs no random numbers but uniform ones, so that draws work inside vmap and
+torch.compile. Its gradient in κ is the implicit one, -(∂F/∂κ) / (∂F/∂ω) with F the distribution function
+of ω, an integral over the tail beyond ω. Internally ω is kept as the gap 1 - ω, which has all
+its digits where κ is large.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.numerics.fused import eager
+from weft.numerics.quadrature import gauss_legendre
+from weft.numerics.von_mises_fisher import (
+    check_dimension,
+    mean_resultant,
+    mean_resultant_complement,
+)
+
+# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; where there can
+# be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
+# numbers in double precision can tell from none.
+AT_ONCE, WITHOUT_LOOP = 2, 40
+
+TAIL = 72.0  # a tail ends where the logarithm of a density has fallen by this, half of it if d = 2
+NODES, WEIGHTS = gauss_legendre(24)
+
+SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
+
+
+def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
+    """Independent draws of vMF(loc, kappa), (*shape, *batch, d), of length 1.
+
+    Gradients are unbiased for any function of the draws, in κ and in loc = normalize(...). The one in
+    loc is that of the smallest rotation which takes loc along; noise across loc does not enter it.
+
+    Args:
+        loc: (*batch, d) unit vectors.
+        kappa: (*batch) concentrations; both broadcast.
+        shape: shape of the sample.
+
+    Examples:
+        >>> loc = torch.tensor([0.0, 0.0, 1.0])
+        >>> sample(loc, torch.tensor(1e12), (2,)).round(decimals=4).abs()
+        tensor([[0., 0., 1.],
+                [0., 0., 1.]])
+    """
+    d = loc.shape[-1]
+    check_dimension(d)
+    batch = torch.broadcast_shapes(loc.shape[:-1], kappa.shape)
+    gap = _reparameterised(kappa.double().expand(batch), d, shape).unsqueeze(-1)
+    sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()  # no infinite gradient should a gap be 0
+    wide = torch.float64 if d < SMALL or loc.dtype == torch.float64 else torch.float32
+    cosine, sine, mean = (1 - gap).to(wide), sine.to(wide), loc.to(wide)
+    fixed = mean.detach()
+    noise = torch.randn((*shape, *batch, d), dtype=wide, device=loc.device)
+    across = noise - (noise * fixed).sum(-1, keepdim=True) * fixed
+    across = across / torch.linalg.vector_norm(across, dim=-1, keepdim=True)
+    # the rotation that takes `fixed` to `mean` and keeps what is across both: here the identity,
+    # elsewhere in the direction of its derivative not
+    turn = (across * mean).sum(-1, keepdim=True) / (1 + (fixed * mean).sum(-1, keepdim=True))
+    moved = across - turn * (fixed + mean)
+    return (cosine * mean + sine * moved).to(loc.dtype)
+
+
+def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
+    """Independent draws of ω = μᵀx, (*shape, ...), with implicit gradients in κ.
+
+    Args:
+        kappa: (...) concentrations.
+        d: dimension of the space around the sphere.
+        shape: shape of the sample.
+
+    Examples:
+        >>> kappa = torch.zeros(1000, requires_grad=True)
+        >>> bool(sample_cosine(kappa, 5).mean().abs() < 0.1)
+        True
+    """
+    check_dimension(d)
+    return (1 - _reparameterised(kappa.double(), d, shape)).to(kappa.dtype)
+
+
+def sample_cosine_by_rejection(
+    kappa: Tensor, d: int, shape: Sequence[int] = ()
+) -> tuple[Tensor, Tensor]:
+    """Draws of ω with the gradient of the proposal, and logarithms of weights that correct it.
+
+    The logarithms are 0, and only their gradient c matters: the one of E[e^c f(ω)] is unbiased. In a network
+    f is the whole loss, which every direction of every layer then multiplies by a c of its own: prefer
+    `sample_cosine`, to which this is here to be compared. First derivatives only.
+
+    Args:
+        kappa: (...) concentrations.
+        d: dimension of the space around the sphere.
+        shape: shape of the sample.
+
+    Returns:
+        Cosines and logarithms of weights, both (*shape, ...).
+
+    Examples:
+        >>> kappa = torch.full((3,), 2.0, requires_grad=True)
+        >>> cosine, log_weight = sample_cosine_by_rejection(kappa, 5)
+        >>> log_weight.exp()
+        tensor([1., 1., 1.], grad_fn=<ExpBackward0>)
+    """
+    check_dimension(d)
+    fixed = kappa.detach().double()
+    cosine = 1 - _gap(fixed.expand((*shape, *kappa.shape)), d)
+    root = (4 * fixed.square() + (d - 1) ** 2).sqrt()
+    across = 1 - cosine.square()
+    correction = cosine - mean_resultant(fixed, d) + (fixed * across - (d - 1) * cosine) / root
+    moved = kappa.double() - fixed
+    draw, log_weight = cosine + across / root * moved, correction * moved
+    return draw.to(kappa.dtype), log_weight.to(kappa.dtype)
+
+
+def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
+    """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
+
+    With θ = arccos ω: sin θ ∫ |cos φ - A| e^{κ(cos φ - ω)} (sin φ / sin θ)^{d-2} dφ over the tail on that
+    side of θ where cos φ - A keeps its sign. Differentiable in both arguments.
+
+    Args:
+        gap: (...) 1 - ω.
+        kappa: (...) concentrations.
+        d: dimension of the space around the sphere.
+
+    Examples:
+        >>> gap = torch.tensor(1.0, dtype=torch.float64)
+        >>> cosine_slope(gap, 0 * gap, 5)  # (1 - ω²) / (d - 1)
+        tensor(0.2500, dtype=torch.float64)
+    """
+    gap = gap.clamp(1e-300, 2 - 1e-15).unsqueeze(-1)
+    kappa = kappa.unsqueeze(-1)
+    complement = mean_resultant_complement(kappa, d)
+    sine = (gap * (2 - gap)).sqrt()
+    theta = torch.atan2(sine, 1 - gap)
+    up = gap > complement  # the tail is on the side of π
+    # how far to go: the log-density of θ falls at this rate, and faster by the precision about its mode
+    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
+    rate = torch.where(up, -fall, fall).clamp(min=0)
+    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
+    reach = 2 * TAIL / (rate + (rate.square() + 2 * TAIL * precision).sqrt())
+    width = torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
+    nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in (NODES, WEIGHTS))
+    step = width * nodes
+    phi = theta + step
+    log = (d - 2) * (torch.sin(phi) / sine).log()
+    log = log - 2 * kappa * torch.sin(theta + step / 2) * torch.sin(step / 2)
+    size = (complement - 2 * torch.sin(phi / 2).square()).abs()
+    return (sine * width.abs()).squeeze(-1) * ((size * log.exp()) @ weights)
+
+
+def _reparameterised(kappa: Tensor, d: int, shape: Sequence[int]) -> Tensor:
+    """1 - ω, (*shape, ...), with its gradient in κ, a float64 tensor."""
+    kappa = kappa.expand((*shape, *kappa.shape))
+    fixed = kappa.detach()
+    gap = _gap(fixed, d)
+    if not torch.is_grad_enabled():
+        return gap
+    if torch.compiler.is_compiling():
+        # torch.compile cannot trace the function below; it needs first derivatives only
+        return gap - cosine_slope(gap, fixed, d) * (kappa - fixed)
+    return _Implicit.apply(kappa, gap, d)
+
+
+class _Implicit(torch.autograd.Function):
+    """`gap` as a function of κ."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(kappa: Tensor, gap: Tensor, d: int) -> Tensor:
+        return gap.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        kappa, _, ctx.d = inputs
+        ctx.save_for_backward(output, kappa)
+        ctx.save_for_forward(output, kappa)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        gap, kappa = ctx.saved_tensors
+        return -grad * cosine_slope(gap, kappa, ctx.d), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        gap, kappa = ctx.saved_tensors
+        return -tangent * cosine_slope(gap, kappa, ctx.d)
+
+
+def _gap(kappa: Tensor, d: int) -> Tensor:
+    """A draw of 1 - ω for every κ, a float64 tensor."""
+    if not eager():
+        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
+    flat = kappa.reshape(-1)
+    gap, accepted = _first_accepted(flat, d, AT_ONCE)
+    while not accepted.all():
+        left = accepted.logical_not().nonzero().squeeze(-1)
+        gap[left], accepted[left] = _first_accepted(flat[left], d, 4 * AT_ONCE)
+    return gap.view(kappa.shape)
+
+
+def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
+    """1 - ω of the first accepted one of `count` proposals, and whether there was one.
+
+    A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
+    the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
+    """
+    kappa = kappa.unsqueeze(-1)
+    radial, angular, threshold = torch.rand(
+        (3, *kappa.shape[:-1], count), dtype=kappa.dtype, device=kappa.device
+    ).unbind()
+    root = torch.hypot(2 * kappa, torch.full_like(kappa, d - 1))
+    mode = 2 * kappa / (root + (d - 1))
+    mode_gap = (d - 1) * (1 + (d - 1) / (root + 2 * kappa)) / (root + (d - 1))  # 1 - mode
+    # t = r cos 2πa is the first of two coordinates; 1 - r² is a power of a uniform number
+    half = torch.sin(math.pi * angular).square()
+    if d == 2:
+        t_gap = 2 * half
+    else:
+        log = torch.log1p(-radial) * (2 / (d - 2))
+        r = torch.expm1(log).neg().sqrt()
+        t_gap = log.exp() / (1 + r) + 2 * r * half
+    scale = mode_gap + mode * (2 - t_gap)  # 1 + c t
+    gap = mode_gap * t_gap / scale
+    log_ratio = kappa * (mode_gap - gap) - (d - 1) * scale.log()
+    # not "≥": a κ that is not a number must give such draws, not an endless search
+    accepted = (log_ratio < torch.log1p(-threshold)).logical_not()
+    first = accepted.int().argmax(-1, keepdim=True)
+    return gap.gather(-1, first).squeeze(-1), accepted.any(-1)

@@ -1,0 +1,261 @@
+"""Functions of the concentration of a von Mises-Fisher distribution on the unit sphere of R^d.
+
+vMF(x | μ, κ) = exp(κ μᵀx - ℓ(κ)) / S_d, with S_d the surface of the sphere and ℓ(0) = 0. Concentrations
+are tensors of any shape, d is a number of at least 2, and κ = 0 is the uniform distribution. All is
+computed in float64, whatever comes in and goes out: to 1e-12 relative for d from 2 to 4000 and κ from 0
+to 1e5 (the KL of two distributions to 1e-11), and without a cliff beyond. Derivatives are those of
+the functions, not of their approximations.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.numerics.quadrature import gauss_legendre
+from weft.numerics.vmf_series import terms
+
+NEAR = 0.5  # |log(κ_p/κ_q)| below which the KL is integrated; differences are accurate beyond
+NODES, WEIGHTS = gauss_legendre(8)  # error 1e-15 of that integral
+NEWTON = (
+    3  # steps of the inverse before the two that carry derivatives; the start is within percents
+)
+
+Function = Callable[[Tensor], Tensor]
+
+
+def ell(kappa: Tensor, d: int) -> Tensor:
+    """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere; 0 at κ = 0, convex, at most κ.
+
+    Args:
+        kappa: (...) concentrations, not negative.
+        d: dimension of the space around the sphere.
+
+    Examples:
+        >>> ell(torch.tensor([0.0, 1.0]), 3)  # log(sinh κ / κ)
+        tensor([0.0000, 0.1614])
+    """
+    return _narrow(kappa, d, _ell(d))
+
+
+def divergence_from_uniform(kappa: Tensor, d: int) -> Tensor:
+    """KL(vMF(μ, κ) ‖ uniform) = κ A(κ) - ℓ(κ), (...).
+
+    Examples:
+        >>> divergence_from_uniform(torch.tensor([0.0, 1.0]), 3)
+        tensor([0.0000, 0.1516])
+    """
+    slope = _slope(d)
+    value = _exactly(lambda k: terms(k, d).divergence, lambda k: k * slope(k))
+    return _narrow(kappa, d, value)
+
+
+def mean_resultant(kappa: Tensor, d: int) -> Tensor:
+    """A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector, (...).
+
+    Examples:
+        >>> mean_resultant(torch.tensor([0.0, 1.0]), 3)  # coth κ - 1/κ
+        tensor([0.0000, 0.3130])
+    """
+    return _narrow(kappa, d, _ratio(d))
+
+
+def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
+    """1 - A(κ), accurate where A is close to 1, (...).
+
+    Examples:
+        >>> mean_resultant_complement(torch.tensor(1e9, dtype=torch.float64), 3)
+        tensor(1.0000e-09, dtype=torch.float64)
+    """
+    return _narrow(kappa, d, _complement(d))
+
+
+def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
+    """A'(κ), the variance of μᵀx, (...).
+
+    Examples:
+        >>> mean_resultant_slope(torch.tensor([0.0, 1.0]), 3)
+        tensor([0.3333, 0.2759])
+    """
+    return _narrow(kappa, d, _slope(d))
+
+
+def tangent_variance(kappa: Tensor, d: int) -> Tensor:
+    """A(κ)/κ, the variance of x in every direction across μ, (...).
+
+    Examples:
+        >>> tangent_variance(torch.tensor([0.0, 1.0]), 3)
+        tensor([0.3333, 0.3130])
+    """
+    return _narrow(kappa, d, lambda k: terms(k, d).spread)
+
+
+def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
+    """The κ with A(κ) = resultant, (...): infinite at 1, not a number beyond.
+
+    The length of the mean of unit vectors gives the maximum-likelihood concentration.
+
+    Args:
+        resultant: (...) in [0, 1].
+        d: dimension of the space around the sphere.
+
+    Examples:
+        >>> inverse_mean_resultant(mean_resultant(torch.tensor([0.5, 50.0]), 7), 7)
+        tensor([ 0.5000, 50.0000])
+    """
+    return _narrow(resultant, d, lambda r: _inverse(r, d))
+
+
+def kl(kappa_q: Tensor, kappa_p: Tensor, cosine: Tensor, d: int) -> Tensor:
+    """KL(vMF(μ_q, κ_q) ‖ vMF(μ_p, κ_p)), (...), accurate also where it is close to 0.
+
+    κ_p (1 - μ_pᵀμ_q) A(κ_q) for the directions, and ℓ(κ_p) - ℓ(κ_q) - (κ_p - κ_q) A(κ_q) for the
+    concentrations.
+
+    Args:
+        kappa_q: (...) concentrations of q.
+        kappa_p: (...) concentrations of p.
+        cosine: (...) μ_pᵀμ_q.
+        d: dimension of the space around the sphere.
+
+    Examples:
+        >>> one, two = torch.tensor(1.0), torch.tensor(2.0)
+        >>> kl(one, two, one, 3)
+        tensor(0.1207)
+    """
+    check_dimension(d)
+    dtype = torch.promote_types(torch.promote_types(kappa_q.dtype, kappa_p.dtype), cosine.dtype)
+    both = torch.stack(torch.broadcast_tensors(kappa_q.double(), kappa_p.double()))
+    ratios = _ratio(d)(both)
+    turned = both[1] * (1 - cosine.double()) * ratios[0]
+    return (turned + _bregman(both, ratios, d)).to(dtype)
+
+
+def log_surface(d: int) -> float:
+    """Log of the surface 2 π^{d/2} / Γ(d/2) of the unit sphere in R^d.
+
+    Examples:
+        >>> round(math.exp(log_surface(2)) / math.pi, 12)
+        2.0
+    """
+    check_dimension(d)
+    return math.log(2) + d / 2 * math.log(math.pi) - math.lgamma(d / 2)
+
+
+def entropy(kappa: Tensor, d: int) -> Tensor:
+    """Differential entropy with respect to the surface of the sphere, log S_d - KL to uniform, (...).
+
+    Examples:
+        >>> entropy(torch.tensor(0.0), 3).exp() / math.pi
+        tensor(4.0000)
+    """
+    return (log_surface(d) - divergence_from_uniform(kappa.double(), d)).to(kappa.dtype)
+
+
+def check_dimension(d: int) -> None:
+    """Refuse spheres that are no manifold."""
+    if d < 2:
+        raise ValueError(
+            f"a von Mises-Fisher distribution in dimension {d}: the unit sphere of R^1 is two points and has "
+            "no directions to concentrate on; use d >= 2, or a Bernoulli sign"
+        )
+
+
+def _narrow(kappa: Tensor, d: int, function: Function) -> Tensor:
+    """The function in float64, of and as the tensor's own type."""
+    check_dimension(d)
+    return function(kappa.double()).to(kappa.dtype)
+
+
+def _ell(d: int) -> Function:
+    return _exactly(lambda k: terms(k, d).ell, _ratio(d))
+
+
+def _ratio(d: int) -> Function:
+    return _exactly(lambda k: k * terms(k, d).spread, _slope(d))
+
+
+def _complement(d: int) -> Function:
+    def value(kappa: Tensor) -> Tensor:
+        found = terms(kappa, d)
+        # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
+        return (found.slope + (d - 1) * found.spread) / (1 + kappa * found.spread)
+
+    slope = _slope(d)
+    return _exactly(value, lambda k: -slope(k))
+
+
+def _slope(d: int) -> Function:
+    return lambda k: terms(k, d).slope  # its plain derivative is accurate
+
+
+def _exactly(value: Function, derivative: Function) -> Function:
+    """`value` with a derivative of its own; while compiling, the plain function.
+
+    torch.compile cannot trace such functions; the plain derivatives have errors of 1e-15 κ.
+    """
+
+    def function(kappa: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return value(kappa)
+        return _Exactly.apply(kappa, value, derivative)
+
+    return function
+
+
+class _Exactly(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(kappa: Tensor, value: Function, derivative: Function) -> Tensor:
+        return value(kappa)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        kappa, _, ctx.derivative = inputs
+        ctx.save_for_backward(kappa)
+        ctx.save_for_forward(kappa)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (kappa,) = ctx.saved_tensors
+        return grad * ctx.derivative(kappa), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        (kappa,) = ctx.saved_tensors
+        return tangent * ctx.derivative(kappa)
+
+
+def _bregman(both: Tensor, ratios: Tensor, d: int) -> Tensor:
+    """ℓ(p) - ℓ(q) - (p - q) ℓ'(q) for (q, p): differences, or ∫ (p - t) ℓ''(t) dt where they are close."""
+    (q, p), complements = both, _complement(d)(both)
+    divergences = divergence_from_uniform(both, d)
+    change = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
+    apart = divergences[0] - divergences[1] + p * change
+    # t = q e^{uL}, L = log(p/q): then every factor of the integrand is of one sign and smooth in u
+    relative = (p - q) / q.clamp(min=1e-300)
+    near = (relative > math.expm1(-NEAR)) & (relative < math.expm1(NEAR)) & (q > 0)
+    start = torch.where(near, q, 1.0).unsqueeze(-1)
+    log = torch.where(near, relative, 0.0).log1p().unsqueeze(-1)
+    nodes, weights = (torch.tensor(one, dtype=q.dtype, device=q.device) for one in (NODES, WEIGHTS))
+    t = start * torch.exp(nodes * log)
+    inside = t.square() * torch.expm1((1 - nodes) * log) * _slope(d)(t)
+    return torch.where(near, (inside * log) @ weights, apart)
+
+
+def _inverse(resultant: Tensor, d: int) -> Tensor:
+    """Newton's method; its last two steps carry the derivatives, each doubling the orders that are right."""
+    inner = torch.where(resultant < 1, resultant, 0.0)
+    fixed = inner.detach()
+    kappa = fixed * (d - fixed.square()) / ((1 - fixed) * (1 + fixed))
+    for _ in range(NEWTON):
+        found = terms(kappa, d)
+        kappa = kappa - (kappa * found.spread - fixed) / found.slope
+    ratio, slope = _ratio(d), _slope(d)
+    for _ in range(2):
+        kappa = kappa - (ratio(kappa) - inner) / slope(kappa)
+    beyond = torch.where(resultant == 1, math.inf, math.nan)
+    return torch.where(resultant < 1, kappa, beyond)
