@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from benchmarks import peers
-from benchmarks.contenders import CLASSES, NETWORKS, PREDICT, STEP, Contender, Run
+from benchmarks.contenders import (
+    CLASSES,
+    FULL,
+    LOW_RANK,
+    MATRIX,
+    NETWORKS,
+    PLAIN,
+    PREDICT,
+    STEP,
+    Contender,
+    Run,
+)
 
 BATCHES = 8  # different ones in turn: a network that has learned its only batch by heart is no use
 
@@ -17,49 +28,64 @@ class Case:
     """One table: a kind of work, a network and a batch size.
 
     Args:
-        kind: "step" (one training step) or "predict".
+        kind: "step" (one training step), "predict", or "matrix" (one training step of matrix normals,
+            also in units of mean-field, and its memory).
         network: name in NETWORKS.
         batch: examples per call.
         samples: draws per prediction.
+        besides: contenders of this case alone.
     """
 
     kind: str
     network: str
     batch: int
     samples: int = 0
+    besides: tuple[Contender, ...] = ()
 
     @property
     def title(self) -> str:
         """What the table is about."""
-        work = "training step" if self.kind == "step" else f"prediction with {self.samples} samples"
+        work = {
+            "step": "training step",
+            "predict": f"prediction with {self.samples} samples",
+            "matrix": "training step of matrix normals",
+        }[self.kind]
         return f"{work}, {self.network}, batch {self.batch}"
+
+    @property
+    def references(self) -> list[str]:
+        """Contenders that others are compared with, besides the plain network."""
+        return list(MEAN_FIELD.values()) if self.kind == "matrix" else []
 
     def contenders(self, only_weft: bool) -> list[Contender]:
         """All that can take this network, the plain one first."""
-        ours = STEP if self.kind == "step" else PREDICT
-        others = [] if only_weft else peers.available()[0]
+        ours = {"step": STEP, "predict": PREDICT, "matrix": [*MATRIX, *self.besides]}[self.kind]
+        others = [] if only_weft or self.kind == "matrix" else peers.available()[0]
         linear = NETWORKS[self.network].linear_only
         return [one for one in [*ours, *others] if linear or not one.linear_only]
 
+    def batches(self) -> tuple[Tensor, Tensor]:
+        """Inputs and classes, the same for all contenders."""
+        shape, generator = NETWORKS[self.network].input_shape, torch.Generator().manual_seed(0)
+        xs = torch.randn(BATCHES, self.batch, *shape, generator=generator)
+        return xs, torch.randint(CLASSES, (BATCHES, self.batch), generator=generator)
+
     def call(self, run: Run) -> Callable[[], Tensor]:
-        """The work as a function without arguments, on data that is the same for all contenders."""
-        network = NETWORKS[self.network]
-        generator = torch.Generator().manual_seed(0)
-        xs = torch.randn(BATCHES, self.batch, *network.input_shape, generator=generator)
-        ys = torch.randint(CLASSES, (BATCHES, self.batch), generator=generator)
+        """The work as a function without arguments."""
+        xs, ys = self.batches()
         turn = 0
 
         def call() -> Tensor:
             nonlocal turn
             x, y = xs[turn % BATCHES], ys[turn % BATCHES]
             turn += 1
-            return run.step(x, y) if self.kind == "step" else run.predict(x, self.samples)
+            return run.predict(x, self.samples) if self.kind == "predict" else run.step(x, y)
 
         return call
 
     def check(self, result: Tensor) -> None:
         """Refuse a result that shows that the work was not done."""
-        if self.kind == "step":
+        if self.kind != "predict":
             done = result.numel() == 1 and bool(result.isfinite().all())
         else:
             sums = result.sum(-1)
@@ -70,7 +96,8 @@ class Case:
             raise RuntimeError(f"{self.title}: not a result: {result}")
 
 
-SMALL, LARGE, CONV = NETWORKS
+MEAN_FIELD = {name: f"weft MeanField() {name}" for name in ("shared", "local")}
+SMALL, LARGE, CONV, PAPER = NETWORKS
 CASES = {
     "step-400-batch-1024": Case("step", SMALL, 1024),
     "step-400-batch-128": Case("step", SMALL, 128),
@@ -78,17 +105,21 @@ CASES = {
     "step-conv-batch-128": Case("step", CONV, 128),
     "predict-400-batch-128": Case("predict", SMALL, 128, samples=32),
     "predict-400-batch-1024": Case("predict", SMALL, 1024, samples=32),
+    "matrix-300-batch-100": Case("matrix", PAPER, 100),
+    "matrix-2048-batch-512": Case("matrix", LARGE, 512, besides=(*LOW_RANK, *FULL)),
+    "matrix-conv-batch-128": Case("matrix", CONV, 128, besides=tuple(LOW_RANK)),
 }
-KINDS = ("step", "predict")
+KINDS = ("step", "predict", "matrix")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A contender's time should be at most `bound` times the plain network's."""
+    """A contender's time should be at most `bound` times that of a reference, the plain network."""
 
     case: str
     contender: str
     bound: float
+    reference: str = PLAIN.name
 
 
 TARGETS = [
@@ -101,4 +132,5 @@ TARGETS = [
         for case in ("predict-400-batch-128", "predict-400-batch-1024")
         for estimator in ("shared", "local")
     ),
+    Target("matrix-300-batch-100", "weft MatrixNormal() local", 2.0, MEAN_FIELD["local"]),
 ]

@@ -6,7 +6,8 @@ where the weights come from.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -20,15 +21,12 @@ LEARNING_RATE = 1e-3
 CLASSES = 10
 
 
-def mlp(width: int) -> nn.Sequential:
-    """784-width-width-10 with ReLU."""
-    return nn.Sequential(
-        nn.Linear(784, width),
-        nn.ReLU(),
-        nn.Linear(width, width),
-        nn.ReLU(),
-        nn.Linear(width, CLASSES),
-    )
+def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """784-widths-10."""
+    layers: list[nn.Module] = []
+    for ins, outs in pairwise((784, *widths)):
+        layers += [nn.Linear(ins, outs), activation()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], CLASSES))
 
 
 def conv() -> nn.Sequential:
@@ -57,9 +55,12 @@ class Network:
 
 
 NETWORKS = {
-    "MLP 784-400-400-10": Network(lambda: mlp(400), (784,)),
-    "MLP 784-2048-2048-10": Network(lambda: mlp(2048), (784,)),
+    "MLP 784-400-400-10": Network(lambda: mlp(400, 400), (784,)),
+    "MLP 784-2048-2048-10": Network(lambda: mlp(2048, 2048), (784,)),
     "conv 3x32x32": Network(conv, (3, 32, 32), linear_only=False),
+    "MLP 784-300-300-300-10 with ELU": Network(
+        lambda: mlp(300, 300, 300, activation=nn.ELU), (784,)
+    ),
 }
 
 
@@ -156,9 +157,15 @@ class Contender:
 
 def weft_contender(family: weft.Family, estimator: str) -> Contender:
     """Weft with this family and estimator; the name is what tables and targets call it."""
-    rank = f"rank={family.rank}" if isinstance(family, weft.KTied) else ""
-    name = f"weft {type(family).__name__}({rank}) {estimator}"
+    options = [(one.name, getattr(family, one.name), one.default) for one in fields(family)]
+    told = [f"{key}={value!r}" for key, value, usual in options if value != usual or key == "rank"]
+    name = f"weft {type(family).__name__}({', '.join(told)}) {estimator}"
     return Contender(name, lambda net: WeftRun(net, family, estimator))
+
+
+def both(*families: weft.Family) -> list[Contender]:
+    """Each family with weights drawn once per step, and with outputs drawn for every example."""
+    return [weft_contender(one, how) for one in families for how in ("shared", "local")]
 
 
 PLAIN = Contender("plain", Run)
@@ -189,3 +196,17 @@ PREDICT = [
         )
     ),
 ]
+
+# matrix normals: on all networks, and beside them on those where sides are long
+MATRIX = [
+    PLAIN,
+    *both(
+        weft.MeanField(),
+        weft.MatrixNormal(),
+        weft.MatrixNormalDiagonal(),
+        weft.MatrixNormalDiagonal(diagonal="free"),
+    ),
+    weft_contender(weft.ScaledMatrixNormal(), "shared"),
+]
+LOW_RANK = both(weft.MatrixNormal(rows=16, columns=16))
+FULL = both(weft.MatrixNormal(rows="full", columns="full"))

@@ -112,7 +112,7 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     curves: dict[str, Curve] = {}
     for one in contenders():
         torch.manual_seed(0)
-        curves[one.name] = Curve(one.build(mlp(400)))
+        curves[one.name] = Curve(one.build(mlp(400, 400)))
     x, y = data.valid.x[:2000], data.valid.y[:2000]
     for curve in curves.values():
         curve.look(x, y)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import environment, peers
+from benchmarks import environment, memory, peers
 from benchmarks.cases import CASES, KINDS, TARGETS
 from benchmarks.contenders import (
     LEARNING_RATE,
@@ -131,7 +131,8 @@ def time_case(name: str, plan: Plan, only_weft: bool) -> dict[str, Any]:
             print(f"{contender.name} left out: {error!r}", file=sys.stderr)
             continue
         calls[contender.name] = call
-    measured, repeats = measure(calls, PLAIN.name, plan)
+    measured, repeats = measure(calls, PLAIN.name, plan, case.references)
+    memories = {key: memory.of_contender(name, key) for key in calls if case.kind == "matrix"}
     seconds = round(time.perf_counter() - begin, 1)
     print(f"{name}, {torch.get_num_threads()} thread(s), {seconds} s", flush=True)
     for contender, times in measured.items():
@@ -144,7 +145,9 @@ def time_case(name: str, plan: Plan, only_weft: bool) -> dict[str, Any]:
         "calls_per_turn": repeats,
         "wall_seconds": seconds,
         "failed": failed,
-        "contenders": {key: times.as_json() for key, times in measured.items()},
+        "contenders": {
+            key: {**times.as_json(), **memories.get(key, {})} for key, times in measured.items()
+        },
     }
 
 
@@ -153,13 +156,15 @@ def targets(cases: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for target in TARGETS:
         if target.case in cases:
-            ratio = cases[target.case]["contenders"][target.contender]["median_ratio"]
+            times = cases[target.case]["contenders"][target.contender]
+            against_plain = target.reference == PLAIN.name
+            ratio = times["median_ratio"] if against_plain else times["versus"][target.reference]
             found.append({**vars(target), "ratio": ratio, "reached": ratio <= target.bound})
     return found
 
 
 def file_name(kind: str, threads: int) -> str:
-    """step-1-thread.json, predict-2-threads.json."""
+    """step-1-thread.json, predict-2-threads.json, matrix-1-thread.json."""
     return f"{kind}-{threads}-thread{'s' if threads > 1 else ''}.json"
 
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import CASES, KINDS
+from benchmarks.cases import CASES, KINDS, MEAN_FIELD
 from benchmarks.contenders import PLAIN
 from benchmarks.environment import ROOT
 
@@ -31,6 +31,17 @@ probabilities over the samples; for the plain network, that many forward passes.
 PEERS = """Other libraries are called through their public interfaces. Their objectives are not all
 the same: bayesian-torch averages its KL over the weights of a layer where the others sum it, and
 blitz estimates its KL from the drawn weights. torchbnn and blitz are timed on linear layers only.
+"""
+
+
+MATRIX = """The tables of matrix normals have two more references, from the same rounds: mean-field with
+the same estimator, and mean-field with `local`. Sides are what the families choose by themselves
+unless it is written there: full up to 1,024 and 32 common directions beyond for `MatrixNormal`, full
+up to 512 and diagonal beyond for its relatives, whose entropy takes an eigenvalue problem a full side
+at every step. Peak memory is what torch has allocated at the highest point of three training
+steps: parameters, gradients, Adam's state, what is kept for the backward pass, and work space;
+without the batch, and without what the BLAS and oneDNN allocate for themselves. It is counted
+by torch's profiler, in a process of its own for each contender. Numbers are those that are trained.
 """
 
 
@@ -72,32 +83,59 @@ def case_section(name: str, results: list[Result]) -> str:
     columns = [case["contenders"] for case in by_threads.values()]
     contenders = list(dict.fromkeys(key for column in columns for key in column))
     fewest = next(iter(by_threads))
+    further = further_columns(columns[0], threads_label(fewest))
     rows: list[list[object]] = []
     for contender in contenders:
         times = [column.get(contender) for column in columns]
         ratios = ["1" if contender == PLAIN.name else ratio(one) for one in times]
-        ms = NOTHING if times[0] is None else f"{times[0]['median_ms']:.2f}"
-        rows.append([contender, *ratios, ms])
-    header = ["contender", *(f"ratio, {threads_label(n)}" for n in by_threads)]
+        rows.append(
+            [contender, *ratios, *(cells.get(contender, NOTHING) for cells in further.values())]
+        )
+    header = ["contender", *(f"ratio, {threads_label(n)}" for n in by_threads), *further]
     title = next(iter(by_threads.values()))["title"]
     heading = f"## {title[0].upper()}{title[1:]}\n\n"
     left_out = sorted({key for case in by_threads.values() for key in case["failed"]})
     note = f"\nDid not run with this version of torch: {', '.join(left_out)}.\n" if left_out else ""
-    return heading + table([*header, f"ms, {threads_label(fewest)}"], rows) + note
+    return heading + table(header, rows) + note
+
+
+def further_columns(contenders: Result, label: str) -> dict[str, dict[str, str]]:
+    """What stands beside the ratios to the plain network: header to contender to cell."""
+    columns: dict[str, dict[str, str]] = {}
+    versus = {name: one["versus"] for name, one in contenders.items() if "versus" in one}
+    versus.pop(PLAIN.name, None)
+    if versus:
+        same = {name: ratios[MEAN_FIELD[estimator(name)]] for name, ratios in versus.items()}
+        local = {name: ratios[MEAN_FIELD["local"]] for name, ratios in versus.items()}
+        columns[f"to mean-field, {label}"] = {name: f"{one:.2f}" for name, one in same.items()}
+        columns[f"to mean-field local, {label}"] = {n: f"{one:.2f}" for n, one in local.items()}
+    columns[f"ms, {label}"] = {name: f"{one['median_ms']:.2f}" for name, one in contenders.items()}
+    for header, key in (("peak memory, MB", "peak_bytes"), ("million numbers", "parameters")):
+        cells = {name: f"{one[key] / 1e6:.2f}" for name, one in contenders.items() if key in one}
+        if cells:
+            columns[header] = cells
+    return columns
+
+
+def estimator(contender: str) -> str:
+    """The last word of a contender's name."""
+    return contender.rpartition(" ")[2]
 
 
 def targets_section(results: list[Result]) -> str:
     """Every target by thread counts, and whether it was reached."""
     counts = sorted({one["threads"] for one in results})
-    found: dict[tuple[str, str, float], dict[int, Result]] = {}
+    found: dict[tuple[str, str, float, str], dict[int, Result]] = {}
     for one in results:
         for target in one["targets"]:
-            key = (target["case"], target["contender"], target["bound"])
+            reference = target.get("reference", PLAIN.name)
+            key = (target["case"], target["contender"], target["bound"], reference)
             found.setdefault(key, {})[one["threads"]] = target
     rows: list[list[object]] = []
-    for (case, contender, bound), measured in found.items():
+    for (case, contender, bound, reference), measured in found.items():
         cells = [verdict(measured.get(threads)) for threads in counts]
-        rows.append([CASES[case].title, contender, f"≤ {bound:g}", *cells])
+        times = "" if reference == PLAIN.name else f" x {reference}"
+        rows.append([CASES[case].title, contender, f"≤ {bound:g}{times}", *cells])
     header = ["case", "contender", "target", *map(threads_label, counts)]
     return "## Targets\n\n" + table(header, rows, words=2)
 
@@ -154,7 +192,10 @@ def shared_facts(results: list[Result]) -> dict[str, list[str]]:
 def page(results: list[Result]) -> str:
     """The whole page."""
     sections = [INTRODUCTION, targets_section(results)]
-    sections += [case_section(name, results) for name in CASES]
+    for kind in KINDS:
+        if kind == "matrix" and any(one["kind"] == kind for one in results):
+            sections.append(MATRIX)
+        sections += [case_section(name, results) for name in CASES if CASES[name].kind == kind]
     if any(len(one["versions"]) > 3 for one in results):  # weft, torch and python are always there
         sections.append(PEERS)
     sections.append(settings_section(results))

@@ -6,7 +6,7 @@ a while slows all of them; what is reported first is the ratio to the baseline o
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
@@ -34,25 +34,34 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """Times of one contender: milliseconds per call, and ratios to the baseline by round."""
+    """Times of one contender: milliseconds per call, and ratios to the baseline by round.
+
+    `versus` has the median ratios to further contenders, by their names.
+    """
 
     median_ms: float
     median_ratio: float
     ratio_quartiles: tuple[float, float]
     rounds: int
+    versus: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
         """Rounded to what timing can tell."""
-        rounded = {key: _rounded(value) for key, value in asdict(self).items()}
+        rounded = {key: _rounded(value) for key, value in asdict(self).items() if value != {}}
         return {**rounded, "rounds": self.rounds}
 
 
 def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, tuple) else round(value, 4)
 
 
 def measure(
-    calls: dict[str, Callable[[], object]], baseline: str, plan: Plan
+    calls: dict[str, Callable[[], object]],
+    baseline: str,
+    plan: Plan,
+    references: Sequence[str] = (),
 ) -> tuple[dict[str, Measured], int]:
     """Times of every call, and how many calls made up one turn.
 
@@ -60,6 +69,7 @@ def measure(
         calls: the work of each contender.
         baseline: name of the one the ratios refer to.
         plan: how to time.
+        references: further names that ratios refer to.
     """
     gc.collect()
     gc.freeze()  # what exists now stays: collections between rounds then look at little
@@ -72,7 +82,7 @@ def measure(
     finally:
         gc.enable()
         gc.unfreeze()
-    return {name: _summary(name, rounds, baseline) for name in calls}, repeats
+    return {name: _summary(name, rounds, baseline, references) for name in calls}, repeats
 
 
 def _round(calls: dict[str, Callable[[], object]], index: int, repeats: int) -> dict[str, float]:
@@ -90,12 +100,19 @@ def _round(calls: dict[str, Callable[[], object]], index: int, repeats: int) -> 
     return times
 
 
-def _summary(name: str, rounds: list[dict[str, float]], baseline: str) -> Measured:
-    ratios = torch.tensor([times[name] / times[baseline] for times in rounds], dtype=torch.float64)
+def _summary(
+    name: str, rounds: list[dict[str, float]], baseline: str, references: Sequence[str]
+) -> Measured:
+    ratios = torch.tensor(_ratios(name, baseline, rounds), dtype=torch.float64)
     low, middle, high = ratios.quantile(ratios.new_tensor([0.25, 0.5, 0.75])).tolist()
     return Measured(
         median_ms=1e3 * median(times[name] for times in rounds),
         median_ratio=middle,
         ratio_quartiles=(low, high),
         rounds=len(rounds),
+        versus={other: median(_ratios(name, other, rounds)) for other in references},
     )
+
+
+def _ratios(name: str, other: str, rounds: list[dict[str, float]]) -> list[float]:
+    return [times[name] / times[other] for times in rounds]

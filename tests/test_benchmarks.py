@@ -3,12 +3,19 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from torch import nn
 
 import weft
+from benchmarks import cases, contenders, memory
+from benchmarks.run import targets, time_case
+from benchmarks.table import page
+from benchmarks.timing import Plan, measure
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,3 +60,66 @@ def test_a_race_tells_who_is_where_after_how_many_seconds(tmp_path: Path) -> Non
         assert curve["reached"]["0.7"] is None
     lines = ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}polyline")
     assert len(list(lines)) == len(result["contenders"])
+
+
+def test_ratios_to_further_references_are_of_the_same_round() -> None:
+    """The third takes three times as long as the second, however slow the machine."""
+    work = {name: (lambda n=n: time.sleep(0.004 * n)) for n, name in enumerate("abc", 1)}
+    measured, _ = measure(work, "a", Plan(rounds=3, warmup=1, burst=0.0), references=["b"])
+    assert measured["b"].versus == {"b": 1.0}
+    assert 1.2 < measured["c"].versus["b"] < 1.8
+    assert "versus" in measured["a"].as_json()
+    without, _ = measure(work, "a", Plan(rounds=1, warmup=1, burst=0.0))
+    assert "versus" not in without["a"].as_json()
+
+
+def test_peak_memory_is_what_is_alive_at_once() -> None:
+    def work() -> torch.Tensor:
+        first = torch.empty(1_000_000)
+        second = first + 1  # 8 MB with the first
+        del first
+        third = second + 1  # 8 MB again
+        del second
+        return third
+
+    assert 8_000_000 <= memory.peak_bytes(work) < 8_001_000  # a scalar or two besides
+
+
+def test_memory_of_the_plain_network_is_its_parameters_four_times_and_little_else() -> None:
+    """Values, gradients and two moments of Adam; activations of 100 examples are a few percent."""
+    found = memory.of_contender("matrix-300-batch-100", "plain")
+    network = contenders.NETWORKS[cases.PAPER].build()
+    assert found["parameters"] == sum(p.numel() for p in network.parameters())
+    assert 16 * found["parameters"] < found["peak_bytes"] < 1.15 * 16 * found["parameters"]
+
+
+def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all contenders, on a network that is small enough for a test."""
+    small = contenders.Network(lambda: contenders.mlp(6, 5, activation=nn.ELU), (784,))
+    monkeypatch.setitem(contenders.NETWORKS, cases.PAPER, small)
+    monkeypatch.setattr(memory, "of_contender", memory.training)
+    name, threads = "matrix-300-batch-100", torch.get_num_threads()
+    case = time_case(name, Plan(rounds=2, warmup=1, burst=0.0), only_weft=False)
+    assert {one.name for one in contenders.MATRIX} == set(case["contenders"])
+    (target,) = targets({name: case})
+    assert target["reference"] == "weft MeanField() local"
+    assert target["ratio"] == case["contenders"][target["contender"]]["versus"][target["reference"]]
+    told = {"settings": {"command": "", "rounds": 2}, "versions": {}, "cpu": "", "cores": 1}
+    about = {"commit": "", "dirty": False, "date": "", "wall_seconds": 0.0, "load": None}
+    result = {"kind": "matrix", "threads": threads, "cases": {name: case}, "targets": [target]}
+    text = page([{**told, **about, **result}])
+    row = next(line for line in text.splitlines() if line.startswith("| weft ScaledMatrixNormal()"))
+    shared = case["contenders"]["weft ScaledMatrixNormal() shared"]
+    cells = row.split("|")[3:]
+    assert float(cells[0]) == round(shared["versus"]["weft MeanField() shared"], 2)
+    assert float(cells[1]) == round(shared["versus"]["weft MeanField() local"], 2)
+    assert float(cells[3]) == round(shared["peak_bytes"] / 1e6, 2)
+    assert "≤ 2 x weft MeanField() local" in text
+
+
+def test_networks_trained_together_are_timed_beside_one_after_the_other(tmp_path: Path) -> None:
+    out = tmp_path / "together.json"
+    run("benchmarks.together", "--rounds", "1", "--epochs", "1", "--out", str(out))
+    result = json.loads(out.read_text())
+    assert {"commit", "versions", "processor", "threads"} <= result.keys()
+    assert all(one["one after the other"]["median_ms"] > 0 for one in result["families"].values())

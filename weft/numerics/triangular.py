@@ -45,11 +45,30 @@ def unfold(folded: Tensor) -> Tensor:
                 [4., 2., 1.]])
     """
     size = size_of(folded)
-    half, even = size // 2, 1 - size % 2
-    matrix = folded.new_zeros(*folded.shape[:-2], size, size)
-    matrix[..., even:, :half] = folded.tril(even - 1)
-    matrix[..., size - half :, half : 2 * half] = folded[..., :half, :].triu(even).mT
+    matrix = _lay_out(folded, folded.new_zeros(*folded.shape[:-2], size, size))
     return matrix + torch.eye(size, dtype=folded.dtype, device=folded.device)
+
+
+def place(folded: Tensor, matrix: Tensor) -> Tensor:
+    """T written into a matrix (*blocks, n, n) of any type, without gradients.
+
+    Examples:
+        >>> place(torch.tensor([[2.0]]), torch.empty(2, 2))
+        tensor([[1., 0.],
+                [2., 1.]])
+    """
+    matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+    return _lay_out(folded.detach(), matrix)
+
+
+def _lay_out(folded: Tensor, matrix: Tensor) -> Tensor:
+    """What is below the diagonal, written into a matrix that is 0 there."""
+    size = matrix.shape[-1]
+    half, even = size // 2, 1 - size % 2
+    left, right = folded.tril(even - 1), folded[..., :half, :].triu(even).mT
+    matrix[..., even:, :half] += left
+    matrix[..., size - half :, half : 2 * half] += right
+    return matrix
 
 
 def fold(matrix: Tensor) -> Tensor:
@@ -143,7 +162,7 @@ def cut(folded: Tensor) -> tuple[Tensor, Tensor, Tensor, int, int]:
 def forwards(x: Tensor, parts: Sequence[Tensor], half: int, even: int) -> Tensor:
     """X T."""
     left, full, right = parts
-    y = x.clone(memory_format=torch.contiguous_format)
+    y = x.clone()
     y[:, :half].addmm_(x[:, even : even + half], left).addmm_(x[:, even + half :], full)
     y[:, half : 2 * half].addmm_(x[:, -half:], right.T)
     return y
@@ -152,7 +171,7 @@ def forwards(x: Tensor, parts: Sequence[Tensor], half: int, even: int) -> Tensor
 def backwards(x: Tensor, parts: Sequence[Tensor], half: int, even: int) -> Tensor:
     """X Tᵀ."""
     left, full, right = parts
-    y = x.clone(memory_format=torch.contiguous_format)
+    y = x.clone()
     y[:, even : even + half].addmm_(x[:, :half], left.T)
     y[:, even + half :].addmm_(x[:, :half], full.T)
     y[:, -half:].addmm_(x[:, half : 2 * half], right)

@@ -28,7 +28,7 @@ from weft.numerics.safe import held, soft_min_inverse, sum_squares
 from weft.numerics.seeds import seeded
 from weft.posteriors.base import LOG_TWO_PI, Op, Pushable, noisy_output
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
-from weft.posteriors.sides import LOG_CEILING, Side
+from weft.posteriors.sides import LOG_CEILING, Side, Spectrum
 
 FULL_UP_TO = 512
 DENSE_UP_TO = 4096  # weights whose covariance is formed: 128 megabytes
@@ -114,6 +114,10 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
     def _logs(self) -> Tensor:
         """Log D in float64."""
 
+    @abstractmethod
+    def _extra_total(self) -> Tensor:
+        """Σ D."""
+
     @property
     def variance(self) -> Tensor:
         """Marginal variances U_ii V_jj + D_ij."""
@@ -131,7 +135,7 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖R‖² ‖C‖² + Σ D."""
         noise = self.rows.sums()[1] * self.columns.sums()[1]
-        return sum_squares(self.loc) + noise.sum() + self.extra_variance.sum()
+        return sum_squares(self.loc) + noise.sum() + self._extra_total()
 
     def exact_entropy(self) -> Tensor:
         """The entropy from the dense covariance, for small matrices."""
@@ -141,13 +145,11 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
                 f"exact_entropy() of a {outs}x{ins} matrix would form a covariance of "
                 f"{outs * ins} x {outs * ins}; beyond {DENSE_UP_TO} weights use estimated_entropy()"
             )
-        sides = [side.factor(torch.float64) for side in (self.rows, self.columns)]
-        u, v = (factor @ factor.mT for factor in sides)
-        dense = torch.einsum("...ik,...jl->...ijkl", u, v)
-        dense = dense.reshape(*self.shape[:-2], outs * ins, outs * ins)
-        dense = dense + torch.diag_embed(self._logs().exp().flatten(-2))
-        factor = torch.linalg.cholesky(dense)
-        return self._entropy(factor.diagonal(dim1=-2, dim2=-1).log().sum().to(self.loc.dtype))
+        r, c = (side.factor(torch.float64) for side in (self.rows, self.columns))
+        dense = torch.einsum("...ik,...jl->...ijkl", r @ r.mT, c @ c.mT)
+        dense = dense.flatten(-2).flatten(-3, -2) + torch.diag_embed(self._logs().exp().flatten(-2))
+        pivots = torch.linalg.cholesky(dense).diagonal(dim1=-2, dim2=-1)
+        return self._entropy(pivots.log().sum().to(self.loc.dtype))
 
     @torch.no_grad()
     def estimated_entropy(self, probes: int = 30, steps: int = 12, seed: int = 0) -> Tensor:
@@ -161,10 +163,10 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
             steps: of Lanczos' recurrence for each.
             seed: of the random vectors; the generators are left as they were.
         """
-        logs, rows, columns = self._balanced()
+        (total, logs), rows, columns = self._balanced()
         with seeded(seed, self.loc.device):
             rest = kronecker.log_det_estimate(rows, columns, logs, probes=probes, steps=steps)
-        return self._entropy(((self._logs().sum() + rest.sum()) / 2).to(self.loc.dtype))
+        return self._entropy(((total + rest.sum()) / 2).to(self.loc.dtype))
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
@@ -178,15 +180,13 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
     def _entropy(self, half_log_det: Tensor) -> Tensor:
         return half_log_det + self.numel() * 0.5 * (1 + LOG_TWO_PI)
 
-    def _balanced(
-        self,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
-        """log(D / abᵀ), and spectra of U / a and V / b, for the abᵀ that is closest to D."""
-        logs = self._logs()
+    def _balanced(self) -> tuple[tuple[Tensor, Tensor], Spectrum, Spectrum]:
+        """(Σ log D, log(D / abᵀ)), spectra of U / a and of V / b, for the abᵀ closest to D."""
+        logs, (outs, ins) = self._logs(), self.shape[-2:]
         a, b = kronecker.balance(logs)
-        rows = self.rows.spectrum((-a / 2).exp())
-        columns = self.columns.spectrum((-b / 2).exp())
-        return logs - a.unsqueeze(-1) - b.unsqueeze(-2), rows, columns
+        rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
+        spectra = self.rows.spectrum((-a / 2).exp()), self.columns.spectrum((-b / 2).exp())
+        return (ins * a.sum() + outs * b.sum(), rest), *spectra
 
 
 class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
@@ -214,27 +214,29 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         self.log_rows, self.log_columns = nn.Parameter(log_rows), nn.Parameter(log_columns)
         self.ceiling = ceiling
 
-    def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _factors(self, dtype: torch.dtype) -> list[Tensor]:
         """Logarithms of both factors of √D, bounded."""
-        rows = _bounded(self.log_rows.to(dtype), LOG_CEILING, self.ceiling)
-        return rows, _bounded(self.log_columns.to(dtype), LOG_CEILING, self.ceiling)
+        logs = self.log_rows.to(dtype), self.log_columns.to(dtype)
+        return [_bounded(one, LOG_CEILING, self.ceiling) for one in logs]
 
     @property
     def extra_scale(self) -> Tensor:
         """√D."""
-        rows, columns = self._factors(self.loc.dtype)
-        return rows.exp().unsqueeze(-1) * columns.exp().unsqueeze(-2)
+        rows, columns = (logs.exp() for logs in self._factors(self.loc.dtype))
+        return rows.unsqueeze(-1) * columns.unsqueeze(-2)
+
+    def _extra_total(self) -> Tensor:
+        rows, columns = ((2 * logs).exp().sum(-1) for logs in self._factors(self.loc.dtype))
+        return (rows * columns).sum()
 
     def _logs(self) -> Tensor:
         rows, columns = self._factors(torch.float64)
         return 2 * (rows.unsqueeze(-1) + columns.unsqueeze(-2))
 
     def _half_log_det(self) -> Tensor:
-        outs, ins = self.shape[-2:]
-        a, b = self._factors(torch.float64)
-        rows, _ = self.rows.spectrum((-a).exp())
-        columns, _ = self.columns.spectrum((-b).exp())
-        shared = kronecker.log_det_plus_identity(rows, columns).sum() / 2
+        (outs, ins), (a, b) = self.shape[-2:], self._factors(torch.float64)
+        spectra = self.rows.spectrum((-a).exp())[0], self.columns.spectrum((-b).exp())[0]
+        shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return (shared + ins * a.sum() + outs * b.sum()).to(self.loc.dtype)
 
     def _noisy(self, op: Op, x: Tensor) -> Tensor:
@@ -270,13 +272,16 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
         """√D."""
         return _bounded(self.log_extra, 2 * LOG_CEILING, self.ceiling).exp()
 
+    def _extra_total(self) -> Tensor:
+        return sum_squares(self.extra_scale)
+
     def _logs(self) -> Tensor:
         return 2 * _bounded(self.log_extra.double(), 2 * LOG_CEILING, self.ceiling)
 
     def _half_log_det(self) -> Tensor:
-        logs, rows, columns = self._balanced()
+        (total, logs), rows, columns = self._balanced()
         bound = kronecker.log_det_bound(rows, columns, logs).sum()
-        return ((bound + self._logs().sum()) / 2).to(self.loc.dtype)
+        return ((bound + total) / 2).to(self.loc.dtype)
 
     def _noisy(self, op: Op, x: Tensor) -> Tensor:
         return noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))

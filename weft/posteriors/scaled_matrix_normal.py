@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics import kronecker
-from weft.numerics.safe import held, safe_sqrt, soft_min_inverse
+from weft.numerics.safe import held, safe_sqrt, soft_min_inverse, sum_squares
 from weft.posteriors.base import LOG_TWO_PI
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
 from weft.posteriors.sides import LOG_CEILING, Side
@@ -107,6 +107,16 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         """Marginal variances S² (U_ii V_jj + 1)."""
         around = 1 + self.kronecker_variance()
         return (2 * self._log_scale(around)).exp() * around
+
+    def squared_norm(self) -> Tensor:
+        """‖M‖² + Σ S² + Σ_ij U_ii S_ij² V_jj."""
+        rows, columns = self.rows.variances(), self.columns.variances()
+        around = None
+        if self.max_scale is not None:
+            around = 1 + rows.unsqueeze(-1) * columns.unsqueeze(-2)
+        squares = (2 * self._log_scale(around)).exp()
+        shared = (rows.unsqueeze(-2) @ squares).squeeze(-2) * columns
+        return sum_squares(self.loc) + squares.sum() + shared.sum()
 
     def rsample(self) -> Tensor:
         """M + S ∘ (R X Cᵀ + E)."""

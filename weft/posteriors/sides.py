@@ -19,14 +19,16 @@ With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ (a standar
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 
-from weft.numerics import triangular
+from weft.numerics import eigenvalues, triangular
+from weft.numerics.fused import eager
 from weft.numerics.safe import capped_exp, held, safe_sqrt
 
-LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
+Spectrum = tuple[Tensor, Tensor | None]
+"""Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""
 
-RESOLUTION = 1e-15  # relative accuracy of eigenvalues in float64
+LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
 
 
 class Side(nn.Module, ABC):
@@ -92,18 +94,11 @@ class Side(nn.Module, ABC):
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
-    def spectrum(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Eigenvalues and eigenvectors of diag(w) F Fᵀ diag(w), in float64.
-
-        The eigenvectors carry no gradient and are None for the identity. It takes O(n³), unless the
-        side is diagonal.
-        """
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
         factor = self.factor(torch.float64)
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
-        values, vectors = torch.linalg.eigh(factor @ factor.mT)
-        # what is below rounding error of the largest is noise, and so would be its gradient
-        told = values > RESOLUTION * values.detach().amax(-1, keepdim=True)
-        return torch.where(told, values, 0.0), vectors.detach()
+        return eigenvalues.spectrum(factor)
 
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
@@ -171,7 +166,7 @@ class DiagonalSide(Side):
         """As many."""
         return self.size
 
-    def spectrum(self, weights: Tensor | None = None) -> tuple[Tensor, None]:
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         """As it stands."""
         factor = self.deviations(torch.float64)
         if self.ceiling is not None:
@@ -211,6 +206,12 @@ class FullSide(Side):
     def cost(self) -> int:
         """A square's: of a triangle three quarters are spent, and sweeps besides."""
         return self.size**2
+
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+        """As of every side; if a gradient may follow and it can be, in one autograd node."""
+        if self.ceiling is not None or self.lower.dim() > 2 or not eager() or not is_grad_enabled():
+            return super().spectrum(weights)
+        return eigenvalues.triangular_spectrum(self.lower, self.log_scale, weights, LOG_CEILING)
 
     def _variances(self) -> Tensor:
         squares = (2 * self.logs()).exp()

@@ -1,0 +1,65 @@
+"""Peak memory of training, counted where torch allocates.
+
+From building the network to the end of the third training step: parameters, gradients, Adam's state,
+what the step keeps for its backward pass and what it works in, at the moment when together they
+are most. Batches do not count, nor does what the BLAS and oneDNN allocate for themselves. Each
+contender has a process of its own: buffers that one leaves behind for reuse would make the next look
+smaller. The count is the same at every run; the size of the process is not, and the habits of its
+allocator would hide small differences.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import accumulate
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.cases import CASES
+from benchmarks.contenders import NETWORKS, Run
+from benchmarks.environment import ROOT
+
+STEPS = 3  # Adam's state comes with the first, and with the second all buffers have been made
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most that `work` has allocated and not yet freed at any one time."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        kept = work()
+    assert profiler.profiler is not None
+    events = profiler.profiler.kineto_results.events()
+    changes = [(one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]"]
+    del kept  # not earlier: its memory is part of the count
+    return max(accumulate(size for _, size in sorted(changes, key=lambda change: change[0])))
+
+
+def training(case: str, contender: str) -> dict[str, int]:
+    """Peak bytes of a contender's training in a case, and how many numbers it trains."""
+    one = CASES[case]
+    (found,) = (who for who in one.contenders(only_weft=True) if who.name == contender)
+    xs, ys = one.batches()
+    runs: list[Run] = []
+
+    def train() -> None:
+        runs.append(found.build(NETWORKS[one.network].build()))
+        for x, y in zip(xs[:STEPS], ys[:STEPS], strict=True):
+            one.check(runs[0].step(x, y))
+
+    torch.manual_seed(0)
+    peak = peak_bytes(train)
+    return {"peak_bytes": peak, "parameters": sum(p.numel() for p in runs[0].parameters())}
+
+
+def of_contender(case: str, contender: str) -> dict[str, int]:
+    """What `training` finds in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.memory", case, contender]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(training(*sys.argv[1:])))
