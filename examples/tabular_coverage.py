@@ -1,0 +1,77 @@
+"""Do 90 % intervals hold 90 % of unseen targets? scikit-learn's diabetes table, five folds.
+
+python examples/tabular_coverage.py
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from scipy import stats
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import BayesianRidge
+from sklearn.model_selection import KFold
+
+from weft.sklearn import BayesianRegressor
+
+Array = np.ndarray
+MODELS = {
+    "defaults": {},
+    'likelihood="gamma"': {"likelihood": "gamma"},
+    'likelihood="heteroscedastic"': {"likelihood": "heteroscedastic"},
+    "hidden_layer_sizes=(50, 50)": {"hidden_layer_sizes": (50, 50)},
+}
+
+
+def scores(model: BayesianRegressor, x: Array, y: Array) -> list[float]:
+    """R², log-likelihood, share of targets inside 50 % and 90 % intervals, width of the latter."""
+    told = model.evaluate(x, y)
+    names = ("coverage_50", "coverage_90", "interval_width_90")
+    return [model.score(x, y), -told["nll"], *(told[name] for name in names)]
+
+
+def ridge_scores(model: BayesianRidge, x: Array, y: Array) -> list[float]:
+    """The same of a linear model whose predictions are normal."""
+    law = stats.norm(*model.predict(x, return_std=True))
+    inside = [np.abs(2 * law.cdf(y) - 1) <= level for level in (0.5, 0.9)]
+    width = law.ppf(0.95) - law.ppf(0.05)
+    return [model.score(x, y), law.logpdf(y).mean(), *(one.mean() for one in inside), width.mean()]
+
+
+def row(name: str, found: list[list[float]]) -> str:
+    """Mean and standard error over folds."""
+    mean, error = np.mean(found, 0), np.std(found, 0, ddof=1) / np.sqrt(len(found))
+    cells = [f"{m:.3g} ± {e:.1g}" for m, e in zip(mean[:2], error[:2], strict=True)]
+    cells += [f"{m:.1%} ± {e:.1%}" for m, e in zip(mean[2:4], error[2:4], strict=True)]
+    return f"| {name} | {' | '.join(cells)} | {mean[4]:.0f} ± {error[4]:.0f} |"
+
+
+def main() -> None:
+    """Print one row per model."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=None)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=100)
+    args = parser.parse_args()
+    torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
+    x, y = load_diabetes(return_X_y=True, scaled=False)
+    folds = list(KFold(args.folds, shuffle=True, random_state=0).split(x))
+    print("| model | R² | log-likelihood | 50 % interval | 90 % interval | width |")
+    print("| :-- | --: | --: | --: | --: | --: |")
+    for name, settings in MODELS.items():
+        found = []
+        for train, test in folds:
+            epochs = "auto" if args.epochs is None else args.epochs
+            common = {"max_epochs": epochs, "n_samples": args.samples, "random_state": 0}
+            model = BayesianRegressor(**settings, **common)
+            found.append(scores(model.fit(x[train], y[train]), x[test], y[test]))
+        print(row(name, found), flush=True)
+    ridge = [
+        ridge_scores(BayesianRidge().fit(x[train], y[train]), x[test], y[test])
+        for train, test in folds
+    ]
+    print(row("scikit-learn's BayesianRidge", ridge))
+
+
+if __name__ == "__main__":
+    main()

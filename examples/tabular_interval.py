@@ -1,0 +1,126 @@
+"""A predictive interval against its data, as an SVG file: docs/images/tabular-interval.svg.
+
+    python examples/tabular_interval.py
+
+The data have a gap in the middle; how many targets of 2,000 new rows lie inside is printed.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from weft.report.markup import Html, el
+from weft.sklearn import BayesianRegressor
+
+Array = np.ndarray
+WIDTH, HEIGHT, MARGIN = 720, 380, 44
+X_RANGE, Y_RANGE = (-5.0, 4.0), (-4.0, 3.5)
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#555555"
+
+
+def function(x: Array) -> Array:
+    """What the network does not know."""
+    return np.sin(2 * x) + x / 2
+
+
+def data(rows: int, seed: int) -> tuple[Array, Array]:
+    """Rows from -4 to -1 and from 1 to 3, with noise of standard deviation 0.2."""
+    rng = np.random.default_rng(seed)
+    left = rng.uniform(size=rows) < 0.6
+    x = np.where(left, rng.uniform(-4, -1, rows), rng.uniform(1, 3, rows))
+    return x.reshape(-1, 1), function(x) + rng.normal(size=rows) * 0.2
+
+
+def place(x: float, y: float) -> tuple[float, float]:
+    """Where a point of the data is in the picture."""
+    across = (x - X_RANGE[0]) / (X_RANGE[1] - X_RANGE[0])
+    up = (y - Y_RANGE[0]) / (Y_RANGE[1] - Y_RANGE[0])
+    return MARGIN + across * (WIDTH - 2 * MARGIN), HEIGHT - MARGIN - up * (HEIGHT - 2 * MARGIN)
+
+
+def path(x: Array, y: Array) -> str:
+    """Points as SVG wants them."""
+    return " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in zip(x, y, strict=True))
+
+
+def axes() -> list[Html]:
+    """Grid lines and numbers."""
+    parts = []
+    for x in range(-5, 5):
+        (across, bottom), (_, top) = place(x, Y_RANGE[0]), place(x, Y_RANGE[1])
+        parts.append(el("path", d=f"M{across:.1f} {bottom:.1f} V{top:.1f}", stroke="#dddddd"))
+        parts.append(el("text", str(x), x=across, y=bottom + 18, text_anchor="middle"))
+    for y in range(-4, 4):
+        (left, height), (right, _) = place(X_RANGE[0], y), place(X_RANGE[1], y)
+        parts.append(el("path", d=f"M{left:.1f} {height:.1f} H{right:.1f}", stroke="#dddddd"))
+        parts.append(el("text", str(y), x=left - 8, y=height + 4, text_anchor="end"))
+    return parts
+
+
+def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> Html:
+    """Data, mean and 90 % interval of a fitted model."""
+    grid = np.linspace(*X_RANGE, 181)
+    mean = model.predict(grid.reshape(-1, 1))
+    low, high = model.predict_interval(grid.reshape(-1, 1), level=0.9)
+    band = path(np.concatenate([grid, grid[::-1]]), np.concatenate([low, high[::-1]]))
+    dots = [
+        el("circle", cx=f"{across:.1f}", cy=f"{up:.1f}", r=2.5, fill=ORANGE)
+        for across, up in (place(*point) for point in zip(x[:, 0], y, strict=True))
+    ]
+    legend = (("data", ORANGE), ("mean and 90 % interval", BLUE), ("true function", GREY))
+    words = [
+        el("text", text, x=MARGIN + 20 + 190 * number, y=24, fill=colour)
+        for number, (text, colour) in enumerate(legend)
+    ]
+    return el(
+        "svg",
+        el("title", told),
+        el("rect", width=WIDTH, height=HEIGHT, fill="#ffffff"),
+        *axes(),
+        el("polygon", points=band, fill=BLUE, fill_opacity=0.25),
+        el(
+            "polyline",
+            points=path(grid, function(grid)),
+            fill="none",
+            stroke=GREY,
+            stroke_width=2,
+            stroke_dasharray="5 4",
+        ),
+        el("polyline", points=path(grid, mean), fill="none", stroke=BLUE, stroke_width=2),
+        *dots,
+        *words,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        font_family="sans-serif",
+        font_size=13,
+    )
+
+
+def main() -> None:
+    """Fit, draw, and count new targets inside the interval."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=None)
+    parser.add_argument("--output", type=Path, default=Path("docs/images/tabular-interval.svg"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
+    x, y = data(rows=200, seed=0)
+    epochs = "auto" if args.epochs is None else args.epochs
+    model = BayesianRegressor((50, 50), activation="tanh", max_epochs=epochs, random_state=0)
+    model.fit(x, y)
+    new, targets = data(rows=2000, seed=1)
+    low, high = model.predict_interval(new, level=0.9)
+    inside = ((low <= targets) & (targets <= high)).mean()
+    std = model.predict([[-2.5], [0.0], [2.0]], return_std=True)[1]
+    told = (
+        f"{inside:.1%} of 2,000 new targets are inside the 90 % interval; standard deviation "
+        f"{std[0]:.2f} and {std[2]:.2f} among the data, {std[1]:.2f} in the gap"
+    )
+    args.output.write_text(picture(model, x, y, told) + "\n")
+    print(told)
+
+
+if __name__ == "__main__":
+    main()

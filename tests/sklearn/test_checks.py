@@ -1,0 +1,23 @@
+"""scikit-learn's own conformance suite, with nothing excused.
+
+The one check that skips itself asks for an environment variable (SCIPY_ARRAY_API) and is about a
+support for array libraries that these estimators do not claim.
+"""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from weft.sklearn import BayesianClassifier, BayesianRegressor
+
+# few large steps: the checks ask for interface and invariance, and for a fit that is not hopeless
+SETTINGS = {
+    "hidden_layer_sizes": (10,),
+    "max_epochs": 10,
+    "batch_size": 16,
+    "learning_rate": 0.05,
+    "n_samples": 4,
+}
+
+
+@parametrize_with_checks([BayesianRegressor(**SETTINGS), BayesianClassifier(**SETTINGS)])
+def test_conformance(estimator, check):
+    check(estimator)

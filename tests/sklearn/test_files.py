@@ -1,0 +1,178 @@
+"""Files of estimators: whole or not at all, without code, and equal after loading."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+import weft
+from weft.sklearn import BayesianClassifier, BayesianRegressor
+
+SMALL = {"hidden_layer_sizes": [4, 3], "max_epochs": 2, "n_samples": 6, "random_state": 0}
+X = np.random.default_rng(0).normal(size=(40, 2)) * 30 + 5
+Y = X[:, 0] * 2 + 1
+
+
+def regressor(**changes):
+    return BayesianRegressor(**(SMALL | changes)).fit(X, Y)
+
+
+CHANGES = [
+    {},
+    {"posterior": weft.MatrixNormal(), "prior": weft.GroupARD(), "activation": "tanh"},
+    {"posterior": "deterministic", "prior": weft.Normal(0.3, learn="gradient")},
+    {"likelihood": weft.Gaussian(0.2), "temperature": np.float64(0.1), "batch_size": np.int64(8)},
+    {"likelihood": "heteroscedastic"},
+    {"likelihood": weft.GammaGaussian((3.0, 2.0), learn="closed form")},
+    {"likelihood": "gamma", "posterior": "mean-field"},
+    {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_a_loaded_regressor_is_the_saved_one(changes, tmp_path):
+    model = regressor(**changes)
+    model.save(tmp_path / "model.weft")
+    again = BayesianRegressor.load(tmp_path / "model.weft")
+    # numbers given to a prior or likelihood pass through float32 there
+    assert np.allclose(again.predict_interval(X), model.predict_interval(X), rtol=1e-6)
+    assert np.allclose(again.sample_y(X, 3), model.sample_y(X, 3), rtol=1e-6)
+    assert again.evaluate(X, Y) == pytest.approx(model.evaluate(X, Y), rel=1e-6)  # KL among it
+    assert again.history_ == model.history_
+    for name in ("n_iter_", "best_epoch_", "temperature_", "n_features_in_", "n_outputs_", "seed_"):
+        assert getattr(again, name) == getattr(model, name)
+    told = {name: str(value) for name, value in again.get_params().items()}
+    expected = {name: str(value) for name, value in model.get_params().items()}
+    assert told == expected | {"hidden_layer_sizes": "(4, 3)"}
+
+
+def test_predictions_are_equal_bit_for_bit(tmp_path):
+    model = regressor(posterior=weft.MatrixNormal())
+    model.save(tmp_path / "model")
+    again = BayesianRegressor.load(tmp_path / "model")
+    assert np.array_equal(again.predict_interval(X), model.predict_interval(X))
+    assert again.evaluate(X, Y) == model.evaluate(X, Y)
+
+
+def test_several_targets(tmp_path):
+    y = np.stack([Y, -1000 * Y], 1)
+    model = BayesianRegressor(**SMALL).fit(X, y)
+    model.save(tmp_path / "model")
+    assert np.array_equal(BayesianRegressor.load(tmp_path / "model").predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [1, 7], [False, True], [0.0, 2.0]], ids=str)
+def test_a_loaded_classifier_has_the_same_labels(labels, tmp_path):
+    y = np.array(labels)[(Y > 1).astype(int)]
+    model = BayesianClassifier(**SMALL).fit(X, y)
+    model.save(tmp_path / "model")
+    again = BayesianClassifier.load(tmp_path / "model")
+    assert again.classes_.dtype == model.classes_.dtype
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_labels_that_are_objects(tmp_path):
+    model = BayesianClassifier(**SMALL).fit(X, np.array(["no", "yes"], object)[(Y > 1).astype(int)])
+    model.save(tmp_path / "model")
+    again = BayesianClassifier.load(tmp_path / "model")
+    assert again.classes_.dtype == object
+    assert again.predict(X).tolist() == model.predict(X).tolist()
+
+
+def test_names_of_columns_are_kept(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = BayesianRegressor(**SMALL).fit(frame, Y)
+    model.save(tmp_path / "model")
+    again = BayesianRegressor.load(tmp_path / "model")
+    assert np.array_equal(again.predict(frame), model.predict(frame))
+    with pytest.warns(UserWarning, match="feature names"):
+        again.predict(X)
+
+
+def test_a_loaded_estimator_fits_again(tmp_path):
+    regressor().save(tmp_path / "model")
+    again = BayesianRegressor.load(tmp_path / "model")
+    assert np.array_equal(again.fit(X, Y).predict(X), regressor().predict(X))
+
+
+def test_the_file_holds_tensors_and_text_only(tmp_path):
+    regressor().save(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        assert archive.namelist() == ["estimator.json", "network.safetensors"]
+        assert json.loads(archive.read("estimator.json"))["estimator"] == "BayesianRegressor"
+
+
+def test_refusals_of_loading(tmp_path):
+    path = tmp_path / "model"
+    regressor().save(path)
+    with pytest.raises(weft.FileError, match=r"holds a BayesianRegressor.*BayesianRegressor.load"):
+        BayesianClassifier.load(path)
+    with pytest.raises(FileNotFoundError, match="is not a file"):
+        BayesianRegressor.load(tmp_path / "nowhere")
+    whole = path.read_bytes()
+    for damaged in (b"", b"nonsense", whole[:-40], whole[:5000] + b"x" + whole[5001:]):
+        path.write_bytes(damaged)
+        with pytest.raises(weft.FileError, match="damaged"):
+            BayesianRegressor.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("estimator.json", "{}")
+    with pytest.raises(weft.FileError, match="damaged or not a file from save"):
+        BayesianRegressor.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda told: told.update(format=2), "format 2"),
+        (lambda told: told["params"].update(prior={"class": "P", "options": {}}), "needs P"),
+        (lambda told: told.pop("params"), "damaged"),
+    ],
+)
+def test_files_of_other_versions(change, words, tmp_path):
+    regressor().save(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        told, weights = map(archive.read, ("estimator.json", "network.safetensors"))
+    told = json.loads(told)
+    change(told)
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        archive.writestr("estimator.json", json.dumps(told))
+        archive.writestr("network.safetensors", weights)
+    with pytest.raises(weft.FileError, match=words):
+        BayesianRegressor.load(tmp_path / "model")
+
+
+class Odd(weft.Prior):
+    def log_prob(self, weight: Tensor) -> Tensor:
+        return -weight.abs()
+
+    def expected_log_prob(self, *posteriors: weft.Posterior) -> Tensor:
+        return -sum(q.squared_norm() for q in posteriors)
+
+    def options(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"random_state": np.random.RandomState(0)}, "random_state=.*cannot be written"),
+        ({"prior": Odd()}, "cannot be written to a file"),
+    ],
+)
+def test_what_cannot_be_saved_leaves_the_old_file(changes, words, tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"old")
+    model = regressor(**changes)
+    with pytest.raises(ValueError, match=words):
+        model.save(path)
+    assert path.read_bytes() == b"old"
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_estimator_that_was_not_fitted_has_nothing_to_save(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        BayesianRegressor().save(tmp_path / "model")

@@ -1,0 +1,240 @@
+"""What regressor and classifier share: parameters, training, prediction in bounded memory, files."""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from weft.convert import bayesianize
+from weft.evaluation import evaluate
+from weft.likelihoods import Likelihood
+from weft.numerics.seeds import mix, seeded
+from weft.objectives import ELBO
+from weft.posteriors.base import Family
+from weft.predict import predict
+from weft.predictions import Prediction
+from weft.priors import Prior
+from weft.saving import load, load_objective
+from weft.sklearn import files, names, settings
+from weft.sklearn.scaling import Scaling
+from weft.training.callbacks import Row
+from weft.training.fit import fit
+from weft.training.sources import hold_out
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CHUNK = 2048  # rows of a prediction that are run at once
+_ROWS, _START, _DRAWS = 11, 12, 13  # streams of random numbers; `fit` has the first ones
+# torch has one generator per process, and a network is changed while it draws: fits and
+# predictions of several threads take turns, which keeps each of them reproducible
+_TURN = threading.RLock()
+
+
+class Split(NamedTuple):
+    """Rows to train on, rows held out (None for none), and the seed that all noise follows from."""
+
+    seed: int
+    rest: Tensor
+    held: Tensor | None
+
+
+class BayesianEstimator(BaseEstimator, ABC):
+    """A dense network with a posterior over its weights, behind scikit-learn's interface."""
+
+    objective_: ELBO
+    model_: nn.Module
+    history_: list[Row]
+    temperature_: float
+    n_iter_: int
+    best_epoch_: int
+    n_features_in_: int
+    seed_: int
+    inputs_: Scaling
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | Sequence[int] = (50,),
+        *,
+        activation: str = "relu",
+        posterior: str | Family = "k-tied",
+        prior: str | float | Prior = "he",
+        temperature: float | str = "auto",
+        learning_rate: float | str = "auto",
+        batch_size: int | str = "auto",
+        max_epochs: int | str = "auto",
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
+        n_samples: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.posterior = posterior
+        self.prior = prior
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_samples = n_samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def evaluate(self, X: Any, y: Any) -> dict[str, float]:
+        """Every metric of `weft.evaluate`."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """What fitting found beside the network, ready for JSON."""
+
+    @abstractmethod
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `_state` told."""
+
+    @property
+    @abstractmethod
+    def _outputs(self) -> int:
+        """Width of the network's last layer."""
+
+    def log_likelihood(self, X: Any, y: Any) -> float:
+        """Mean log-density, or log-probability, of the targets of unseen rows.
+
+        Args:
+            X: (rows, columns).
+            y: targets, in their own unit.
+        """
+        return -self.evaluate(X, y)["nll"]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and fitted state to a file without code; `load` reads it.
+
+        Args:
+            path: of the file; an existing one is replaced, or left untouched if anything fails.
+        """
+        check_is_fitted(self, "objective_")
+        state = {
+            "n_features_in_": self.n_features_in_,
+            "history_": self.history_,
+            "best_epoch_": self.best_epoch_,
+            "temperature_": self.temperature_,
+            "seed_": self.seed_,
+            "inputs_": self.inputs_.options(),
+            "outputs": self._outputs,
+        }
+        if (columns := getattr(self, "feature_names_in_", None)) is not None:
+            state["feature_names_in_"] = columns.tolist()
+        params = self.get_params(deep=False)
+        files.write(Path(path), type(self).__name__, params, state | self._state(), self.objective_)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The fitted estimator of a file from `save`.
+
+        Args:
+            path: of the file.
+        """
+        with files.opened(Path(path), cls.__name__) as (params, state, weights):
+            new = cls(**params)
+            hidden, columns = new.hidden_layer_sizes, state["n_features_in_"]
+            with _TURN, seeded(0, torch.device("cpu")):  # initial values are overwritten
+                net = settings.network(columns, hidden, state["outputs"], new.activation).double()
+                objective = load_objective(weights, load(weights, net))
+        for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
+            setattr(new, name, state[name])
+        if "feature_names_in_" in state:
+            new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
+        new.inputs_ = Scaling.from_options(state["inputs_"])
+        new._set_state(state)
+        new._adopt(objective)
+        return new
+
+    def _adopt(self, objective: ELBO) -> None:
+        # in float64 the prediction of a row depends on the other rows by a few 1e-16 only
+        self.objective_ = objective.double()
+        self.model_ = objective.net
+        self.n_iter_ = len(self.history_)
+
+    def _split(self, count: int) -> Split:
+        """Rows to train on and rows to hold out, from a fresh seed."""
+        share = settings.validation_share(self.validation_fraction, self.temperature)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows = torch.arange(count)
+        if share == 0:
+            return Split(seed, rows, None)
+        (rest, _), (held, _) = hold_out((rows, rows), share, mix(seed, _ROWS))
+        if not len(rest):
+            raise ValueError(
+                f"validation_fraction={share}: of {count} rows none is left to train on"
+            )
+        return Split(seed, rest, held)
+
+    def _train(
+        self, x: Tensor, y: Tensor, split: Split, likelihood: Likelihood, outputs: int
+    ) -> None:
+        """Train on raw inputs and scaled targets; attributes are set when all has gone well."""
+        options = settings.of_fit(self)
+        settings.draws(self.n_samples)
+        family, prior = names.family(self.posterior), names.prior(self.prior)
+        if split.held is None and options["patience"] is not None:
+            raise ValueError(
+                f"patience={self.patience} with validation_fraction=0: there are no held-out rows "
+                "to wait for"
+            )
+        inputs = Scaling.of(x[split.rest])
+        x = inputs(x).float()
+        with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
+            net = settings.network(x.shape[1], self.hidden_layer_sizes, outputs, self.activation)
+            fitted = fit(
+                bayesianize(net, family, estimator="auto"),
+                (x[split.rest], y[split.rest]),
+                None if split.held is None else (x[split.held], y[split.held]),
+                likelihood=likelihood,
+                prior=prior,
+                seed=split.seed,
+                show=bool(self.verbose),
+                title=type(self).__name__,
+                **options,
+            )
+        assert isinstance(fitted.objective, ELBO)
+        assert fitted.temperature is not None
+        self.seed_, self.inputs_ = split.seed, inputs
+        self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
+        self.temperature_ = fitted.temperature
+        self._adopt(fitted.objective)
+
+    def _inputs(self, X: Any) -> Tensor:
+        """Scaled rows, checked against those of `fit`."""
+        check_is_fitted(self, "objective_")
+        return self.inputs_(torch.tensor(validate_data(self, X, dtype=np.float64, reset=False)))
+
+    @contextmanager
+    def _drawing(self) -> Iterator[dict[str, Any]]:
+        """Number and seed of draws: the same functions at every call, whatever the rows."""
+        samples = settings.draws(self.n_samples)
+        with _TURN:
+            yield {"samples": samples, "seed": mix(self.seed_, _DRAWS)}
+
+    def _predicted(self, X: Any) -> Prediction:
+        """Mean and spread of all rows; the draws are not kept."""
+        x = self._inputs(X)
+        with self._drawing() as draws:
+            return predict(self.objective_, x, chunk=CHUNK, keep_draws=False, **draws)
+
+    def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
+        """Metrics on checked rows and targets as the network sees them."""
+        data = self.inputs_(torch.tensor(x)), y
+        with self._drawing() as draws:
+            return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)

@@ -1,0 +1,65 @@
+"""Scaling: columns of mean 0 and standard deviation 1, and the way back to their own unit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.data.scaling import standardise
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x - zero) / unit, column by column, in float64.
+
+    Args:
+        zero: (columns,).
+        unit: (columns,), positive; 1 for a constant column.
+
+    Examples:
+        >>> scaling = Scaling.of(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+        >>> scaling(torch.tensor([[4.0, 6.0]]))
+        tensor([[2., 1.]], dtype=torch.float64)
+        >>> scaling.undone(torch.tensor([[2.0, 1.0]]))
+        array([[4., 6.]])
+    """
+
+    zero: Tensor
+    unit: Tensor
+
+    @staticmethod
+    def of(rows: Tensor) -> "Scaling":
+        """The scaling that these rows (N, columns) ask for."""
+        zero, unit, _ = standardise(rows)
+        broken = ~(zero.isfinite() & unit.isfinite())
+        if broken.any():
+            raise ValueError(
+                f"column {int(broken.nonzero()[0])} holds numbers so large that its standard "
+                "deviation overflows: divide it by a constant first"
+            )
+        # a spread below the smallest float64 is 0, though the column is not constant
+        return Scaling(zero, torch.where(unit > 0, unit, 1.0))
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Scaled rows."""
+        return (rows.double() - self.zero) / self.unit
+
+    def undone(self, rows: Tensor) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Rows (..., columns) in their own unit."""
+        return (rows.double() * self.unit + self.zero).numpy()
+
+    def spread(self, rows: Tensor) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Standard deviations (..., columns) in their own unit."""
+        return (rows.double() * self.unit).numpy()
+
+    def options(self) -> dict[str, list[float]]:
+        """Numbers that make an equal scaling, for saving."""
+        return {"zero": self.zero.tolist(), "unit": self.unit.tolist()}
+
+    @staticmethod
+    def from_options(options: dict[str, list[float]]) -> "Scaling":
+        """The scaling with these options."""
+        zero, unit = (torch.tensor(options[key], dtype=torch.float64) for key in ("zero", "unit"))
+        return Scaling(zero, unit)

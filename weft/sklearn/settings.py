@@ -1,0 +1,121 @@
+"""Settings of an estimator, checked and turned into arguments of `weft.fit`, when `fit` is called.
+
+scikit-learn wants constructors without logic: parameters are looked at here, and nowhere before.
+"""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.sklearn import names
+
+
+def network(inputs: int, hidden: Any, outputs: int, activation: Any) -> nn.Sequential:
+    """Dense layers with He's initialisation, from torch's global generator.
+
+    Args:
+        inputs: number of columns.
+        hidden: widths of the hidden layers, or one width.
+        outputs: width of the last layer.
+        activation: name of the function between layers.
+
+    Examples:
+        >>> [type(layer).__name__ for layer in network(3, (8,), 2, "tanh")]
+        ['Linear', 'Tanh', 'Linear']
+    """
+    between = names.activation(activation)
+    layers: list[nn.Module] = []
+    for width in widths(hidden):
+        layers += [_dense(inputs, width), between()]
+        inputs = width
+    return nn.Sequential(*layers, _dense(inputs, outputs))
+
+
+def _dense(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs, dtype=torch.float32)  # whatever the default type is
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def widths(hidden: Any) -> tuple[int, ...]:
+    """Widths of hidden layers; none is a linear model.
+
+    Examples:
+        >>> widths(30), widths([20, 10]), widths(())
+        ((30,), (20, 10), ())
+    """
+    each = [hidden] if isinstance(hidden, Integral) else hidden
+    if isinstance(each, str) or not isinstance(each, Sequence) or not all(map(_is_count, each)):
+        raise ValueError(
+            f"hidden_layer_sizes={hidden!r}: widths of the hidden layers, e.g. (50,) or (100, 50)"
+        )
+    return tuple(int(width) for width in each)
+
+
+def of_fit(estimator: Any) -> dict[str, Any]:
+    """Arguments of `weft.fit` that an estimator's parameters stand for."""
+    return {
+        "temperature": _number("temperature", estimator.temperature, zero=True),
+        "learning_rate": _number("learning_rate", estimator.learning_rate),
+        "batch_size": _count("batch_size", estimator.batch_size, "auto"),
+        "epochs": _count("max_epochs", estimator.max_epochs, "auto"),
+        "patience": _count("patience", estimator.patience, None),
+    }
+
+
+def draws(value: Any) -> int:
+    """Number of draws of a prediction."""
+    found = _count("n_samples", value, ...)
+    assert found is not None
+    return found
+
+
+def validation_share(value: Any, temperature: Any) -> float:
+    """Share of rows to hold out; 0 only if nothing has to be chosen on them."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        raise ValueError(
+            f"validation_fraction={value!r}: a share of the rows, from 0 to below 1, e.g. 0.1"
+        )
+    if value == 0 and isinstance(temperature, str):
+        raise ValueError(
+            'validation_fraction=0 with temperature="auto": the temperature is chosen on held-out '
+            "rows; write temperature=0.1, or hold out some"
+        )
+    return float(value)
+
+
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) > 0
+
+
+def _count(name: str, value: Any, default: Any) -> int | None:
+    """A whole number above 0; None for the default, which is "auto", None, or ... for none."""
+    if default is not ... and _same(value, default):
+        return None
+    if not _is_count(value):
+        other = "" if default is ... else f", or {default!r}".replace("'", '"')
+        raise ValueError(f"{name}={value!r}: a whole number above 0{other}")
+    return int(value)
+
+
+def _number(name: str, value: Any, zero: bool = False) -> float | None:
+    if _same(value, "auto"):
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not (0 < float(value) < float("inf") or (zero and value == 0))
+    ):
+        raise ValueError(
+            f'{name}={value!r}: a number {"from 0 on" if zero else "above 0"}, or "auto"'
+        )
+    return float(value)
+
+
+def _same(value: Any, default: str | None) -> bool:
+    """Equality that an array of numbers cannot confuse."""
+    return value is None if default is None else isinstance(value, str) and value == default
