@@ -22,7 +22,7 @@ from weft.contexts import require_posteriors
 from weft.descriptions import build, classes, describe
 from weft.estimators import NAMED
 from weft.files import write_atomically
-from weft.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from weft.likelihoods import LIKELIHOODS
 from weft.objectives import ELBO
 from weft.posteriors.base import Family
 from weft.posteriors.full_normal import FullNormal
@@ -32,8 +32,10 @@ from weft.posteriors.matrix_normal import MatrixNormal
 from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.point import Point
+from weft.posteriors.radial import Radial
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormal
 from weft.priors import HeNormal, Normal, Prior
+from weft.radial_prior import RadialPrior
 from weft.wiring import Plan, apply_plans
 
 FORMAT = 1
@@ -44,11 +46,11 @@ _FAMILIES: tuple[type[Family], ...] = (
     MatrixNormalDiagonal,
     ScaledMatrixNormal,
     FullNormal,
+    Radial,
     Point,
     Masked,
 )
-_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal, ARD, GroupARD)
-_LIKELIHOODS: tuple[type[Likelihood], ...] = (Categorical, Bernoulli, Gaussian)
+_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal, ARD, GroupARD, RadialPrior)
 _SCHEDULES: tuple[type, ...] = (
     schedules.Constant,
     schedules.LinearPerBatch,
@@ -148,7 +150,7 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     patterns = told["patterns"]
     elbo = ELBO(
         bnn,
-        build(told["likelihood"], _LIKELIHOODS),
+        build(told["likelihood"], LIKELIHOODS),
         priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
         num_data=told["num_data"],
         temperature=build(told["temperature"], _SCHEDULES),
@@ -218,7 +220,7 @@ def _describe_objective(elbo: ELBO) -> dict[str, Any]:
     return {
         "priors": [describe(prior, _PRIORS) for prior in elbo.priors],
         "patterns": elbo.patterns,
-        "likelihood": describe(elbo.likelihood, _LIKELIHOODS),
+        "likelihood": describe(elbo.likelihood, LIKELIHOODS),
         "num_data": elbo.num_data,
         "samples": elbo.samples,
         "temperature": describe(elbo.temperature, _SCHEDULES),

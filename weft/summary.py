@@ -7,6 +7,8 @@ from torch import nn
 
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import named_posteriors
+from weft.posteriors.base import Posterior
+from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.select import NORMS
 
 
@@ -49,7 +51,7 @@ class Summary:
         """A table for people."""
         lines = [_line("Bayesian", "shape", "posterior", "parameters")]
         lines += [
-            _line(r.name, _shape(r.shape), r.posterior or "", f"{r.parameters:,}")
+            f"{_line(r.name, _shape(r.shape), r.posterior or '', f'{r.parameters:,}')}  {r.reason}".rstrip()
             for r in self.bayesian
         ]
         if self.left:
@@ -64,10 +66,16 @@ class Summary:
 def summary(net: nn.Module) -> Summary:
     """What is Bayesian in a network, what is not and why, with parameter counts."""
     bayesian = tuple(
-        Row(name, tuple(q.shape), type(q).__name__, sum(p.numel() for p in q.parameters()))
+        Row(
+            name, tuple(q.shape), type(q).__name__, sum(p.numel() for p in q.parameters()), _note(q)
+        )
         for name, q in named_posteriors(net)
     )
     return Summary(bayesian, tuple(_left(net)))
+
+
+def _note(posterior: Posterior) -> str:
+    return posterior.note if isinstance(posterior, MeanFieldPosterior) else ""
 
 
 def _left(net: nn.Module) -> Iterator[Row]:

@@ -33,6 +33,7 @@ class View:
         blocks: number of independent matrices (groups, gates) along the first dimension.
         swapped: the tensor has input features first (transposed convolutions).
         vector: the tensor has fewer than two dimensions and is left as it is.
+        positions: neighbouring columns of the matrix that belong to one input (those of a kernel).
 
     Examples:
         >>> view = View(tail=(3, 2, 2), blocks=2)
@@ -44,6 +45,7 @@ class View:
     blocks: int = 1
     swapped: bool = False
     vector: bool = False
+    positions: int = 1
 
     def matrix(self, tensor: Tensor) -> Tensor:
         """(*blocks, out, in) from the layer's own layout."""
@@ -78,7 +80,8 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
         return View(vector=True)
     tail = tuple(tensor.shape[1:])
     if isinstance(owner, _ConvNd):
-        return View(tail, owner.groups, swapped=isinstance(owner, _ConvTransposeNd))
+        swapped = isinstance(owner, _ConvTransposeNd)
+        return View(tail, owner.groups, swapped, positions=math.prod(tail[1:]))
     return View(tail, _stacked(owner, tensor) if blocks else 1)
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from weft.bayesian import Bayesian, original_modules
 from weft.estimators import Estimator, check
-from weft.posteriors.base import Builder, Posterior
+from weft.posteriors.base import Builder, Family, Posterior
 from weft.scope import Scope
 from weft.select import own_parameters
 from weft.views import View, has_op, view_of
@@ -104,6 +104,8 @@ def _title(plan: Plan, module: nn.Module) -> str:
 
 
 def _build(family: Builder, view: View, tensor: nn.Parameter) -> tuple[Posterior, View, Builder]:
+    if isinstance(family, Family) and not view.vector:
+        family = family.for_kernel(view.positions)
     posterior = family(view.matrix(tensor.detach()))
     if not isinstance(posterior, Posterior):
         raise TypeError(f"{family!r} made a {type(posterior).__name__}, not a weft.Posterior")

@@ -24,6 +24,11 @@ FAMILIES = {
     "scaled matrix normal, bounded": weft.ScaledMatrixNormal(rows=1, max_scale=2.0),
     "full normal": weft.FullNormal(),
     "full normal, bounded": weft.FullNormal(max_scale=2.0),
+    "radial": weft.Radial(),
+    "radial, columns": weft.Radial(grouping="column", factors=2, concentration="group"),
+    "radial, weibull": weft.Radial(radius="weibull"),
+    "radial, both sides": weft.Radial(grouping="double", rescale=True),
+    "radial, column scales": weft.Radial(grouping="double", double="scales", radius="gamma"),
     "point": weft.Point(),
 }
 

@@ -269,6 +269,10 @@ class Family(ABC):
         """The family used for biases and other vectors when the layer has this family."""
         return self
 
+    def for_kernel(self, positions: int) -> "Family":
+        """The family used for a convolution, each of whose inputs owns so many neighbouring columns."""
+        return self
+
     def initial_mean(self, weight: Tensor) -> Tensor:
         """The given weight, or He's initialisation of its shape."""
         if self.mean == "given":

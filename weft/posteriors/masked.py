@@ -9,7 +9,7 @@ be drawn directly.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,6 +44,12 @@ class Masked(Family):
     def for_vectors(self) -> Family:
         """That of the family behind the mask."""
         return self.family.for_vectors() if isinstance(self.family, Family) else self
+
+    def for_kernel(self, positions: int) -> Family:
+        """The mask around what the family behind it is for such a convolution."""
+        if not isinstance(self.family, Family):
+            return self
+        return replace(self, family=self.family.for_kernel(positions))
 
 
 class MaskedPosterior(Posterior, ABC):

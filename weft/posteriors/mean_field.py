@@ -46,7 +46,12 @@ class MeanField(Family):
 
 
 class MeanFieldPosterior(Elementwise):
-    """N(loc, scale²) with scale = exp(log_scale), softly bounded by `max_scale` if given."""
+    """N(loc, scale²) with scale = exp(log_scale), softly bounded by `max_scale` if given.
+
+    `note` is for families that fall back on it: why, as `print` and `weft.summary` show it.
+    """
+
+    note: str = ""
 
     def __init__(self, loc: Tensor, log_scale: Tensor, max_scale: float | None = None) -> None:
         super().__init__()
@@ -74,3 +79,7 @@ class MeanFieldPosterior(Elementwise):
         logs = self.log_scale.clamp(max=LOG_CEILING) - torch.log1p(raw / self.max_scale)
         squares = sum_squares(self.loc) + sum_squares(soft_min(raw, self.max_scale))
         return logs.sum(), squares
+
+    def extra_repr(self) -> str:
+        """Shape, and note."""
+        return ", ".join(filter(None, (super().extra_repr(), self.note)))

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from weft.posteriors.base import Family, Posterior
+from weft.posteriors.base import Family, Located, Posterior
+from weft.priors import HeNormal, Normal, Prior
+from weft.radial_prior import RadialPrior
 
 Covariance = Callable[[Posterior], Tensor]
 Law = Callable[[Family], None]
@@ -29,6 +31,32 @@ def random_posteriors(family: Family) -> Iterator[Posterior]:
     """One without and one with blocks."""
     for shape in SHAPES:
         yield randomised(family, shape)
+
+
+def has_density(posterior: Posterior) -> bool:
+    """Whether the weights have a density; a hierarchical posterior answers `entropy` with a TypeError."""
+    try:
+        posterior.entropy()
+    except TypeError:
+        return False
+    return True
+
+
+def priors_for(posterior: Posterior) -> tuple[Prior, ...]:
+    """Priors to test with: normal ones, or those of what a hierarchical posterior is made of."""
+    if has_density(posterior):
+        learned = [Normal(0.5, learn=how) for how in ("closed form", "gradient")]
+        return Normal(0.7), HeNormal(), *learned
+    return RadialPrior(0.5, radius="gamma"), RadialPrior(
+        radius="weibull", shape=1.5, mean="uniform"
+    )
+
+
+def equal_for(posterior: Posterior, a: Tensor, b: Tensor) -> bool:
+    """Equal bit for bit, if the mean is a parameter; else up to rounding, since the mean is computed."""
+    if isinstance(posterior, Located):
+        return torch.equal(a, b)
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def is_degenerate(posterior: Posterior) -> bool:

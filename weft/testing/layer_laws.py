@@ -16,9 +16,9 @@ from weft.estimators import Estimator, flipout, local, shared
 from weft.likelihoods import Categorical
 from weft.objectives import ELBO
 from weft.posteriors.base import Elementwise, Family, Posterior, Pushable
-from weft.priors import Normal
+from weft.priors import Prior
 from weft.saving import load, save
-from weft.testing.common import DRAWS, ERRORS, is_degenerate
+from weft.testing.common import DRAWS, ERRORS, equal_for, has_density, is_degenerate, priors_for
 
 
 def _layers() -> Iterator[tuple[nn.Module, Tensor]]:
@@ -50,10 +50,17 @@ def _same_law(y: Tensor, reference: Tensor, title: str) -> None:
     error = (share * reference.var(0)).sqrt() + 1e-9
     worst = ((y.mean(0) - reference.mean(0)).abs() / error).max()
     assert worst < ERRORS, f"{title}: mean off by {worst:.1f} standard errors"
-    # the fourth moment of outputs is a little above a normal's, hence 3 and not 2
-    error = reference.var(0) * (3 * share) ** 0.5 + 1e-12
+    # the fourth moment of outputs is a little above a normal's, hence 3 and not 2; or far above
+    square = reference.var(0).square()
+    fourth = (reference - reference.mean(0)).pow(4).mean(0)
+    error = (torch.maximum(fourth - square, 3 * square) * share).sqrt() + 1e-12
     worst = ((y.var(0) - reference.var(0)).abs() / error).max()
     assert worst < ERRORS, f"{title}: variance off by {worst:.1f} standard errors"
+
+
+def _prior(bnn: nn.Module) -> Prior:
+    ((_, q), *_) = named_posteriors(bnn)
+    return priors_for(q)[0]
 
 
 def _wide(family: Family) -> Family:
@@ -84,25 +91,27 @@ def fused_and_plain_draws_agree(family: Family) -> None:
 
 
 def vanishing_scale_is_the_layer_itself(family: Family) -> None:
-    """With scale → 0 every estimator reproduces the layer bit for bit."""
+    """With scale → 0 every estimator reproduces the layer, bit for bit if the mean is a parameter."""
     tiny = dataclasses.replace(family, scale=1e-30, max_scale=None)
     for layer, x in _layers():
         bnn = bayesianize(layer, tiny)
         ((_, q), *_) = named_posteriors(bnn)
         for estimator in _estimators(q):
             with using(bnn, estimator):
-                assert torch.equal(bnn(x), layer(x)), f"{estimator.__name__} of {layer}"
+                same = equal_for(q, bnn(x), layer(x))
+                assert same, f"{estimator.__name__} of {layer}"
 
 
 def collapse_undoes_bayesianize(family: Family) -> None:
     """Same classes, keys and bits, before and after a forward pass."""
     for layer, x in _layers():
         bnn = bayesianize(layer, family)
+        ((_, q), *_) = named_posteriors(bnn)
         bnn(x)
         plain = collapse(bnn)
         assert type(plain) is type(layer)
         assert list(plain.state_dict()) == list(layer.state_dict())
-        assert torch.equal(plain(x), layer(x)), str(layer)
+        assert equal_for(q, plain(x), layer(x)), str(layer)
 
 
 def gradients_reach_every_parameter(family: Family) -> None:
@@ -110,7 +119,7 @@ def gradients_reach_every_parameter(family: Family) -> None:
     net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
     for estimator in _estimators(family(torch.randn(3, 4))):
         bnn = bayesianize(net, family, estimator=estimator)
-        elbo = ELBO(bnn, Categorical(), Normal(0.5), num_data=10)
+        elbo = ELBO(bnn, Categorical(), _prior(bnn), num_data=10)
         elbo(torch.randn(6, 4), torch.randint(3, (6,))).loss.backward()
         for name, parameter in bnn.named_parameters():
             assert parameter.grad is not None, name
@@ -152,11 +161,13 @@ def vmap_and_compile_work(family: Family) -> None:
     draws = torch.vmap(lambda _: q.rsample(), randomness="different")(torch.zeros(5))
     assert draws.shape == (5, 3, 4)
     assert is_degenerate(q) or not torch.equal(draws[0], draws[1])
-    kls = torch.vmap(lambda shift: q.kl(Normal(1.0)) + shift)(torch.zeros(2))
-    assert torch.allclose(kls, q.kl(Normal(1.0)))
-    bnn = bayesianize(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), family)
-    elbo = ELBO(bnn, Categorical(), Normal(0.5), num_data=10)
-    x, y = torch.randn(6, 4), torch.randint(3, (6,))
+    prior = priors_for(q)[0]
+    kls = torch.vmap(lambda shift: q.kl(prior) + shift)(torch.zeros(2))
+    assert torch.allclose(kls, q.kl(prior))
+    # not smaller: in low dimensions a direction takes a recurrence, which is slow to compile
+    bnn = bayesianize(nn.Sequential(nn.Linear(30, 32), nn.ReLU(), nn.Linear(32, 30)), family)
+    elbo = ELBO(bnn, Categorical(), _prior(bnn), num_data=10)
+    x, y = torch.randn(6, 30), torch.randint(3, (6,))
     with using(bnn, "mean"):  # without noise the two must agree
         plain = torch.autograd.grad(elbo(x, y).loss, list(bnn.parameters()), allow_unused=True)
         compiled = torch.compile(elbo, fullgraph=True, backend="aot_eager")
@@ -179,7 +190,8 @@ def extreme_parameters_stay_finite(family: Family) -> None:
             for parameter in q.parameters():
                 sign = torch.randn_like(parameter).sign() if trial > 1 else 2.0 * trial - 1
                 parameter.copy_(torch.zeros_like(parameter) + 100 * sign)
-        outputs = [q.variance.sum(), q.entropy(), q.kl(Normal(1.0)), q.squared_norm()]
+        outputs = [q.variance.sum(), q.kl(priors_for(q)[0]), q.squared_norm()]
+        outputs += [q.entropy()] if has_density(q) else []
         for estimator in _estimators(q):
             with using(bnn, estimator):
                 outputs.append(bnn(x).sum())

@@ -1,0 +1,35 @@
+"""The KL of directions in one evaluation: value and derivatives are those of the exact functions."""
+
+import pytest
+import torch
+
+from weft.numerics import von_mises_fisher as vmf
+from weft.numerics.directional_kl import divergence
+
+
+@pytest.mark.parametrize("d", [2, 3, 20, 500, 4000])
+@pytest.mark.parametrize("prior", [0.0, 3.0, 2000.0])
+def test_it_is_the_kl_of_the_distributions(d, prior):
+    torch.manual_seed(0)
+    kappa = torch.logspace(-3, 5, 30).double().requires_grad_()
+    cosine = (2 * torch.rand(30).double() - 1).requires_grad_()
+    fast = divergence(kappa, cosine, prior, d)
+    exact = vmf.kl(kappa, torch.full_like(kappa, prior), cosine, d)
+    torch.testing.assert_close(fast, exact, rtol=1e-9, atol=1e-9)
+    plain = torch.vmap(lambda k, c: divergence(k, c, prior, d))(kappa, cosine)
+    torch.testing.assert_close(plain, exact, rtol=1e-9, atol=1e-9)
+    grads = [
+        torch.autograd.grad(value.sum(), [kappa, cosine], allow_unused=True)
+        for value in (fast, exact, plain)
+    ]
+    for one, two, three in zip(*grads, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-10)
+        if three is not None:
+            torch.testing.assert_close(three, two, rtol=1e-8, atol=1e-10)
+
+
+def test_it_is_zero_for_the_same_distribution():
+    kappa = torch.tensor([0.5, 40.0, 3000.0]).double()
+    for value in kappa.tolist():
+        one = torch.tensor(value).double()
+        assert divergence(one, torch.ones_like(one), value, 300).abs() < 1e-10

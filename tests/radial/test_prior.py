@@ -1,0 +1,209 @@
+"""The prior of radii and directions: its KL as a sum of parts, its options, masks, files."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import kl_divergence
+
+import weft
+from tests.radial.oracles import tensor
+from weft.numerics import radial_kl
+from weft.posteriors.directions import concentration_at
+from weft.posteriors.masked import masked
+from weft.testing import randomised
+
+FAMILIES = {
+    "rows": weft.Radial(factors=2),
+    "columns": weft.Radial(grouping="column", factors=2, concentration="group", positions=2),
+    "hadamard": weft.Radial(grouping="double", factors=2),
+    "scales": weft.Radial(grouping="double", double="scales", factors=2),
+}
+BY_NAME = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def directional(q, kappa_p, means=None):
+    """By the distributions, vector by vector."""
+    total = tensor(0.0)
+    for side, polar in q.polars():
+        mode, kappa = polar.directions.mode(), polar.directions.concentration()
+        d = mode.shape[-1]
+        posterior = weft.distributions.VonMisesFisher(mode, kappa)
+        mean = mode if means is None else means[side]
+        prior = weft.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
+        total = total + kl_divergence(posterior, prior).sum()
+    return total
+
+
+def radial(q, divergence, local, layer):
+    total = tensor(0.0)
+    for _, polar in q.polars():
+        total = total + divergence(polar.local, local).sum()
+        if polar.layer is not None:
+            total = total + divergence(polar.layer, layer).sum()
+    if q.column_radii is not None:
+        total = total + divergence(q.column_radii, local).sum()
+    return total
+
+
+def direct(radii, scale):
+    return radial_kl.to_half_cauchy(radii.law(), scale)
+
+
+@BY_NAME
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
+    q = randomised(family, shape)
+    expected = directional(q, lambda d: concentration_at(d, 0.3)) + radial(q, direct, 0.2, 0.1)
+    torch.testing.assert_close(q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3)), expected)
+    uniform = directional(q, lambda d: 0.0) + radial(q, direct, 1.0, 1.0)
+    torch.testing.assert_close(q.kl(weft.RadialPrior(mean="uniform")), uniform)
+    augmented = q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3, form="augmented"))
+    assert augmented > q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3)) > 0
+
+
+@BY_NAME
+def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
+    q = randomised(family, (3, 4))
+    start = {side: polar.directions.mode().detach().clone() for side, polar in q.polars()}
+    free, kept = weft.RadialPrior(), weft.RadialPrior(mean="initial")
+    kept.prepare([q])
+    torch.testing.assert_close(q.kl(kept), q.kl(free))
+    with torch.no_grad():
+        for _, polar in q.polars():
+            polar.directions.loc += torch.randn_like(polar.directions.loc)
+    expected = directional(q, lambda d: concentration_at(d, 0.5), start) + radial(
+        q, direct, 1.0, 1.0
+    )
+    torch.testing.assert_close(q.kl(kept), expected)
+    weight = torch.randn(3, 4, dtype=torch.float64)
+    given = weft.RadialPrior(mean=weight)
+    given.prepare([q])
+    around = family(weight)
+    for side, polar in around.polars():
+        torch.testing.assert_close(given.get_buffer(f"mean_0_{side}"), polar.directions.mode())
+    with pytest.raises(ValueError, match="for every objective"):
+        kept.prepare([around])
+    with pytest.raises(ValueError, match=r"prior\.prepare"):
+        kept.kl(around)
+    with pytest.raises(ValueError, match=r"\(2, 4\)"):
+        weft.RadialPrior(mean=torch.randn(2, 4)).prepare([q])
+
+
+@pytest.mark.parametrize("radius", ["log-normal", "gamma", "weibull"])
+@pytest.mark.parametrize("prior", ["gamma", "weibull", "inverse-gamma", "half-cauchy"])
+def test_kinds_of_radii_go_with_kinds_of_priors(radius, prior):
+    q = randomised(weft.Radial(radius=radius), (3, 4))
+    p = weft.RadialPrior(0.5, radius=prior, shape=1.3)
+    if radius != "log-normal" and prior in ("inverse-gamma", "half-cauchy"):
+        with pytest.raises(ValueError, match='write radius="gamma"'):
+            p.prepare([q])
+        return
+    p.prepare([q])
+    functions = {
+        "gamma": lambda radii, scale: radial_kl.to_gamma(radii.law(), 1.3, scale),
+        "weibull": lambda radii, scale: radial_kl.to_weibull(radii.law(), 1.3, scale),
+        "inverse-gamma": lambda radii, scale: radial_kl.to_inverse_gamma(radii.law(), 1.3, scale),
+        "half-cauchy": direct,
+    }
+    expected = directional(q, lambda d: concentration_at(d, 0.5)) + radial(
+        q, functions[prior], 0.5, 1.0
+    )
+    torch.testing.assert_close(q.kl(p), expected)
+
+
+def test_other_posteriors_have_the_other_prior():
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    bnn = weft.bayesianize(net, weft.Radial())
+    posteriors = dict(weft.named_posteriors(bnn))
+    prior = weft.RadialPrior(others=weft.Normal(0.3))
+    total = weft.ELBO(bnn, weft.Gaussian(), prior, num_data=10).kl()
+    expected = sum(
+        q.kl(prior) if name == "0.weight" else q.kl(weft.Normal(0.3))
+        for name, q in posteriors.items()
+    )
+    torch.testing.assert_close(total, expected)
+
+
+@BY_NAME
+def test_dropped_rows_and_columns_cost_nothing(family):
+    q = randomised(family, (3, 4))
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    mask[1] = False
+    mask[:, 2:] = False
+    prior = weft.RadialPrior(0.5)
+    rest = masked(q, mask)
+    gone = copy.deepcopy(rest)
+    with torch.no_grad():  # parameters of dropped groups do not matter
+        for side, polar in gone.base.polars():
+            polar.local.loc[..., 1 if side == "rows" else -1] = 7.0
+        if gone.base.column_radii is not None:
+            gone.base.column_radii.loc[..., 2:] = 7.0
+    torch.testing.assert_close(gone.kl(prior), rest.kl(prior))
+    assert rest.kl(prior) < q.kl(prior)
+    everything = masked(q, torch.ones_like(mask))
+    torch.testing.assert_close(everything.kl(prior), q.kl(prior))
+
+
+@BY_NAME
+@pytest.mark.parametrize("form", ["direct", "augmented"])
+def test_gradients_are_right(family, form):
+    q = randomised(family, (2, 4))
+    prior = weft.RadialPrior(0.3, 0.1, form=form, mean="initial")
+    prior.prepare([randomised(family, (2, 4))])
+    prior._governed = [q]
+    assert torch.autograd.gradcheck(lambda *_: q.kl(prior), tuple(q.parameters()))
+
+
+@BY_NAME
+@pytest.mark.parametrize("mean", ["posterior", "initial"])
+def test_files_keep_family_and_prior(family, mean, tmp_path):
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
+    bnn = weft.bayesianize(net, family)
+    prior = weft.RadialPrior(
+        0.2, 0.1, form="augmented", mean=mean, gap=0.1, others=weft.Normal(0.5)
+    )
+    elbo = weft.ELBO(bnn, weft.Categorical(), prior, num_data=10)
+    with torch.no_grad():
+        for parameter in bnn.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    path = tmp_path / "model.safetensors"
+    weft.save(bnn, path, objective=elbo)
+    again = weft.load(path, net)
+    assert again[0].families == bnn[0].families
+    assert bnn[0].families["weight"].positions == 9
+    for a, b in zip(again.parameters(), bnn.parameters(), strict=True):
+        assert torch.equal(a, b)
+    loaded = weft.load_objective(path, again)
+    assert repr(loaded.priors[0]) == repr(prior)
+    torch.testing.assert_close(loaded.kl(), elbo.kl())
+    torch.testing.assert_close(copy.deepcopy(elbo).kl(), elbo.kl())
+
+
+def test_impossible_options_are_refused():
+    for options, words in (
+        ({"local": 0.0}, "above 0"),
+        ({"layer": -1.0}, "above 0"),
+        ({"radius": "cauchy"}, '"half-cauchy"'),
+        ({"form": "exact"}, 'form="direct"'),
+        ({"gap": 0.0}, "between 0 and 1"),
+        ({"mean": "zero"}, '"uniform"'),
+    ):
+        with pytest.raises(ValueError, match=words):
+            weft.RadialPrior(**options)
+    one = weft.bayesianize(nn.Linear(3, 2), weft.Radial(factors=1))
+    with pytest.raises(ValueError, match=r"weft\.Radial\(factors=2\)"):
+        weft.ELBO(one, weft.Categorical(), weft.RadialPrior(form="augmented"), num_data=10)
+    with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):
+        weft.RadialPrior().log_prob(torch.zeros(2, 2))
+
+
+def test_expected_log_prob_makes_the_kl():
+    q, prior = randomised(weft.Radial(), (3, 4)), weft.RadialPrior()
+    torch.testing.assert_close(-q.entropy() - prior.expected_log_prob(q), q.kl(prior))

@@ -1,0 +1,98 @@
+"""Radial posteriors in networks: they train, alone and stacked, and tell inputs that do not matter."""
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+
+
+def table(seed, inputs=6, count=200):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, inputs, generator=generator)
+    y = torch.sin(x[:, :1]) + 0.5 * x[:, 1:2] + 0.1 * torch.randn(count, 1, generator=generator)
+    return x, y
+
+
+def network(family):
+    net = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1))
+    return weft.bayesianize(net, family)
+
+
+@pytest.mark.parametrize("double", ["hadamard", "scales"])
+def test_radii_of_useless_inputs_shrink(double):
+    """Four of six inputs are noise: under a half-Cauchy prior their radii fall behind."""
+    torch.manual_seed(0)
+    family = weft.Radial(grouping="double", double=double, scale=0.05, mean="he")
+    bnn = network(family)
+    q = bnn[0].posterior("weight")
+    before = q.log_modes("columns").detach()
+    elbo = weft.ELBO(bnn, weft.Gaussian(0.3), weft.RadialPrior(0.01, 0.01, gap=0.1), num_data=200)
+    x, y = table(0)
+    optimizer = torch.optim.Adam(elbo.parameters(), lr=0.05)
+    first = elbo(x, y).loss.item()
+    for _ in range(160):
+        optimizer.zero_grad()
+        elbo(x, y).loss.backward()
+        optimizer.step()
+    assert elbo(x, y).loss.item() < 0.5 * first
+    fall = q.log_modes("columns").detach() - before
+    assert fall[:2].min() > fall[2:].max()
+    modes = q.log_modes("columns").detach()
+    assert modes[:2].min() > modes[2:].max() + 0.5
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        weft.Radial(),
+        weft.Radial(grouping="double", factors=2),
+        weft.Radial(radius="gamma", grouping="column"),
+        weft.Radial(radius="weibull"),
+    ],
+    ids=["rows", "both", "gamma", "weibull"],
+)
+def test_stacked_networks_train_as_they_would_alone(family):
+    torch.manual_seed(0)
+    nets, data = [network(family) for _ in range(3)], [table(seed) for seed in range(3)]
+    prior = weft.RadialPrior(
+        0.5, radius="gamma" if family.radius != "log-normal" else "half-cauchy"
+    )
+    start = [
+        weft.ELBO(net, weft.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        for net, d in zip(nets, data, strict=True)
+    ]
+    fits = weft.fit_many(
+        nets,
+        data,
+        likelihood=weft.Gaussian(0.2),
+        prior=prior,
+        temperature=1.0,
+        epochs=20,
+        batch_size=100,
+        learning_rate=0.02,
+        seed=0,
+        show=False,
+    )
+    for net, one, before, d in zip(nets, fits, start, data, strict=True):
+        assert one.net is net
+        after = weft.ELBO(net, weft.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        assert after < 0.7 * before
+    means = [net[0].posterior("weight").mean for net in nets]
+    assert not torch.allclose(means[0], means[1])
+
+
+def test_predictions_and_pruning_work_as_for_other_families():
+    torch.manual_seed(0)
+    bnn = network(weft.Radial(grouping="double"))
+    x, y = table(0)
+    prediction = weft.predict(bnn, x[:5], samples=20, likelihood=weft.Gaussian(0.1))
+    assert prediction.mean.shape == (5, 1)
+    with torch.no_grad():
+        bnn[0].posterior("weight").columns.local.loc[..., 3] = -30.0
+        bnn[0].posterior("weight").columns.local.log_scale[..., 3] = 1.0
+    sparse, report = weft.sparsify(bnn, weights=False, rows=False)
+    assert report.layers[0].columns_left == 5
+    elbo = weft.ELBO(sparse, weft.Gaussian(0.1), weft.RadialPrior(), num_data=200)
+    elbo(x, y).loss.backward()
+    assert weft.collapse(sparse)[0].weight[:, 3].abs().max() == 0

@@ -1,0 +1,221 @@
+"""A prior of radii and directions: few rows and columns are long, their directions are not known.
+
+For posteriors made by `weft.Radial`. Under it KL(q ‖ p) is that of the radii and directions a weight
+is made of: a vMF divergence and a radial one for every row or column, and one for the factor of the layer,
+once. It is at least the KL of the weights themselves, so the ELBO remains a bound. Everything is in closed
+form, except for the half-Cauchy prior without augmentation, which takes a sum over 57 nodes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from weft.posteriors.base import Posterior
+from weft.posteriors.directions import concentration_at
+from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.polar import Side, to_vectors
+from weft.posteriors.radial_posterior import RadialPosterior
+from weft.posteriors.radial_start import filled, hadamard_vectors, scaled_rows
+from weft.posteriors.radii import Radii
+from weft.priors import Normal, Prior
+from weft.radius_priors import radius_prior
+
+
+class RadialPrior(Prior):
+    """Heavy-tailed radii, local and of the layer, times directions from von Mises-Fisher distributions.
+
+    Row i of a matrix is s z_i ξ_i with half-Cauchy z_i ~ C⁺(local) and s ~ C⁺(layer); columns likewise.
+    Other posteriors (of biases, and where `weft.Radial` fell back on mean-field) have the prior `others`.
+
+    Args:
+        local: scale of the radii of rows and columns, the median of a half-Cauchy distribution.
+        layer: scale of the layer's factor s.
+        radius: "half-cauchy"; or "gamma", "inverse-gamma", "weibull".
+        form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
+            published, which is larger and needs weft.Radial(factors=2).
+        shape: of "gamma", "inverse-gamma" and "weibull".
+        mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
+            are free and only their concentration costs, as published; "uniform" for a uniform
+            distribution of directions; "initial" for those the posterior has when the objective is
+            made; or a weight (*blocks, out, in) whose directions they are.
+        gap: of the prior's κ, at which the most likely cosine to its mean is 1 - gap.
+        others: prior of other posteriors, by default weft.Normal(1.0).
+
+    Examples:
+        >>> import weft
+        >>> q = weft.Radial(grouping="double", scale=0.05)(torch.randn(5, 4))
+        >>> bool(q.kl(RadialPrior()) > 0)
+        True
+        >>> RadialPrior(0.01, 0.001)
+        RadialPrior(
+          half-cauchy, local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
+          (others): Normal(1)
+        )
+    """
+
+    def __init__(
+        self,
+        local: float = 1.0,
+        layer: float = 1.0,
+        *,
+        radius: str = "half-cauchy",
+        form: str = "direct",
+        shape: float = 1.0,
+        mean: str | Tensor = "posterior",
+        gap: float = 0.5,
+        others: Prior | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("local", local), ("layer", layer), ("shape", shape)):
+            if not value > 0:
+                raise ValueError(f"RadialPrior({name}={value}): above 0")
+        if not 0 < gap < 1:
+            raise ValueError(
+                f"RadialPrior(gap={gap}): 1 - cosine, between 0 and 1; for directions without a prior "
+                'mean write mean="uniform"'
+            )
+        if not isinstance(mean, Tensor) and mean not in ("posterior", "uniform", "initial"):
+            raise ValueError(
+                f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
+            )
+        self.radius_prior = radius_prior(radius, form, shape)
+        self.radius, self.form = radius, form
+        self.local, self.layer, self.shape, self.gap = local, layer, shape, gap
+        self.others = Normal(1.0) if others is None else others
+        self.mean = mean if isinstance(mean, str) else "initial"
+        self._given = mean if isinstance(mean, Tensor) else None
+        self._governed: list[
+            RadialPosterior
+        ] = []  # whose mean directions are buffers, in their order
+
+    def prepare(self, posteriors: Sequence[Posterior]) -> None:
+        """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
+        own, others = _shared_out(posteriors)
+        self.others.prepare(others)
+        for q, _ in own:
+            for radii in q.modules():
+                if isinstance(radii, Radii):
+                    self.radius_prior.kl(radii, 1.0)
+        if self.mean != "initial":
+            return
+        governed = [q for q, _ in own]
+        if self._governed:
+            same = len(governed) == len(self._governed)
+            if not (same and all(a is b for a, b in zip(governed, self._governed, strict=True))):
+                raise ValueError(
+                    "RadialPrior has mean directions for the weights of one objective already: make another "
+                    "RadialPrior for every objective and every pattern of names"
+                )
+            return
+        self._governed = governed
+        for index, q in enumerate(governed):
+            given = None if self._given is None else directions_of(self._given, q)
+            for side, polar in q.polars():
+                mode = polar.directions.mode().detach()
+                mode = mode.clone() if given is None else given[side].to(mode)
+                self.register_buffer(f"mean_{index}_{side}", mode)
+
+    def kl(self, *posteriors: Posterior) -> Tensor:
+        """KL(q ‖ p), summed over the given posteriors."""
+        own, others = _shared_out(posteriors)
+        terms = [self.kl_of(q, mask) for q, mask in own]
+        if others:
+            terms.append(self.others.kl(*others))
+        return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+
+    def kl_of(self, posterior: RadialPosterior, mask: Tensor | None = None) -> Tensor:
+        """KL of the radii and directions of one posterior.
+
+        Args:
+            posterior: made by weft.Radial.
+            mask: True for the weights that are left; rows and columns without one count nothing.
+        """
+        total = torch.zeros((), dtype=torch.float64, device=next(posterior.parameters()).device)
+        for side, polar in posterior.polars():
+            directions = polar.directions
+            kappa = (
+                0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
+            )
+            each = directions.kl(kappa, self._mean_of(posterior, side))
+            each = each + self.radius_prior.kl(polar.local, self.local)
+            if mask is not None:
+                each = each * to_vectors(mask, side, posterior.positions).any(-1)
+            total = total + each.sum()
+            if polar.layer is not None:
+                total = total + self.radius_prior.kl(polar.layer, self.layer).sum()
+        if posterior.column_radii is not None:
+            each = self.radius_prior.kl(posterior.column_radii, self.local)
+            if mask is not None:
+                each = each * to_vectors(mask, "columns", posterior.positions).any(-1)
+            total = total + each.sum()
+        return total.to(next(posterior.parameters()).dtype)
+
+    def _mean_of(self, posterior: RadialPosterior, side: Side) -> Tensor | None:
+        """The prior's mean directions where they are neither the posterior's nor without meaning."""
+        if self.mean != "initial":
+            return None
+        index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
+        if index is None:
+            raise ValueError(
+                "RadialPrior has no mean directions for this posterior: they are taken down by "
+                "weft.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
+            )
+        return self.get_buffer(f"mean_{index}_{side}")
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """E_q[log p] as -KL - entropy, for posteriors that have a density."""
+        return -self.kl(*posteriors) - torch.stack([q.entropy() for q in posteriors]).sum()
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Refused: a weight alone does not say which radii it is made of."""
+        raise TypeError(
+            "RadialPrior.log_prob(weight): it is a prior of radii and directions, and a weight alone does "
+            "not say which it is made of; write prior.kl(posterior)"
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Everything but mean directions, which are buffers."""
+        names = ("local", "layer", "radius", "form", "shape", "mean", "gap", "others")
+        return {name: getattr(self, name) for name in names}
+
+    def extra_repr(self) -> str:
+        """The kind of radius, its scales, and the prior of directions."""
+        kind = f"form={self.form!r}" if self.radius == "half-cauchy" else f"shape={self.shape:g}"
+        scales = f"local={self.local:g}, layer={self.layer:g}"
+        return f"{self.radius}, {scales}, {kind}, mean={self.mean!r}, gap={self.gap:g}"
+
+
+def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:
+    """The mean directions that a posterior of this kind has around a weight."""
+    if weight.shape != posterior.shape:
+        raise ValueError(
+            f"RadialPrior(mean=weight): the weight is {tuple(weight.shape)} and the posterior "
+            f"{tuple(posterior.shape)}; give priors by name if there are several matrices (*blocks, out, in)"
+        )
+    start = filled(weight, 1.0, posterior.positions)
+    if posterior.rows is not None and posterior.columns is not None:
+        rows, columns = hadamard_vectors(start, posterior.positions)
+    else:
+        rows, columns = start, to_vectors(start, "columns", posterior.positions)
+        if posterior.column_radii is not None:
+            rows = scaled_rows(start, posterior.positions)[0]
+    return {"rows": F.normalize(rows, dim=-1), "columns": F.normalize(columns, dim=-1)}
+
+
+def _shared_out(
+    posteriors: Sequence[Posterior],
+) -> tuple[list[tuple[RadialPosterior, Tensor | None]], list[Posterior]]:
+    """(posteriors with radii and directions, with their masks; all others)."""
+    own: list[tuple[RadialPosterior, Tensor | None]] = []
+    others: list[Posterior] = []
+    for q in posteriors:
+        if isinstance(q, RadialPosterior):
+            own.append((q, None))
+        elif isinstance(q, MaskedPosterior) and isinstance(q.base, RadialPosterior):
+            own.append((q.base, q.mask))
+        else:
+            others.append(q)
+    return own, others
