@@ -2,6 +2,7 @@
 
 from weft import data as data
 from weft import diagnostics as diagnostics
+from weft import distributions as distributions
 from weft import metrics as metrics
 from weft import schedules as schedules
 from weft.ard import ARD as ARD
@@ -24,7 +25,9 @@ from weft.evaluation import assess as assess
 from weft.evaluation import evaluate as evaluate
 from weft.likelihoods import Bernoulli as Bernoulli
 from weft.likelihoods import Categorical as Categorical
+from weft.likelihoods import GammaGaussian as GammaGaussian
 from weft.likelihoods import Gaussian as Gaussian
+from weft.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
 from weft.likelihoods import Likelihood as Likelihood
 from weft.objectives import ELBO as ELBO
 from weft.objectives import MaximumLikelihood as MaximumLikelihood
@@ -37,12 +40,14 @@ from weft.posteriors.matrix_normal import MatrixNormal as MatrixNormal
 from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal as MatrixNormalDiagonal
 from weft.posteriors.mean_field import MeanField as MeanField
 from weft.posteriors.point import Point as Point
+from weft.posteriors.radial import Radial as Radial
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from weft.predict import predict as predict
 from weft.predictions import Prediction as Prediction
 from weft.priors import HeNormal as HeNormal
 from weft.priors import Normal as Normal
 from weft.priors import Prior as Prior
+from weft.radial_prior import RadialPrior as RadialPrior
 from weft.relevance import Relevance as Relevance
 from weft.relevance import relevance as relevance
 from weft.saving import FileError as FileError
@@ -78,9 +83,11 @@ __all__ = [
     "FileError",
     "Fitted",
     "FullNormal",
+    "GammaGaussian",
     "Gaussian",
     "GroupARD",
     "HeNormal",
+    "HeteroscedasticGaussian",
     "Interrupted",
     "KTied",
     "LayerSparsity",
@@ -95,6 +102,8 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Prior",
+    "Radial",
+    "RadialPrior",
     "Relevance",
     "ScaledMatrixNormal",
     "SparsityReport",
@@ -104,6 +113,7 @@ __all__ = [
     "collapse",
     "data",
     "diagnostics",
+    "distributions",
     "ensemble",
     "evaluate",
     "fit",

@@ -1,0 +1,122 @@
+"""All splits of a table at once: what is chosen on what, and what is reported."""
+
+import math
+
+import pytest
+import torch
+
+import weft
+from weft import data as datasets
+from weft.data.scaling import regression
+from weft.evaluation import evaluate
+from weft.experiments import splits, uci, uci_published
+from weft.experiments.spec import Where
+from weft.experiments.splits import Choice, Splits, pooled
+
+QUIET = Where(show=False)
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """A small table in three splits; asked for by name like a real one."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator).double()
+    y = 7 + 3 * (x[:, 0].sin() + 0.1 * torch.randn(60, generator=generator))
+    asked = []
+
+    def read(name):
+        rows = torch.stack([torch.randperm(60, generator=generator) for _ in range(3)])
+        return x, y, rows[:, :50], rows[:, 50:]
+
+    parts = read("")
+
+    def load(name, split, valid):
+        asked.append((split, valid))
+        train, test = parts[2][split], parts[3][split]
+        fit = len(train) - round(valid * len(train))
+        return regression(name, [(x[i], y[i]) for i in (train[:fit], train[fit:], test)])
+
+    monkeypatch.setattr(splits, "read_uci", lambda name: parts)
+    monkeypatch.setattr(datasets, "uci", load)
+    return asked
+
+
+def experiment(**changed):
+    known = {"table": "yacht", "hidden": 5, "steps": 60, "batch_size": 16, "samples": 10}
+    return Splits(name="n", variant="v", title="t", **(known | changed))
+
+
+def test_validation_chooses_and_the_whole_training_part_is_fitted(table, monkeypatch):
+    trained = []
+    real = splits.fit_many
+
+    def watched(nets, trains, **options):
+        trained.append(([len(one) for one in trains], options["temperature"]))
+        return real(nets, trains, **options)
+
+    monkeypatch.setattr(splits, "fit_many", watched)
+    found = experiment(temperatures=(1.0, 1e-3), valid=0.2).run(0, QUIET)
+    assert table == [(0, 0.2), (1, 0.2), (2, 0.2), (0, 0.0), (1, 0.0), (2, 0.0)]
+    rows = found.figures["splits"]
+    assert trained == [
+        ([40] * 6, [1.0, 1e-3] * 3),
+        ([50] * 3, [row["temperature"] for row in rows]),
+    ]
+    mean = sum(row["test_nll"] for row in rows) / 3
+    assert math.isclose(found.metrics["nll"], mean, rel_tol=1e-6)
+    deviation = math.sqrt(sum((row["test_nll"] - mean) ** 2 for row in rows) / 2)
+    assert math.isclose(found.metrics["nll_sem"], deviation / math.sqrt(3), rel_tol=1e-5)
+    assert 0 < found.metrics["rmse"] < 3 * 1.2, "in the unit of the target, and better than a guess"
+
+
+def test_the_choice_is_the_best_on_validation(table, monkeypatch):
+    scores = iter([3.0, 1.0, 2.0, math.nan, 5.0, 4.0, 0.0, 9.0, 9.0])
+    monkeypatch.setattr(Splits, "score", lambda *_: {"nll": next(scores), "rmse": 1.0})
+    one = experiment(temperatures=(1.0, 0.1, 0.01), steps=1)
+    choices, validation, seconds = one.choose(one.load(0.1), 0, QUIET)
+    assert [choice.temperature for choice in choices] == [0.1, 0.01, 1.0]
+    assert [row["nll"] for row in validation] == [1.0, 4.0, 0.0]
+    assert seconds > 0
+
+
+def test_a_sweep_leaves_the_test_part_alone(table):
+    found = experiment(temperatures=(1.0, 0.1)).run(0, Where(show=False, test=False))
+    assert found.metrics == {}
+    assert "nll" in found.validation
+    assert all(valid for _, valid in table)
+
+
+def test_rates_of_dropout_are_tried_apart_and_masks_are_averaged(table):
+    one = experiment(family=weft.Point(), dropouts=(0.05, 0.5), steps=200, learning_rate=0.02)
+    choices, *_ = one.choose(one.load(0.2), 0, QUIET)
+    assert {choice.dropout for choice in choices} <= {0.05, 0.5}
+    mixed = [Choice(1.0, 0.5), Choice(1.0, 0.05), Choice(1.0, 0.5)]
+    groups = one.train(one.load(0.0), mixed, 0, 2, QUIET)
+    rates = [[fit.net[2].p for fit in fits] for fits in groups]
+    assert rates == [[0.5, 0.5], [0.05, 0.05], [0.5, 0.5]]
+    part = one.load(0.0)[0]
+    scores = one.score(groups[0][:1], part.test, part, 0)
+    sure = evaluate(groups[0][0].objective, part.test)
+    assert scores["std"] > sure["std"] * part.target_scale, "masks add to the noise"
+
+
+def test_members_of_an_ensemble_count_as_one_model(table):
+    found = experiment(family=weft.Point(), members=3).run(0, QUIET)
+    alone = experiment(family=weft.Point()).run(0, QUIET)
+    assert found.parameters == 3 * alone.parameters
+
+
+def test_scores_that_some_splits_lack_are_left_out():
+    assert pooled([{"nll": 1.0, "kl": 2.0}, {"nll": 1.0}]) == {"nll": 1.0, "nll_sem": 0.0}
+    assert pooled([]) == {}
+
+
+def test_the_benchmark_has_nine_tables_with_the_same_recipe():
+    rows = uci.EXPERIMENTS
+    names = {row.name for row in rows}
+    assert names == {f"uci/{table}" for table in uci_published.COLUMNS}
+    for variant in {row.variant for row in rows}:
+        same = [row.settings() | {"table": ""} for row in rows if row.variant == variant]
+        assert len(same) == 9
+        assert all(one | {"hidden": 50} == same[0] | {"hidden": 50} for one in same)
+    assert {row.hidden for row in rows if row.table == "protein"} == {100}

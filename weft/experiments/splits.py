@@ -1,0 +1,253 @@
+"""All published splits of a regression table at once: select on validation, fit again, test."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from weft import data as datasets
+from weft.baselines import ensemble, mc_dropout
+from weft.convert import bayesianize
+from weft.data.dataset import Dataset, Split
+from weft.data.tables import read_uci
+from weft.evaluation import evaluate
+from weft.experiments.networks import MLP
+from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from weft.experiments.supervised import trained_numbers
+from weft.likelihoods import Gaussian, Likelihood
+from weft.metrics import mean_sem
+from weft.numerics.seeds import mix
+from weft.posteriors.base import Family
+from weft.posteriors.mean_field import MeanField
+from weft.priors import HeNormal, Normal, Prior
+from weft.radial_prior import RadialPrior
+from weft.training.fitted import Fitted
+from weft.training.together import fit_many
+
+Scores = dict[str, float]
+_PRIORS: Mapping[str, Callable[[], Prior]] = {
+    "he": HeNormal,
+    "normal": Normal,
+    "radial": RadialPrior,
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hyperparameters that validation chooses between."""
+
+    temperature: float
+    dropout: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits(Experiment):
+    """One network for each published split of a UCI table, trained together by `weft.fit_many`.
+
+    Inside the training part of every split a validation part chooses temperature and rate of dropout;
+    then a network is fitted to the whole training part with that choice and tested once.
+
+    Args:
+        table: name of the UCI table.
+        count: number of splits; 0 for all that are published.
+        hidden: units of the hidden layer.
+        family: posterior family; weft.Point() for an ordinary network with weight decay.
+        estimator: how noise enters during training.
+        likelihood: makes the likelihood.
+        temperatures: to choose from.
+        dropouts: rates to choose from.
+        prior: "he" (normal, scaled by fan-in), "normal" (of scale 1) or "radial".
+        members: networks in an ensemble.
+        steps: of the optimiser.
+        batch_size: examples per step.
+        learning_rate: of Adam, falling to 0 along a cosine.
+        valid: share of a split's training part that validates.
+        samples: draws per prediction.
+        limit: use only so many examples of each part; 0 for all.
+    """
+
+    name: str
+    variant: str
+    title: str
+    published: Published | None = field(default=None, metadata=FIXED)
+    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
+    table: str = "yacht"
+    count: int = 0
+    hidden: int = 50
+    family: Family = field(default=MeanField(), metadata=FIXED)
+    estimator: str = "shared"
+    likelihood: Callable[[], Likelihood] = field(default=Gaussian, metadata=FIXED)
+    temperatures: tuple[float, ...] = field(default=(1.0,), metadata=FIXED)
+    dropouts: tuple[float, ...] = field(default=(0.0,), metadata=FIXED)
+    prior: Literal["he", "normal", "radial"] = "he"
+    members: int = 1
+    steps: int = 6000
+    batch_size: int = 64
+    learning_rate: float = 0.01
+    valid: float = 0.15
+    samples: int = 100
+    limit: int = 0
+
+    def smoke(self) -> "Splits":
+        """Two splits, a few steps, four draws, little choice."""
+        return dataclasses.replace(
+            self,
+            count=2,
+            limit=60,
+            steps=6,
+            samples=4,
+            members=min(self.members, 2),
+            temperatures=self.temperatures[:2],
+            dropouts=self.dropouts[:1],
+        )
+
+    def run(self, seed: int, where: Where) -> Outcome:
+        """Choose, fit again, test."""
+        began = time.monotonic()
+        inner = self.load(self.valid)
+        choices, validation, training = self.choose(inner, seed, where)
+        found: list[Scores] = []
+        history: list[dict[str, float]] = []
+        parameters = 0
+        if where.test:
+            outer = self.load(0.0)
+            groups = self.train(outer, choices, mix(seed, 1), self.members, where)
+            found = [
+                self.score(fits, one.test, one, seed)
+                for fits, one in zip(groups, outer, strict=True)
+            ]
+            history = groups[0][0].history
+            training += sum(fit.seconds for fits in groups for fit in fits)
+            parameters = sum(trained_numbers(fit.net) for fit in groups[0])
+        done = time.monotonic()
+        return Outcome(
+            metrics=pooled(found) if found else {},
+            validation=pooled(validation),
+            history=history,
+            figures={"splits": _listed(choices, validation, found)},
+            parameters=parameters,
+            seconds={
+                "total": done - began,
+                "train": training,
+                "evaluate": done - began - training,
+            },
+        )
+
+    def load(self, valid: float) -> list[Dataset]:
+        """Every split, standardised by what is trained on."""
+        count = self.count or len(read_uci(self.table)[2])
+        parts = [datasets.uci(self.table, split, valid) for split in range(count)]
+        return [one.small(self.limit) for one in parts] if self.limit else parts
+
+    def choose(
+        self, parts: Sequence[Dataset], seed: int, where: Where
+    ) -> tuple[list[Choice], list[Scores], float]:
+        """The best choice of every split, its validation scores, and the seconds of training."""
+        options = [Choice(t, rate) for rate in self.dropouts for t in self.temperatures]
+        if len(options) == 1:  # nothing to choose
+            return [options[0]] * len(parts), [], 0.0
+        tried = self.train(
+            [part for part in parts for _ in options], options * len(parts), seed, 1, where
+        )
+        best, scores = [], []
+        for index, part in enumerate(parts):
+            mine = tried[index * len(options) : (index + 1) * len(options)]
+            found = [self.score(fits, part.valid, part, seed) for fits in mine]
+            top = min(range(len(options)), key=lambda i: _order(found[i]["nll"]))
+            best.append(options[top])
+            scores.append(found[top])
+        return best, scores, sum(fits[0].seconds for fits in tried)
+
+    def train(
+        self,
+        parts: Sequence[Dataset],
+        choices: Sequence[Choice],
+        seed: int,
+        members: int,
+        where: Where,
+    ) -> list[list[Fitted]]:
+        """The members of every part; those with the same rate of dropout in one program."""
+        found: list[list[Fitted]] = [[] for _ in parts]
+        for rate in sorted({choice.dropout for choice in choices}):
+            mine = [
+                index
+                for index, choice in enumerate(choices)
+                if choice.dropout == rate
+                for _ in range(members)
+            ]
+            torch.manual_seed(mix(seed, 2))
+            network = MLP((self.hidden,), dropout=rate)
+            nets = [
+                bayesianize(network(parts[i]), self.family, estimator=self.estimator) for i in mine
+            ]
+            batches = math.ceil(len(parts[0].train) / self.batch_size)
+            fits = fit_many(
+                nets,
+                [parts[i].train for i in mine],
+                likelihood=self.likelihood(),
+                prior=_PRIORS[self.prior](),
+                temperature=[choices[i].temperature for i in mine],
+                epochs=math.ceil(self.steps / batches),
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                seed=seed,
+                show=where.show,
+                title=f"{self.name} {self.variant}",
+            )
+            for index, fit in zip(mine, fits, strict=True):
+                found[index].append(fit)
+        return found
+
+    def score(self, fits: Sequence[Fitted], part: Split, data: Dataset, seed: int) -> Scores:
+        """Metrics of one split in units of the target."""
+        model: Any = fits[0].objective
+        if len(fits) > 1:
+            model = ensemble([one.objective for one in fits])
+        elif any(self.dropouts):
+            model = mc_dropout(model, self.samples, seed)
+        return evaluate(
+            model,
+            part,
+            samples=self.samples,
+            seed=mix(seed, 7),
+            target_scale=data.target_scale,
+            target_mean=data.target_mean,
+        )
+
+
+def pooled(scores: Sequence[Scores]) -> Scores:
+    """Means over splits, and their standard errors.
+
+    Examples:
+        >>> pooled([{"nll": 1.0}, {"nll": 3.0}])
+        {'nll': 2.0, 'nll_sem': 1.0}
+    """
+    told: Scores = {}
+    for key in scores[0] if scores else ():
+        # a split at temperature 1 has no tempered ELBO apart from its ELBO
+        if not key.endswith("_sem") and all(key in one for one in scores):
+            told[key], told[f"{key}_sem"] = mean_sem(torch.tensor([one[key] for one in scores]))
+    return told
+
+
+def _order(value: float) -> float:
+    """What is not a number is the worst."""
+    return value if math.isfinite(value) else math.inf
+
+
+def _listed(
+    choices: Sequence[Choice], validation: Sequence[Scores], found: Sequence[Scores]
+) -> list[dict[str, float]]:
+    """A row for each split: what was chosen and what it gave."""
+    rows = []
+    for index, choice in enumerate(choices):
+        row = {"split": float(index), **dataclasses.asdict(choice)}
+        for name, scores in (("valid", validation), ("test", found)):
+            if scores:
+                row |= {f"{name}_{key}": scores[index][key] for key in ("nll", "rmse")}
+        rows.append(row)
+    return rows
