@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Outcome:
     seconds: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
     """One variant of an experiment, described completely.
 
@@ -64,8 +64,8 @@ class Experiment(ABC):
     name: str
     variant: str
     title: str
-    published: Published | None
-    space: Mapping[str, Sequence[Any]]
+    published: Published | None = field(default=None, metadata=FIXED)
+    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
 
     @abstractmethod
     def run(self, seed: int, where: Where) -> Outcome:

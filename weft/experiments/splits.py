@@ -16,7 +16,7 @@ from weft.data.dataset import Dataset, Split
 from weft.data.tables import read_uci
 from weft.evaluation import evaluate
 from weft.experiments.networks import MLP
-from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from weft.experiments.spec import FIXED, Experiment, Outcome, Where
 from weft.experiments.supervised import trained_numbers
 from weft.likelihoods import Gaussian, Likelihood
 from weft.metrics import mean_sem
@@ -70,11 +70,6 @@ class Splits(Experiment):
         limit: use only so many examples of each part; 0 for all.
     """
 
-    name: str
-    variant: str
-    title: str
-    published: Published | None = field(default=None, metadata=FIXED)
-    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
     table: str = "yacht"
     count: int = 0
     hidden: int = 50

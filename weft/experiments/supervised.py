@@ -20,7 +20,7 @@ from weft.data.augment import Augmentation
 from weft.data.dataset import Dataset, Split
 from weft.evaluation import Evaluation, assess
 from weft.experiments.networks import MLP, Network
-from weft.experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from weft.experiments.spec import FIXED, Experiment, Outcome, Where
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix
 from weft.posteriors.base import Family
@@ -73,11 +73,6 @@ class Supervised(Experiment):
         limit: use only so many examples of each part; 0 for all.
     """
 
-    name: str
-    variant: str
-    title: str
-    published: Published | None = field(default=None, metadata=FIXED)
-    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
     data: str = "digits"
     options: Mapping[str, Any] = field(default_factory=dict, metadata=FIXED)
     outside: str | None = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,6 @@ class Truncation(Experiment):
         map_of: name of the posterior whose standard deviations are shown as pictures.
     """
 
-    name: str
-    variant: str
-    title: str
-    published: Published | None = field(default=None, metadata=FIXED)
-    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
     base: Supervised = field(metadata=FIXED)
     rank: int = 0
     where: str | None = None
