@@ -159,6 +159,28 @@ _LENET_SHORT = [
     if isinstance(row.network, LeNet) and row.network.kernel == 3
 ]
 
+# --- beyond the paper: convolutions tied as well, everything else the defaults of weft.fit --------
+
+_DEFAULTS = Supervised(
+    name="k-tied/everywhere",
+    variant="",
+    title="Fashion-MNIST, LeNet with 3×3 kernels: what tying the convolutions costs and saves",
+    data="fashion-mnist",
+    options={"flat": False, "scale": "standard"},
+    network=LeNet((16, 32), kernel=3, hidden=128),
+    family=MeanField(),
+    limit=20_000,
+    samples=30,
+)
+_EVERYWHERE = [
+    replace(row, variant=variant)
+    for row, variant in (
+        (_DEFAULTS, "mean-field"),
+        (replace(_DEFAULTS, where="dense", rest=MeanField(), family=KTied(rank=2)), "k-tied-2"),
+        (replace(_DEFAULTS, family=KTied(rank=2)), "k-tied-2-everywhere"),
+    )
+]
+
 # --- CIFAR-10, the ResNet of the supplement at an eighth of its width ---------------------------
 
 
@@ -262,6 +284,7 @@ EXPERIMENTS: list[Experiment] = [
     *_IMDB_SHORT,
     *_LENET,
     *_LENET_SHORT,
+    *_EVERYWHERE,
     *_RESNETS,
     *_RESNETS_SHORT,
     *_truncations(),
