@@ -12,6 +12,7 @@ from weft.evaluation import evaluate
 from weft.experiments import splits, uci, uci_published
 from weft.experiments.spec import Where
 from weft.experiments.splits import Choice, Splits, pooled
+from weft.numerics.seeds import mix
 
 QUIET = Where(show=False)
 
@@ -120,3 +121,16 @@ def test_the_benchmark_has_nine_tables_with_the_same_recipe():
         assert len(same) == 9
         assert all(one | {"hidden": 50} == same[0] | {"hidden": 50} for one in same)
     assert {row.hidden for row in rows if row.table == "protein"} == {100}
+
+
+def test_the_audit_scores_the_residuals_of_draws(table):
+    """log Σ_n exp(-½τr² ...) - log S by hand, with the precision of standardised targets."""
+    one = experiment(audit=True, steps=5)
+    ((fit,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0)] * 3, 0, 1, QUIET)
+    part = one.load(0.0)[0]
+    found = one.audited(fit, part.test, part, 0)["as_published"]
+    draws = weft.predict(fit.net, part.test.x, 10, seed=mix(0, 7)).draws[..., 0].double()
+    residuals = part.target_scale * (part.test.y[:, 0] - draws)
+    noise = torch.distributions.Normal(0.0, fit.objective.likelihood.scale.double().detach())
+    by_hand = (noise.log_prob(residuals).exp().sum(1).log() - math.log(10)).mean()
+    assert math.isclose(found, float(by_hand), rel_tol=1e-4)
