@@ -2,8 +2,10 @@
 
 For posteriors made by `weft.Radial`. Under it KL(q ‖ p) is that of the radii and directions a weight
 is made of: a vMF divergence and a radial one for every row or column, and one for the factor of the layer,
-once. It is at least the KL of the weights themselves, so the ELBO remains a bound. Everything is in closed
-form, except for the half-Cauchy prior without augmentation, which takes a sum over 57 nodes.
+once. It is at least the KL of the weights themselves, so the ELBO remains a bound, if the prior does not
+follow the posterior: with mean="posterior", the default and the paper's, no fixed prior stands behind
+the KL, and -ELBO does not compare with that of other priors. Everything is in closed form, except for the
+half-Cauchy prior without augmentation, which takes a sum over 57 nodes.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from torch import Tensor
 from weft.posteriors.base import Posterior
 from weft.posteriors.directions import concentration_at
 from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.posteriors.polar import Side, to_vectors
 from weft.posteriors.radial_posterior import RadialPosterior
 from weft.posteriors.radial_start import filled, hadamard_vectors, scaled_rows
@@ -94,6 +97,12 @@ class RadialPrior(Prior):
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
         own, others = _shared_out(posteriors)
+        stand_ins = [q for q in others if isinstance(q, MeanFieldPosterior) and q.note]
+        if not own and not stand_ins:
+            raise ValueError(
+                "RadialPrior: none of these posteriors has radii and directions; convert the network with "
+                "weft.Radial(), or write weft.Normal(1.0) for the others"
+            )
         self.others.prepare(others)
         for q, _ in own:
             for radii in q.modules():
@@ -166,8 +175,11 @@ class RadialPrior(Prior):
         return self.get_buffer(f"mean_{index}_{side}")
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
-        """E_q[log p] as -KL - entropy, for posteriors that have a density."""
-        return -self.kl(*posteriors) - torch.stack([q.entropy() for q in posteriors]).sum()
+        """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
+        raise TypeError(
+            "RadialPrior.expected_log_prob(posterior): it is a prior of radii and directions, not a density "
+            "of weights; write prior.kl(posterior)"
+        )
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Refused: a weight alone does not say which radii it is made of."""

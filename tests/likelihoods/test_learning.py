@@ -266,12 +266,10 @@ def test_compiled_training_learns_the_noise(monkeypatch):
 
 
 @pytest.mark.parametrize("learn", LEARN)
-def test_networks_trained_together_have_their_own_noise_and_prior(learn):
-    # other priors only where they can be told apart: the same program serves all networks
-    priors = [(6.0, 6.0), (60.0, 20.0) if learn == "gradient" else (6.0, 6.0)]
+def test_networks_trained_together_have_their_own_noise(learn):
     objectives = [
-        weft.ELBO(bayesian(), weft.GammaGaussian(prior, learn), weft.Normal(1.0), num_data=100)
-        for prior in priors
+        weft.ELBO(bayesian(), weft.GammaGaussian((6.0, 6.0), learn), weft.Normal(1.0), num_data=100)
+        for _ in range(2)
     ]
     trains = [line(100, noise=0.2), line(100, noise=2.0, seed=1)]
     weft.fit_many(objectives, trains, epochs=110, batch_size=25, learning_rate=0.04, seed=0)
@@ -304,3 +302,17 @@ def test_two_processes_end_with_the_same_noise(tmp_path):
 def test_maximum_likelihood_asks_for_the_number_of_data():
     with pytest.raises(ValueError, match=r"num_data=len\(train_set\)"):
         weft.MaximumLikelihood(nn.Linear(2, 1), weft.GammaGaussian())
+
+
+def test_resuming_with_another_prior_of_the_noise_is_refused(tmp_path):
+    x, y = torch.randn(30, 2), torch.randn(30, 1)
+
+    def go(prior):
+        net = weft.bayesianize(torch.nn.Linear(2, 1), weft.MeanField())
+        noise = weft.GammaGaussian(prior)
+        options = {"temperature": 1.0, "epochs": 2, "seed": 0, "folder": tmp_path, "resume": True}
+        weft.fit(net, (x, y), likelihood=noise, **options)
+
+    go((6.0, 6.0))
+    with pytest.raises(weft.CheckpointError, match="likelihood"):
+        go((600.0, 1.0))

@@ -204,6 +204,16 @@ def test_impossible_options_are_refused():
         weft.RadialPrior().log_prob(torch.zeros(2, 2))
 
 
-def test_expected_log_prob_makes_the_kl():
-    q, prior = randomised(weft.Radial(), (3, 4)), weft.RadialPrior()
-    torch.testing.assert_close(-q.entropy() - prior.expected_log_prob(q), q.kl(prior))
+def test_a_density_of_weights_is_not_claimed():
+    q = randomised(weft.Radial(), (3, 4))
+    with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):
+        weft.RadialPrior().expected_log_prob(q)
+
+
+def test_a_network_without_radii_is_refused_and_one_that_fell_back_is_not():
+    tied = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
+    with pytest.raises(ValueError, match=r"none of these posteriors has radii.*weft\.Radial"):
+        weft.ELBO(tied, weft.Categorical(), weft.RadialPrior(), num_data=10)
+    single = weft.bayesianize(nn.Linear(3, 1), weft.Radial(grouping="column"))
+    elbo = weft.ELBO(single, weft.Gaussian(), weft.RadialPrior(), num_data=10)
+    assert float(elbo.kl().detach()) > 0

@@ -48,6 +48,17 @@ def test_a_loaded_regressor_is_the_saved_one(changes, tmp_path):
     assert told == expected | {"hidden_layer_sizes": "(4, 3)"}
 
 
+def test_what_was_fitted_is_saved_whatever_is_set_afterwards(tmp_path):
+    model = regressor(activation="tanh")
+    expected = model.predict(X)
+    model.set_params(hidden_layer_sizes=(9,), activation="relu").save(tmp_path / "model.weft")
+    again = BayesianRegressor.load(tmp_path / "model.weft")
+    assert again.hidden_layer_sizes == (9,)
+    assert np.allclose(again.predict(X), expected, rtol=1e-6)
+    again.save(tmp_path / "again.weft")
+    assert np.allclose(BayesianRegressor.load(tmp_path / "again.weft").predict(X), expected)
+
+
 def test_predictions_are_equal_bit_for_bit(tmp_path):
     model = regressor(posterior=weft.MatrixNormal())
     model.save(tmp_path / "model")

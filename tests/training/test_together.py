@@ -9,6 +9,7 @@ from torch import nn
 
 import weft
 from weft.numerics.seeds import mix
+from weft.training import loop
 from weft.training.stacking import Stack
 
 FAMILIES = [weft.MeanField(), weft.KTied(rank=2), weft.MatrixNormal(), weft.ScaledMatrixNormal()]
@@ -89,10 +90,7 @@ def test_members_share_nothing_but_the_program():
     first, second = (fit.net.state_dict() for fit in fits)
     assert all(not torch.equal(first[key], second[key]) for key in first if first[key].numel())
     storages = {p.untyped_storage().data_ptr() for net in nets for p in net.parameters()}
-    assert len(storages) == sum(1 for _ in one.parameters()), "views of one stack"
-    before = nets[1][0].posterior("weight").loc.clone()
-    nets[0][0].posterior("weight").loc.data += 1
-    assert torch.equal(nets[1][0].posterior("weight").loc, before)
+    assert len(storages) == sum(1 for net in nets for _ in net.parameters()), "no stack left behind"
 
 
 def test_each_has_its_own_temperature():
@@ -111,11 +109,26 @@ def test_each_has_its_own_temperature():
     assert cold < middle < warm
 
 
-def test_temperatures_are_chosen_on_each_ones_validation_data():
-    nets = converted(weft.MeanField(), 2)
-    valids = [table(7), (table(7)[0], 5 * torch.randn(40, 1))]
-    fits = weft.fit_many(nets, [table(0), table(1)], valids, epochs=40, seed=0)
-    assert all("valid_nll" in fit.history[-1] and fit.temperature is not None for fit in fits)
+def test_temperatures_are_chosen_on_each_ones_validation_data(monkeypatch):
+    """Every member is examined on its own rows, with its own weights, and moves its own temperature."""
+    seen = []
+    real = loop.examine
+
+    def watched(objective, x, y, samples, seed):
+        seen.append((objective, float(y.sum())))
+        return real(objective, x, y, samples, seed)
+
+    monkeypatch.setattr(loop, "examine", watched)
+    nets, valids = converted(weft.MeanField(), 2), [table(7), table(8)]
+    fits = weft.fit_many(nets, [table(0), table(1)], valids, epochs=20, seed=0)
+    wanted = {id(fit.objective): float(y.sum()) for fit, (_, y) in zip(fits, valids, strict=True)}
+    assert len(seen) == 40
+    assert all(wanted[id(objective)] == total for objective, total in seen)
+    for fit, (x, y) in zip(fits, valids, strict=True):
+        last = fit.history[-1]
+        again = weft.evaluate(fit.objective, (x, y), samples=400)["nll"]
+        assert last["valid_nll"] == pytest.approx(again, abs=0.2)
+    assert fits[0].objective.temperature is not fits[1].objective.temperature
 
 
 def test_gaussian_linear_models_reach_their_exact_posteriors():
@@ -194,14 +207,59 @@ def test_what_cannot_be_stacked_is_refused():
     with pytest.raises(ValueError, match="no validation data to choose temperatures"):
         weft.fit_many(nets, data)
     wider = [nets[0], weft.bayesianize(network(9), weft.MeanField())]
-    with pytest.raises(ValueError, match="same parameters"):
+    with pytest.raises(ValueError, match=r"must be equal.*8x3.*9x3"):
         weft.fit_many(wider, data, temperature=1.0)
     elbos = [
         weft.ELBO(net, weft.Gaussian(1.0), weft.Normal(scale), num_data=40)
         for net, scale in zip(converted(weft.MeanField(), 2), (1.0, 2.0), strict=True)
     ]
-    with pytest.raises(ValueError, match=r"priors must be equal.*1\.0.*2\.0"):
+    with pytest.raises(ValueError, match=r"differ in their likelihoods and priors.*1\.0.*2\.0"):
         weft.fit_many(elbos, data)
+    with pytest.raises(ValueError, match="keep='lst'"):
+        weft.fit_many(nets, data, temperature=1.0, keep="lst")
+    with pytest.raises(ValueError, match="the rate belongs to the default"):
+        weft.fit_many(nets, data, temperature=1.0, learning_rate=0.1, optimizer=torch.optim.SGD)
+    with pytest.raises(ValueError, match="a validation set without rows"):
+        weft.fit_many(nets, data, [table(0), table(1, rows=0)])
+
+
+def _elbo(net, **changed):
+    known = {"likelihood": weft.Gaussian(1.0), "prior": weft.Normal(1.0), "num_data": 40}
+    return weft.ELBO(net, **(known | changed))
+
+
+def _frozen(net):
+    net[0].posterior("weight").loc.requires_grad_(False)
+    return _elbo(net)
+
+
+DIFFERENT = {
+    "module": lambda: _elbo(
+        weft.bayesianize(
+            nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), weft.MeanField()
+        )
+    ),
+    "families": lambda: _elbo(weft.bayesianize(network(), weft.MeanField(max_scale=0.1))),
+    "estimator": lambda: _elbo(weft.bayesianize(network(), weft.MeanField(), estimator="local")),
+    "num_data": lambda: _elbo(converted(weft.MeanField(), 1)[0], num_data=4000),
+    "samples": lambda: _elbo(converted(weft.MeanField(), 1)[0], samples=2),
+    "output": lambda: _elbo(converted(weft.MeanField(), 1)[0], output=lambda f: f),
+    "requires_grad": lambda: _frozen(converted(weft.MeanField(), 1)[0]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_members_that_differ_in_more_than_values_are_refused(what):
+    elbos = [_elbo(converted(weft.MeanField(), 1)[0]), DIFFERENT[what]()]
+    with pytest.raises(ValueError, match=rf"networks 0 and 1 must be equal.*{what}"):
+        weft.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
+
+
+def test_a_likelihood_that_two_share_is_refused():
+    noise = weft.Gaussian()
+    elbos = [_elbo(net, likelihood=noise) for net in converted(weft.MeanField(), 2)]
+    with pytest.raises(ValueError, match=r"share .*likelihood.*copy\.deepcopy"):
+        weft.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
 
 
 def test_a_loss_that_is_no_number_names_the_network():

@@ -34,7 +34,7 @@ Scores = dict[str, float]
 _PRIORS: Mapping[str, Callable[[], Prior]] = {
     "he": HeNormal,
     "normal": Normal,
-    "radial": RadialPrior,
+    "radial": lambda: RadialPrior(others=HeNormal()),  # biases and stand-ins as everywhere else
 }
 
 

@@ -84,7 +84,7 @@ class GammaGaussian(Likelihood):
             )
         self.prior = (float(prior[0]), float(prior[1]))
         self.learn, self.outputs = learn, outputs
-        # buffers, so that networks trained together may have different ones; not part of the state
+        # buffers, so that they follow to a device; not part of the state
         for name, value in zip(("prior_concentration", "prior_rate"), self.prior, strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64), persistent=False)
         shape = () if outputs is None else (outputs,)

@@ -133,6 +133,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             "seed_": self.seed_,
             "inputs_": self.inputs_.options(),
             "outputs": self._outputs,
+            **self._built,
         }
         if (columns := getattr(self, "feature_names_in_", None)) is not None:
             state["feature_names_in_"] = columns.tolist()
@@ -148,9 +149,10 @@ class BayesianEstimator(BaseEstimator, ABC):
         """
         with files.opened(Path(path), cls.__name__) as (params, state, weights):
             new = cls(**params)
-            hidden, columns = new.hidden_layer_sizes, state["n_features_in_"]
+            new._built = {key: state[key] for key in ("widths", "activation")}
+            sizes = state["n_features_in_"], state["widths"], state["outputs"]
             with _TURN, seeded(0, torch.device("cpu")):  # initial values are overwritten
-                net = settings.network(columns, hidden, state["outputs"], new.activation).double()
+                net = settings.network(*sizes, state["activation"]).double()
                 objective = load_objective(weights, load(weights, net))
         for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
             setattr(new, name, state[name])
@@ -213,6 +215,11 @@ class BayesianEstimator(BaseEstimator, ABC):
         self.seed_, self.inputs_ = split.seed, inputs
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
         self.temperature_ = fitted.temperature
+        # of the network that was fitted, whatever set_params says later
+        self._built = {
+            "widths": settings.widths(self.hidden_layer_sizes),
+            "activation": self.activation,
+        }
         self._adopt(fitted.objective)
 
     def _inputs(self, X: Any) -> Tensor:

@@ -150,7 +150,8 @@ def settings(
 
 def described(objective: Objective) -> list[str]:
     """The likelihood and the priors in words, without what they learn."""
-    told = [_named(objective.likelihood, objective.likelihood.options())]
+    likelihood = objective.likelihood  # whose options are what it was told, never what it learned
+    told = [f"{type(likelihood).__name__}({likelihood.options()})"]
     if isinstance(objective, ELBO):
         priors = [cast(Prior, one) for one in objective.priors]
         told += [_named(one, one.options()) for one in priors]

@@ -23,15 +23,15 @@ class Stack:
     """Objectives evaluated together, each with its own parameters on its own batch.
 
     Parameters and buffers of the objectives become views of stacked tensors: what an optimiser does to the
-    stack, every member has done to it.
+    stack, every member has done to it, until `release`.
 
     Args:
         objectives: equal in everything but the values of parameters and buffers.
     """
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.parts = _Parts(objectives[0])
-        members = [_Parts(one) for one in objectives]
+        self.members = [_Parts(one) for one in objectives]
+        members, self.parts = self.members, self.members[0]
         wanted = {name: p.requires_grad for name, p in self.parts.named_parameters()}
         stacked = _stacked([dict(one.named_parameters()) for one in members])
         self.parameters: dict[str, Tensor] = {
@@ -58,6 +58,12 @@ class Stack:
 
         return torch.func.vmap(one, randomness="different")(self.parameters, self.buffers, x, y)
 
+    def release(self) -> None:
+        """Give every member tensors of its own again, so that a file of one does not hold all."""
+        for module in self.members:
+            for tensor in (*module.parameters(), *module.buffers()):
+                tensor.data = tensor.data.clone()
+
     def trained(self) -> list[nn.Parameter]:
         """The stacked parameters that training changes."""
         held = [one for one in self.parameters.values() if isinstance(one, nn.Parameter)]
@@ -75,6 +81,11 @@ def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         )
     stacked = {}
     for name in names:
+        if len({id(one[name]) for one in members}) < len(members):
+            raise ValueError(
+                f"networks to be trained together share {name}: give each its own likelihood, prior and "
+                "layers, e.g. by copy.deepcopy"
+            )
         whole = torch.stack([one[name].detach() for one in members])
         for view, one in zip(whole.unbind(0), members, strict=True):
             one[name].data = view

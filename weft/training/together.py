@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from weft.bayesian import named_bayesian
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import fresh, mix, reseed
 from weft.objectives import ELBO, Objective
@@ -100,6 +101,15 @@ def fit_many(
     size = round(sources[0].num_data / len(sources[0]))
     epochs = epochs or defaults.epochs(len(sources[0]), size)
     each = list(temperature) if isinstance(temperature, Sequence) else [temperature] * count
+    if keep not in ("best", "last"):
+        raise ValueError(f'fit_many(keep={keep!r}): write keep="best" or keep="last"')
+    if optimizer is not None and learning_rate is not None:
+        raise ValueError(
+            "fit_many(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put it "
+            "into yours"
+        )
+    if valids is not None and not all(len(tensors(valid)[1]) for valid in valids):
+        raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
     if len(each) != count:
         raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
     if valids is None and any(
@@ -156,8 +166,11 @@ def fit_many(
         for member, (objective, source) in enumerate(zip(objectives, sources, strict=True))
     ]
     shown = progress.make(show, title, epochs * len(sources[0]))
-    with shown, leaving_generators():
-        _train(stack, runs, seed, shown)
+    try:
+        with shown, leaving_generators():
+            _train(stack, runs, seed, shown)
+    finally:
+        stack.release()
     return [finished(run, made=not isinstance(models[i], Objective)) for i, run in enumerate(runs)]
 
 
@@ -238,10 +251,38 @@ def _check_members(
 
 
 def _check_equal(objectives: Sequence[Objective]) -> None:
-    """Refuse members whose likelihoods or priors differ in more than parameters and buffers."""
-    told = {tuple(preparing.described(one)) for one in objectives}
-    if len(told) > 1:
-        raise ValueError(
-            "fit_many: likelihoods and priors must be equal, since one program serves all networks; "
-            f"here are {' and '.join(' with '.join(one) for one in sorted(told))}"
+    """Refuse members that differ in more than parameters and buffers: the first one's program serves all."""
+    programs = [_program(one) for one in objectives]
+    for member, one in enumerate(programs):
+        for what, (first, other) in _pairs(programs[0], one):
+            if first != other:
+                raise ValueError(
+                    f"fit_many: networks 0 and {member} must be equal in all but the values of their "
+                    f"parameters, since one program serves all; they differ in their {what}: {first} "
+                    f"and {other}"
+                )
+
+
+def _program(objective: Objective) -> dict[str, Any]:
+    """All that a stack takes from its first member, for people."""
+    told: dict[str, Any] = {
+        "likelihoods and priors": " with ".join(preparing.described(objective)),
+        "output": objective.output,
+    }
+    for name, module in objective.net.named_modules():
+        told[f"module {name or 'as a whole'}"] = f"{type(module).__name__}({module.extra_repr()})"
+    for name, layer in named_bayesian(objective.net):
+        told[f"families and estimator of {name or 'the network'}"] = (
+            f"{layer.families}, {layer.estimator.__name__}"
         )
+    for name, parameter in objective.named_parameters():
+        told[f"requires_grad of {name}"] = parameter.requires_grad
+    if isinstance(objective, ELBO):
+        told["num_data and samples"] = (objective.num_data, objective.samples)
+        told["patterns of priors"] = objective.governed
+    return told
+
+
+def _pairs(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for key in dict.fromkeys((*first, *other)):
+        yield key, (first.get(key), other.get(key))
