@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from weft.numerics.precisions import fitted, sum_half_log_ratio
 from weft.posteriors.base import LOG_TWO_PI, Elementwise, Posterior
 from weft.posteriors.point import PointPosterior
-from weft.priors import Prior
+from weft.priors import Prior, take_charge
 
 START_SWEEPS = 50  # at the start of learning by gradient, where it happens once
 
@@ -179,13 +179,7 @@ class GroupARD(RelevancePrior):
         if self.learn == "closed form":
             return
         own, _ = self.shared_out(posteriors)
-        if self._governed:
-            same = len(own) == len(self._governed)
-            if not (same and all(a is b for a, b in zip(own, self._governed, strict=True))):
-                raise ValueError(
-                    'GroupARD(learn="gradient") has parameters for the weights of one objective '
-                    "already: make another GroupARD for every objective and every pattern of names"
-                )
+        if not take_charge(self, self._governed, own):
             return
         self._governed = own
         with torch.no_grad():

@@ -43,6 +43,25 @@ class Prior(nn.Module, ABC):
         return -entropy - self.expected_log_prob(*posteriors)
 
 
+def take_charge(prior: Prior, held: Sequence[Posterior], now: Sequence[Posterior]) -> bool:
+    """Whether a prior with tensors for certain posteriors is to make them; it belongs to one objective.
+
+    Args:
+        prior: for the message.
+        held: the posteriors that it has tensors for; none at first.
+        now: those that an objective wants it to govern.
+    """
+    if not held:
+        return True
+    if len(held) != len(now) or any(a is not b for a, b in zip(held, now, strict=True)):
+        name = type(prior).__name__
+        raise ValueError(
+            f"this {name} has tensors for the weights of one objective already: make another {name} for "
+            "every objective and every pattern of names"
+        )
+    return False
+
+
 class NormalPrior(Prior, ABC):
     """A prior N(0, s²) whose s is constant within each posterior: all it needs is E‖W‖²."""
 

@@ -23,7 +23,7 @@ from weft.posteriors.polar import Side, to_vectors
 from weft.posteriors.radial_posterior import RadialPosterior
 from weft.posteriors.radial_start import filled, hadamard_vectors, scaled_rows
 from weft.posteriors.radii import Radii
-from weft.priors import Normal, Prior
+from weft.priors import Normal, Prior, take_charge
 from weft.radius_priors import radius_prior
 
 
@@ -90,9 +90,8 @@ class RadialPrior(Prior):
         self.others = Normal(1.0) if others is None else others
         self.mean = mean if isinstance(mean, str) else "initial"
         self._given = mean if isinstance(mean, Tensor) else None
-        self._governed: list[
-            RadialPosterior
-        ] = []  # whose mean directions are buffers, in their order
+        # whose mean directions are buffers, in their order
+        self._governed: list[RadialPosterior] = []
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
@@ -111,13 +110,7 @@ class RadialPrior(Prior):
         if self.mean != "initial":
             return
         governed = [q for q, _ in own]
-        if self._governed:
-            same = len(governed) == len(self._governed)
-            if not (same and all(a is b for a, b in zip(governed, self._governed, strict=True))):
-                raise ValueError(
-                    "RadialPrior has mean directions for the weights of one objective already: make another "
-                    "RadialPrior for every objective and every pattern of names"
-                )
+        if not take_charge(self, self._governed, governed):
             return
         self._governed = governed
         for index, q in enumerate(governed):

@@ -105,6 +105,14 @@ def test_members_of_an_ensemble_count_as_one_model(table):
     found = experiment(family=weft.Point(), members=3).run(0, QUIET)
     alone = experiment(family=weft.Point()).run(0, QUIET)
     assert found.parameters == 3 * alone.parameters
+    one = experiment(family=weft.Point(), members=3, steps=3)
+    ((*fits,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0)] * 3, 0, 3, QUIET)
+    part = one.load(0.0)[0]
+    with torch.no_grad():
+        mean = torch.stack([fit.net.eval()(part.test.x) for fit in fits]).mean(0)
+    rmse = part.target_scale * float((mean - part.test.y).square().mean().sqrt())
+    assert one.score(fits, part.test, part, 0)["rmse"] == pytest.approx(rmse, rel=1e-4)
+    assert one.score(fits[:1], part.test, part, 0)["rmse"] != pytest.approx(rmse, rel=1e-4)
 
 
 def test_scores_that_some_splits_lack_are_left_out():

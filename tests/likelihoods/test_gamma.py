@@ -239,5 +239,5 @@ def test_what_cannot_be_is_refused():
         weft.GammaGaussian(learn="closed form").update(
             torch.zeros(4, 1), torch.zeros(4, 1), 4, step_size=1.5
         )
-    with pytest.raises(NotImplementedError, match="nothing to update"):
+    with pytest.raises(TypeError, match="nothing to update"):
         weft.Gaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)

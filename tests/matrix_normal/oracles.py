@@ -1,8 +1,9 @@
 """Dense covariances written out from the parameters, for comparison with everything clever."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import weft
 from weft.numerics.triangular import unfold
 from weft.posteriors.full_normal import FullNormalPosterior
 from weft.posteriors.kronecker import KroneckerPosterior
@@ -54,6 +55,17 @@ def covariance(q) -> Tensor:
 
 def dense_normal(q) -> torch.distributions.MultivariateNormal:
     return torch.distributions.MultivariateNormal(q.mean.reshape(-1), covariance(q))
+
+
+def randomised_linear(family):
+    """(Bayesian linear layer 4 → 3 with shaken parameters, its posteriors, an input), in float64."""
+    torch.manual_seed(1)
+    bnn = weft.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
+    with torch.no_grad():
+        for parameter in bnn.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    q, b = bnn.posterior("weight"), bnn.posterior("bias")
+    return bnn, q, b, torch.randn(4, dtype=torch.float64)
 
 
 def assert_bounded(q, bound):

@@ -8,7 +8,7 @@ from torch import distributions as td
 from torch import nn
 
 import weft
-from tests.matrix_normal.oracles import assert_bounded, covariance, dense_normal
+from tests.matrix_normal.oracles import assert_bounded, covariance, dense_normal, randomised_linear
 from weft.numerics.triangular import fold
 from weft.testing import randomised
 
@@ -53,14 +53,8 @@ def test_draws_have_the_dense_covariance(family):
 
 @pytest.mark.parametrize("diagonal", ["rank1", "free"])
 def test_local_outputs_have_the_covariance_of_weight_times_input(diagonal):
-    torch.manual_seed(1)
     family = weft.MatrixNormalDiagonal(diagonal=diagonal, scale=0.5)
-    bnn = weft.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
-    q, b = bnn.posterior("weight"), bnn.posterior("bias")
-    with torch.no_grad():
-        for parameter in bnn.parameters():
-            parameter += 0.5 * torch.randn_like(parameter)
-    x = torch.randn(4, dtype=torch.float64)
+    bnn, q, b, x = randomised_linear(family)
     mix = torch.kron(torch.eye(3, dtype=torch.float64), x)
     expected = (mix @ covariance(q) @ mix.T + torch.diag(b.variance)).detach()
     n = 40_000

@@ -8,7 +8,13 @@ from torch import distributions as td
 from torch import nn
 
 import weft
-from tests.matrix_normal.oracles import assert_bounded, covariance, dense_normal, side_covariance
+from tests.matrix_normal.oracles import (
+    assert_bounded,
+    covariance,
+    dense_normal,
+    randomised_linear,
+    side_covariance,
+)
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.sides import DiagonalSide, FullSide, LowRankSide
 from weft.testing import randomised
@@ -68,13 +74,7 @@ def test_draws_have_the_dense_covariance(family):
 @pytest.mark.parametrize("grad", [True, False])
 def test_local_outputs_have_the_covariance_of_weight_times_input(family, grad):
     """W x + b: over outputs, not only their variances, in eager mode and inside vmap."""
-    torch.manual_seed(1)
-    bnn = weft.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
-    q, b = bnn.posterior("weight"), bnn.posterior("bias")
-    with torch.no_grad():
-        for parameter in bnn.parameters():
-            parameter += 0.5 * torch.randn_like(parameter)
-    x = torch.randn(4, dtype=torch.float64)
+    bnn, q, b, x = randomised_linear(family)
     u, v = side_covariance(q.rows), side_covariance(q.columns)
     expected = ((x @ v @ x) * u + torch.diag(b.variance)).detach()
     n = 40_000

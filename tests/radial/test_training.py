@@ -1,10 +1,13 @@
 """Radial posteriors in networks: they train, alone and stacked, and tell inputs that do not matter."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import weft
+from weft.training.stacking import Stack
 
 
 def table(seed, inputs=6, count=200):
@@ -52,7 +55,7 @@ def test_radii_of_useless_inputs_shrink(double):
     ],
     ids=["rows", "both", "gamma", "weibull"],
 )
-def test_stacked_networks_train_as_they_would_alone(family):
+def test_stacked_networks_have_their_own_terms_and_learn(family):
     torch.manual_seed(0)
     nets, data = [network(family) for _ in range(3)], [table(seed) for seed in range(3)]
     prior = weft.RadialPrior(
@@ -62,6 +65,13 @@ def test_stacked_networks_train_as_they_would_alone(family):
         weft.ELBO(net, weft.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
         for net, d in zip(nets, data, strict=True)
     ]
+    elbos = [
+        weft.ELBO(copy.deepcopy(net), weft.Gaussian(0.2), copy.deepcopy(prior), num_data=200)
+        for net in nets
+    ]
+    apart = torch.stack([elbo.kl() for elbo in elbos]).detach()
+    x, y = (torch.stack(parts) for parts in zip(*data, strict=True))
+    torch.testing.assert_close(Stack(elbos)(x, y)[1].detach(), apart)
     fits = weft.fit_many(
         nets,
         data,

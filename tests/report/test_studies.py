@@ -269,7 +269,7 @@ def test_sparsity_shows_means_over_seeds_of_every_layer_and_the_total(render):
         "below 0.1 are dropped",
         "3 of 8",
         "± 1",
-        "−62.5 %",
+        "62.5 % dropped",
         "rows 1 of 2",
         "columns 3 of 4",
     ):

@@ -86,6 +86,15 @@ def test_scaling_is_by_the_rows_trained_on():
     assert np.allclose(model.inputs_.unit, wild[rest].std(0))
 
 
+def test_targets_are_scaled_by_the_rows_trained_on():
+    wild = np.append(Y, 1e4)
+    model = regressor().fit(np.concatenate([X, X[:1]]), wild)
+    rest = model._split(41).rest
+    assert len(rest) < 41
+    assert np.allclose(model.targets_.zero, wild[rest].mean())
+    assert np.allclose(model.targets_.unit, wild[rest].std())
+
+
 def test_settings_reach_the_training():
     model = regressor(temperature=0.07, learning_rate=0.5, batch_size=9, max_epochs=3).fit(X, Y)
     assert model.temperature_ == 0.07

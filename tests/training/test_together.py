@@ -12,7 +12,13 @@ from weft.numerics.seeds import mix
 from weft.training import loop
 from weft.training.stacking import Stack
 
-FAMILIES = [weft.MeanField(), weft.KTied(rank=2), weft.MatrixNormal(), weft.ScaledMatrixNormal()]
+FAMILIES = [
+    weft.MeanField(),
+    weft.KTied(rank=2),
+    weft.MatrixNormal(),
+    weft.ScaledMatrixNormal(),
+    weft.Radial(),
+]
 
 
 def network(width=8):

@@ -2,8 +2,7 @@
 
 COLUMNS: Table 1 of the radial-directional paper, which takes VI, PBP, Dropout and VMG from their papers.
 ± of Dropout is most likely a standard deviation, of the others a standard error. RDP is left out of
-comparisons: see `weft.experiments.rdp_audit`. RERUN: dropout trained a hundred times as long, from the
-logs of the repository that the splits are from.
+comparisons: see `weft.experiments.rdp_audit`.
 """
 
 from collections.abc import Mapping
@@ -25,24 +24,3 @@ _TABLE: Mapping[str, tuple[Value, ...]] = {
 COLUMNS: Mapping[str, Mapping[str, Value]] = {
     table: dict(zip((*METHODS, "RDP"), row, strict=True)) for table, row in _TABLE.items()
 }
-RERUN: Mapping[str, Value] = {
-    "boston": (-2.40, 0.04),
-    "concrete": (-2.94, 0.02),
-    "energy": (-1.21, 0.01),
-    "kin8nm": (1.14, 0.01),
-    "naval": (4.45, 0.00),
-    "power": (-2.81, 0.01),
-    "protein": (-2.87, 0.00),
-    "wine": (-0.93, 0.01),
-    "yacht": (-1.25, 0.02),
-}
-
-
-def best(table: str) -> float:
-    """The highest of the honest columns.
-
-    Examples:
-        >>> best("yacht")
-        -1.3
-    """
-    return max(COLUMNS[table][method][0] for method in METHODS)

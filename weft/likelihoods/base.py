@@ -65,7 +65,9 @@ class Likelihood(nn.Module, ABC):
             y: its targets.
             num_data: number of training examples.
         """
-        raise NotImplementedError(f"{type(self).__name__} has nothing to update")
+        raise TypeError(
+            f"{type(self).__name__}.update: it has nothing to update; ask `updates` first"
+        )
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         """What people want to see beside the NLL, from predictive means: accuracy, error."""

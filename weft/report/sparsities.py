@@ -100,7 +100,7 @@ def _cell(cells: Mapping[str, Sequence[Left]], layer: str) -> Html:
         "td",
         f"{left:,.0f} of {seeds[0].weights:,.0f}",
         el("span", f" ± {error:,.0f}", class_="error") if error is not None else None,
-        el("span", f"−{dropped:.1f} %", class_="beneath"),
+        el("span", f"{dropped:.1f} % dropped", class_="beneath"),
         el("span", f"rows {_sides(seeds, 'rows')}", class_="beneath"),
         el("span", f"columns {_sides(seeds, 'columns')}", class_="beneath"),
         class_="number",

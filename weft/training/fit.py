@@ -106,13 +106,7 @@ def fit(
         {"epochs": epochs, "batch_size": batch_size, "samples": samples, "patience": patience},
         {"clip": clip, "learning_rate": learning_rate},
     )
-    if keep not in ("best", "last"):
-        raise ValueError(f'fit(keep={keep!r}): write keep="best" or keep="last"')
-    if optimizer is not None and learning_rate is not None:
-        raise ValueError(
-            "fit(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put "
-            "it into yours"
-        )
+    preparing.check_choices("fit", keep, optimizer is not None, learning_rate)
     group = processes()
     seed = _seed(seed, folder, resume, group)
     if valid is not None and not len(tensors(valid)[1]):

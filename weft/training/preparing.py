@@ -107,6 +107,17 @@ def check_numbers(counts: Mapping[str, int | None], sizes: Mapping[str, float | 
             raise ValueError(f"fit({name}={size}): above 0")
 
 
+def check_choices(caller: str, keep: str, own_optimizer: bool, learning_rate: float | None) -> None:
+    """Refuse an unknown `keep`, and a rate for an optimiser that has its own."""
+    if keep not in ("best", "last"):
+        raise ValueError(f'{caller}(keep={keep!r}): write keep="best" or keep="last"')
+    if own_optimizer and learning_rate is not None:
+        raise ValueError(
+            f"{caller}(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put "
+            "it into yours"
+        )
+
+
 def check_kinds(optimizer: Optimizer, scheduler: LRScheduler) -> None:
     """Refuse what needs another loop."""
     if isinstance(optimizer, LBFGS):

@@ -89,6 +89,7 @@ def fit_many(
         {"epochs": epochs, "batch_size": batch_size, "samples": samples},
         {"learning_rate": learning_rate},
     )
+    preparing.check_choices("fit_many", keep, optimizer is not None, learning_rate)
     count = len(models)
     _check_members(models, trains, valids)
     seed = fresh() if seed is None else seed
@@ -101,13 +102,6 @@ def fit_many(
     size = round(sources[0].num_data / len(sources[0]))
     epochs = epochs or defaults.epochs(len(sources[0]), size)
     each = list(temperature) if isinstance(temperature, Sequence) else [temperature] * count
-    if keep not in ("best", "last"):
-        raise ValueError(f'fit_many(keep={keep!r}): write keep="best" or keep="last"')
-    if optimizer is not None and learning_rate is not None:
-        raise ValueError(
-            "fit_many(optimizer=..., learning_rate=...): the rate belongs to the default optimiser; put it "
-            "into yours"
-        )
     if valids is not None and not all(len(tensors(valid)[1]) for valid in valids):
         raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
     if len(each) != count:
