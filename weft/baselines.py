@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.likelihoods import GammaGaussian
 from weft.numerics.seeds import mix, seeded
 from weft.objectives import Objective, run
 from weft.predict import evaluating
-from weft.predictions import Draws, Prediction
+from weft.predictions import Draws, Prediction, RealPrediction
 
 Predictor = Callable[[Any], Prediction]
 
@@ -18,7 +19,7 @@ Predictor = Callable[[Any], Prediction]
 def ensemble(objectives: Sequence[Objective]) -> Predictor:
     """The equal mixture of several trained networks, for `weft.evaluate`.
 
-    With real targets the noise variances of the members are averaged.
+    With real targets every member keeps the noise it has learned.
 
     Examples:
         >>> import weft
@@ -26,6 +27,13 @@ def ensemble(objectives: Sequence[Objective]) -> Predictor:
         >>> ensemble(members)(torch.randn(4, 3)).mean.shape
         torch.Size([4, 2])
     """
+    noises = [one.likelihood for one in objectives]
+    tails = [noise.concentration for noise in noises if isinstance(noise, GammaGaussian)]
+    if any(not torch.equal(tails[0], each) for each in tails):
+        raise ValueError(
+            "ensemble: Student-t noise whose degrees of freedom differ between members; write "
+            'GammaGaussian(learn="closed form"), where they follow from the number of examples, or Gaussian()'
+        )
 
     def predict(x: Any) -> Prediction:
         draws = Draws([])
@@ -33,7 +41,10 @@ def ensemble(objectives: Sequence[Objective]) -> Predictor:
             for one in objectives:
                 with evaluating(one.net):
                     draws.add(*one.likelihood.moments(run(one.net, x, one.output)))
-        return objectives[0].likelihood.summarise(draws, ())
+        prediction = objectives[0].likelihood.summarise(draws, ())
+        if isinstance(prediction, RealPrediction):
+            prediction.own_noise = True
+        return prediction
 
     return predict
 

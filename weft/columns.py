@@ -127,7 +127,7 @@ def _student_t_nlls(prediction: RealPrediction, a: Tensor, y: Tensor) -> DrawNLL
     residuals = (y - prediction.draws).double() / prediction.scale.double()
     draws, count = residuals.shape[:2]
     squares, number = sums_of_squares(residuals.flatten(0, 1), a)
-    unit = prediction.scale.double().log().expand(y.shape).reshape(count, -1).sum(1)
+    unit = prediction.scale.double().log().expand_as(residuals).flatten(2).sum(2)
 
     def logs(density: Callable[[Tensor, int, Tensor, Tensor], Tensor]) -> Tensor:
         each = density(squares, number, a, a)

@@ -138,18 +138,37 @@ def test_crps_of_student_ts_is_the_integral(a):
         assert below[k].item() == pytest.approx(gap(y[k]) + 1, abs=1e-6)
 
 
-def test_an_ensemble_of_student_ts_averages_the_noise_of_its_members():
-    members = [
-        weft.MaximumLikelihood(nn.Linear(3, 1), noise(9.0, b, dtype=torch.float32), num_data=9)
-        for b in (1.0, 7.0)
-    ]
+def members_of(*noises: weft.Likelihood) -> list[weft.MaximumLikelihood]:
+    return [weft.MaximumLikelihood(nn.Linear(3, 1), noise, num_data=9) for noise in noises]
+
+
+def test_members_of_an_ensemble_of_student_ts_keep_their_noise():
+    rates = (1.0, 7.0)
+    members = members_of(*(noise(9.0, b, dtype=torch.float32) for b in rates))
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     pred = weft.ensemble(members)(x)
     assert pred.aleatoric.flatten()[0].item() == pytest.approx(4 / 8)
     result = weft.evaluate(weft.ensemble(members), (x, y))
-    law = stats.t(18, loc=pred.draws[..., 0], scale=math.sqrt(4 / 9))
+    scales = torch.tensor(rates).div(9).sqrt()[:, None]
+    law = stats.t(18, loc=pred.draws[..., 0], scale=scales)
     oracle = math.log(2) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
     assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
+
+
+def test_members_of_an_ensemble_of_normals_keep_their_noise():
+    scales = torch.tensor([0.2, 1.5, 0.7])
+    members = members_of(*(weft.Gaussian(float(scale)) for scale in scales))
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    result = weft.evaluate(weft.ensemble(members), (x, y))
+    means = torch.stack([one.net(x) for one in members])[..., 0].detach()
+    law = stats.norm(means, scales[:, None])
+    oracle = math.log(3) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
+    assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
+
+
+def test_an_ensemble_of_different_tails_is_refused():
+    with pytest.raises(ValueError, match="degrees of freedom differ"):
+        weft.ensemble(members_of(noise(9.0, 1.0), noise(8.0, 1.0)))
 
 
 def test_noise_without_a_variance_cannot_be_summarised():
