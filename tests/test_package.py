@@ -68,7 +68,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training.callbacks", "training.diagnose", "training.defaults", "training.temperature"),
     ("training.sources",),
     ("training.validation", "training.preparing"),
-    ("training.loop", "training.stacking"),
+    ("training.loop", "training.stacking", "training.gathering"),
     ("training.fitted",),
     ("training.fit", "training.together"),
     ("sklearn.names", "sklearn.scaling"),

@@ -101,6 +101,20 @@ def test_rates_of_dropout_are_tried_apart_and_masks_are_averaged(table):
     assert scores["std"] > sure["std"] * part.target_scale, "masks add to the noise"
 
 
+def test_kinds_of_noise_are_tried_apart_and_counted_as_one_choice(table):
+    one = experiment(noises=("constant", "input"), temperatures=(1.0, 0.1), steps=30)
+    choices, *_ = one.choose(one.load(0.2), 0, QUIET)
+    assert {choice.noise for choice in choices} <= {"constant", "input"}
+    mixed = [Choice(1.0, 0.0, "input"), Choice(1.0, 0.0), Choice(0.1, 0.0, "input")]
+    groups = one.train(one.load(0.0), mixed, 0, 1, QUIET)
+    noises = [type(fit.objective.likelihood) for (fit,) in groups]
+    assert noises == [weft.HeteroscedasticGaussian, weft.Gaussian, weft.HeteroscedasticGaussian]
+    assert [fit.objective.temperature(0) for (fit,) in groups] == [1.0, 1.0, 0.1]
+    found = one.run(0, QUIET)
+    assert {row["noise"] for row in found.figures["splits"]} <= {"constant", "input"}
+    assert math.isfinite(found.metrics["nll"])
+
+
 def test_members_of_an_ensemble_count_as_one_model(table):
     found = experiment(family=weft.Point(), members=3).run(0, QUIET)
     alone = experiment(family=weft.Point()).run(0, QUIET)

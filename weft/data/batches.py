@@ -103,7 +103,7 @@ class Batches(Generic[Inputs]):
         return self._run(number, start)
 
     def _run(self, number: int, start: int) -> Iterator[tuple[Inputs, Tensor]]:
-        rows = self._order(number).to(self.y.device)
+        rows = self.order(number).to(self.y.device)
         for batch in range(start, len(self)):
             index = rows[batch * self.batch_size : (batch + 1) * self.batch_size]
             x = _take(self.x, index)
@@ -111,7 +111,7 @@ class Batches(Generic[Inputs]):
                 x = self.augment(x, _generator(self.seed, number, batch, self.rank))
             yield x, self.y.index_select(0, index)
 
-    def _order(self, number: int) -> Tensor:
+    def order(self, number: int) -> Tensor:
         """Rows of this process in the order of an epoch."""
         n = len(self.y)
         order = torch.arange(n)

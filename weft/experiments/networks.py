@@ -20,10 +20,12 @@ class MLP:
     Args:
         hidden: widths of the hidden layers.
         dropout: rate behind every hidden layer; the layer exists only if it is not 0.
+        per_target: outputs for each class or target; 2 for a mean and a scale.
     """
 
     hidden: Sequence[int] = (400, 400)
     dropout: float = 0.0
+    per_target: int = 1
     activation: ClassVar[type[nn.Module]] = nn.ReLU
 
     def __call__(self, data: Dataset) -> nn.Sequential:
@@ -35,7 +37,7 @@ class MLP:
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))
             inputs = width
-        layers.append(nn.Linear(inputs, _outputs(data)))
+        layers.append(nn.Linear(inputs, self.per_target * _outputs(data)))
         return _he(nn.Sequential(*layers))
 
 

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,7 @@ from weft.experiments.networks import MLP
 from weft.experiments.rdp_audit import as_published
 from weft.experiments.spec import FIXED, Experiment, Outcome, Where
 from weft.experiments.supervised import trained_numbers
-from weft.likelihoods import Gaussian, Likelihood
+from weft.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from weft.metrics import mean_sem
 from weft.numerics.seeds import mix
 from weft.posteriors.base import Family
@@ -31,11 +32,18 @@ from weft.training.fitted import Fitted
 from weft.training.together import fit_many
 
 Scores = dict[str, float]
+_NOISES: Mapping[str, type[Likelihood]] = {
+    "constant": Gaussian,
+    "input": HeteroscedasticGaussian,
+}
 _PRIORS: Mapping[str, Callable[[], Prior]] = {
     "he": HeNormal,
     "normal": Normal,
     "radial": lambda: RadialPrior(others=HeNormal()),  # biases and stand-ins as everywhere else
 }
+
+
+Noise = Literal["constant", "input"]
 
 
 @dataclass(frozen=True)
@@ -44,13 +52,20 @@ class Choice:
 
     temperature: float
     dropout: float
+    noise: Noise = "constant"
+
+    @property
+    def program(self) -> tuple[float, Noise]:
+        """What networks must have in common to be trained together."""
+        return self.dropout, self.noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Splits(Experiment):
     """One network for each published split of a UCI table, trained together by `weft.fit_many`.
 
-    Inside the training part of every split a validation part chooses temperature and rate of dropout;
+    Inside the training part of every split a validation part chooses temperature, kind of noise and rate
+    of dropout;
     then a network is fitted to the whole training part with that choice and tested once.
 
     Args:
@@ -59,7 +74,8 @@ class Splits(Experiment):
         hidden: units of the hidden layer.
         family: posterior family; weft.Point() for an ordinary network with weight decay.
         estimator: how noise enters during training.
-        likelihood: makes the likelihood.
+        noises: to choose from: of one learned size ("constant"), or of a size that is a second output of the
+            network ("input").
         temperatures: to choose from.
         dropouts: rates to choose from.
         prior: "he" (normal, scaled by fan-in), "normal" (of scale 1) or "radial".
@@ -69,7 +85,7 @@ class Splits(Experiment):
         learning_rate: of Adam, falling to 0 along a cosine.
         valid: share of a split's training part that validates.
         samples: draws per prediction.
-        audit: also score the estimator of the radial-directional paper's public code.
+        audit: also score the estimator of the radial-directional paper's public code; for constant noise.
         limit: use only so many examples of each part; 0 for all.
     """
 
@@ -78,7 +94,7 @@ class Splits(Experiment):
     hidden: int = 50
     family: Family = field(default=MeanField(), metadata=FIXED)
     estimator: str = "shared"
-    likelihood: Callable[[], Likelihood] = field(default=Gaussian, metadata=FIXED)
+    noises: tuple[Noise, ...] = field(default=("constant",), metadata=FIXED)
     temperatures: tuple[float, ...] = field(default=(1.0,), metadata=FIXED)
     dropouts: tuple[float, ...] = field(default=(0.0,), metadata=FIXED)
     prior: Literal["he", "normal", "radial"] = "he"
@@ -100,7 +116,7 @@ class Splits(Experiment):
             steps=6,
             samples=4,
             members=min(self.members, 2),
-            temperatures=self.temperatures[:2],
+            temperatures=self.temperatures[:1],
             dropouts=self.dropouts[:1],
         )
 
@@ -146,7 +162,7 @@ class Splits(Experiment):
         self, parts: Sequence[Dataset], seed: int, where: Where
     ) -> tuple[list[Choice], list[Scores], float]:
         """The best choice of every split, its validation scores, and the seconds of training."""
-        options = [Choice(t, rate) for rate in self.dropouts for t in self.temperatures]
+        options = [Choice(*one) for one in product(self.temperatures, self.dropouts, self.noises)]
         if len(options) == 1:  # nothing to choose
             return [options[0]] * len(parts), [], 0.0
         tried = self.train(
@@ -169,17 +185,17 @@ class Splits(Experiment):
         members: int,
         where: Where,
     ) -> list[list[Fitted]]:
-        """The members of every part; those with the same rate of dropout in one program."""
+        """The members of every part; those of one make in one program."""
         found: list[list[Fitted]] = [[] for _ in parts]
-        for rate in sorted({choice.dropout for choice in choices}):
+        for rate, noise in sorted({choice.program for choice in choices}):
             mine = [
                 index
                 for index, choice in enumerate(choices)
-                if choice.dropout == rate
+                if choice.program == (rate, noise)
                 for _ in range(members)
             ]
             torch.manual_seed(mix(seed, 2))
-            network = MLP((self.hidden,), dropout=rate)
+            network = MLP((self.hidden,), rate, per_target=1 if noise == "constant" else 2)
             nets = [
                 bayesianize(network(parts[i]), self.family, estimator=self.estimator) for i in mine
             ]
@@ -187,7 +203,7 @@ class Splits(Experiment):
             fits = fit_many(
                 nets,
                 [parts[i].train for i in mine],
-                likelihood=self.likelihood(),
+                likelihood=_NOISES[noise](),
                 prior=_PRIORS[self.prior](),
                 temperature=[choices[i].temperature for i in mine],
                 epochs=math.ceil(self.steps / batches),
@@ -254,11 +270,11 @@ def _order(value: float) -> float:
 
 def _listed(
     choices: Sequence[Choice], validation: Sequence[Scores], found: Sequence[Scores]
-) -> list[dict[str, float]]:
+) -> list[dict[str, float | str]]:
     """A row for each split: what was chosen and what it gave."""
     rows = []
     for index, choice in enumerate(choices):
-        row = {"split": float(index), **dataclasses.asdict(choice)}
+        row: dict[str, float | str] = {"split": float(index), **dataclasses.asdict(choice)}
         for name, scores in (("valid", validation), ("test", found)):
             if scores:
                 row |= {f"{name}_{key}": scores[index][key] for key in ("nll", "rmse")}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.bayesian import named_bayesian
+from weft.data.batches import Batches
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import fresh, mix, reseed
 from weft.objectives import ELBO, Objective
@@ -24,6 +25,7 @@ from weft.training import defaults, preparing, progress
 from weft.training.diagnose import NonFiniteLoss
 from weft.training.distributed import Processes
 from weft.training.fitted import Fitted, finished, leaving_generators
+from weft.training.gathering import Gathered
 from weft.training.loop import Run
 from weft.training.sources import Source, as_source, tensors
 from weft.training.stacking import Stack
@@ -173,10 +175,13 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
     first = runs[0]
     device = next(first.objective.parameters()).device
     began = time.monotonic()
+    data = Gathered([_in_memory(run.train) for run in runs])
+    updates = first.objective.likelihood.updates
     for epoch in range(first.epochs):
         for one in runs:
             one.objective.train()
-        for x, y in _batches([run.train for run in runs], epoch):
+        sums = torch.zeros(len(runs), 3, dtype=torch.float64, device=device)
+        for x, y in data.epoch(epoch):
             reseed(mix(seed, _NOISE, first.at.step), device)
             weights = [_kl_weight(run.objective, run.at.step) for run in runs]
             nll, kl = stack(x.to(device), y.to(device))
@@ -187,24 +192,25 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
             loss.sum().backward()
             first.optimizer.step()
             first.scheduler.step()
-            for run, inputs, targets in zip(runs, x, y, strict=True):
-                run.objective.update(inputs.to(device), targets.to(device))
-            numbers = torch.stack([loss, nll, kl]).detach().T.tolist()
-            for run, terms in zip(runs, numbers, strict=True):
-                run.at.sums = [a + b for a, b in zip(run.at.sums, terms, strict=True)]
+            if updates:
+                for run, inputs, targets in zip(runs, x, y, strict=True):
+                    run.objective.update(inputs.to(device), targets.to(device))
+            sums += torch.stack([loss, nll, kl], 1).detach()
+            for run in runs:
                 run.at.batch += 1
                 run.at.step += 1
+            first.at.sums = sums[0].tolist()
             shown.step(first.at.step, first.numbers())
-        for run in runs:
+        for run, totals in zip(runs, sums.tolist(), strict=True):
+            run.at.sums = totals
             run.at.seconds = (time.monotonic() - began) / len(runs)
             run.end_epoch()
 
 
-def _batches(sources: Sequence[Source], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of every member, stacked: (members, batch, ...)."""
-    for parts in zip(*(source.epoch(epoch) for source in sources), strict=True):
-        xs, ys = zip(*parts, strict=True)
-        yield torch.stack(xs), torch.stack(ys)
+def _in_memory(source: Source) -> Batches[Tensor]:
+    """The source of a member, which `tensors` made one of tensors in memory."""
+    assert isinstance(source, Batches)
+    return source
 
 
 def _kl_weight(objective: Objective, step: int) -> float:
