@@ -138,6 +138,12 @@ def test_one_seed_has_the_error_over_examples_and_the_table_says_which():
     assert note.index("over seeds for b") < note.index("over examples (one seed) for a")
 
 
+def test_errors_over_splits_are_called_so():
+    split = run("a", metrics={"nll": 1.0, "nll_sem": 0.25}, figures={"splits": [{"split": 0.0}]})
+    (note,) = compare([split]).groups[0].notes
+    assert "over the splits of a table" in note
+
+
 def test_a_score_that_some_seeds_lack_is_pooled_over_the_others():
     runs = [run("a", 0, metrics={"nll": 1.0}), run("a", 1), run("a", 2, metrics={"nll": 3.0})]
     assert (cells(runs)["a"].value, cells(runs)["a"].count) == (2.0, 2)

@@ -101,7 +101,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         for over in {cell.over for cell in row.cells.values() if cell.over}:
             kinds[over].append(row.name)
-    told = {"seeds": "seeds", "examples": "examples (one seed)"}
+    in_splits = any("splits" in result.figures for row in rows for result in row.results)
+    told = {
+        "seeds": "seeds",
+        "examples": "the splits of a table (one seed)" if in_splits else "examples (one seed)",
+    }
     parts = [
         f"over {told[over]}" + (f" for {', '.join(names)}" if all(kinds.values()) else "")
         for over, names in kinds.items()
