@@ -141,8 +141,10 @@ def test_the_benchmark_has_nine_tables_with_the_same_recipe():
     for variant in {row.variant for row in rows}:
         same = [row.settings() | {"table": ""} for row in rows if row.variant == variant]
         assert len(same) == 9
-        assert all(one | {"hidden": 50} == same[0] | {"hidden": 50} for one in same)
-    assert {row.hidden for row in rows if row.table == "protein"} == {100}
+        alike = {"hidden": 0, "steps": 0}
+        assert all(one | alike == same[0] | alike for one in same)
+    assert {(row.hidden, row.steps) for row in rows if row.table == "protein"} == {(100, 25_000)}
+    assert {(row.hidden, row.steps) for row in rows if row.table != "protein"} == {(50, 6_000)}
 
 
 def test_the_audit_scores_the_residuals_of_draws(table):
