@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tools.uci_tables import uci_tables
 from weft.report import compare, markdown_table, read
 
 ROOT = Path(__file__).parents[1]
@@ -9,6 +10,8 @@ TABLES = (
     ("README.md", "demo table", "results/demo"),
     ("docs/quality.md", "quality tables", "results/quality"),
     ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied"),
+    ("docs/papers/matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
+    ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
 )
 
 
@@ -19,6 +22,8 @@ def marks(name: str) -> tuple[str, str]:
 
 def table_of(results: str) -> str:
     """The table of the result files in a folder."""
+    if results == "results/uci":  # nine tables are too many for one each
+        return uci_tables(ROOT / results)
     found, problems = read(ROOT / results)
     if problems or not found:
         raise ValueError(f"{results}: {problems or 'no result files'}")

@@ -1,7 +1,7 @@
 """The UCI benchmark: nine tables, their published splits, one recipe for every table and family.
 
-One hidden layer of 50 units (protein: 100), 6,000 steps (protein: 25,000), inputs and targets standardised by what is trained on. Settings
-and results: docs/papers/radial-directional.md.
+One hidden layer of 50 units and 6,000 steps (protein: 100 and 25,000), inputs and targets standardised by
+what is trained on. Settings and results: docs/papers/radial-directional.md.
 """
 
 from dataclasses import replace
