@@ -10,8 +10,6 @@ TABLES = (
     ("README.md", "demo table", "results/demo"),
     ("docs/quality.md", "quality tables", "results/quality"),
     ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied"),
-    ("docs/papers/matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
-    ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
 )
 
 
