@@ -184,47 +184,44 @@ class _Attention(nn.Module):
 
 def _read(graph: Any, group: Any, net: nn.Module, names: Mapping[nn.Module, str]) -> Group | None:
     """One of Torch-Pruning's groups in our words; None if no known layer makes its units."""
-    root = group[0].dep.target.module
     size = len(group[0].idxs)
     members: dict[tuple[str, str], Member] = {}
-    obstacle: str | None = None
+    obstacles: list[str] = []
     for item in group:
-        target, handler = item.dep.target.module, item.dep.handler
+        target = item.dep.target.module
         if isinstance(target, nn.Parameter):
-            obstacle = "a bare parameter is added to them or multiplied with them"
-        if target not in names:
-            if type(target).__name__ == "_OutputOp":
-                obstacle = "they are outputs of the network"
-            continue
-        name, out = names[target], graph.is_out_channel_pruning_fn(handler)
-        module = net.get_submodule(name)
-        side = OUT if out else IN
-        if is_follower(module):
-            side = FOLLOWS
-        elif isinstance(module, nn.MultiheadAttention):
-            obstacle = obstacle or f"{name!r} is attention, whose embedding keeps its size"
-            continue
-        elif isinstance(module, nn.RNNBase) and not simple_recurrent(module):
-            obstacle = obstacle or (
-                f"{name!r} has several layers or directions, which share one number of units"
-            )
-            continue
-        elif side not in sides_of(module):
-            kind = type(module).__name__
-            obstacle = obstacle or f"{name!r} ({kind}) mixes units, or its kind is not known"
-            continue
-        spread = _spread(item, size)
-        if side != FOLLOWS and is_depthwise(module):
-            side = OUT
-        members[name, side] = Member(name, side, spread)
-        if side == OUT and isinstance(module, nn.RNNBase):
-            members[name, OWN] = Member(name, OWN, spread)
+            obstacles.append("a bare parameter is added to them or multiplied with them")
+        elif type(target) is graph.ops._OutputOp:
+            obstacles.append("they are outputs of the network")
+        elif target in names:
+            name, out = names[target], graph.is_out_channel_pruning_fn(item.dep.handler)
+            side, obstacle = _side(name, net.get_submodule(name), out)
+            if side is None:
+                obstacles.append(obstacle)
+                continue
+            spread = _spread(item, size)
+            members[name, side] = Member(name, side, spread)
+            if side == OUT and simple_recurrent(net.get_submodule(name)):
+                members[name, OWN] = Member(name, OWN, spread)
     every = tuple(members.values())
     if not any(one.side == OUT for one in every):
         return None
-    if obstacle is None:
-        obstacle = _trouble(every, net)
-    return Group(names.get(root, ""), size, every, obstacle)
+    first = obstacles[0] if obstacles else _trouble(every, net)
+    return Group(names.get(group[0].dep.target.module, ""), size, every, first)
+
+
+def _side(name: str, module: nn.Module, out: bool) -> tuple[str | None, str]:
+    """The side on which a layer is a member, or None and why it cannot be one."""
+    if is_follower(module):
+        return FOLLOWS, ""
+    if isinstance(module, nn.MultiheadAttention):
+        return None, f"{name!r} is attention, whose embedding keeps its size"
+    if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
+        return None, f"{name!r} has several layers or directions, which share one number of units"
+    side = OUT if out or is_depthwise(module) else IN
+    if side not in sides_of(module):
+        return None, f"{name!r} ({type(module).__name__}) mixes units, or its kind is not known"
+    return side, ""
 
 
 def _spread(item: Any, size: int) -> tuple[tuple[int, ...], ...]:

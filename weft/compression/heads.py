@@ -195,7 +195,9 @@ def _replaced(
             parent._modules[attribute] = new
         trial = new if old is trial else trial
     for module in trial.modules():
-        if isinstance(module, nn.TransformerEncoder):  # nested tensors need all heads of the first layer
+        if isinstance(
+            module, nn.TransformerEncoder
+        ):  # nested tensors need all heads of the first layer
             module.use_nested_tensor = False
     try:
         difference = distance(before, outputs(trial, inputs))

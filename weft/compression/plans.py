@@ -18,7 +18,6 @@ from weft.compression.layers import (
     IN,
     OUT,
     OWN,
-    bias_name,
     blocks,
     is_depthwise,
     units_on,
@@ -113,7 +112,8 @@ def plan_group(net: nn.Module, group: Group, seen: Seen, carry: bool) -> tuple[P
     elif bool(edge.any()):
         dead &= ~edge
         notes.append(
-            f"{int(edge.sum())} units of {group.name!r} stay: what they give is constant, but meets zero padding"
+            f"{int(edge.sum())} units of {group.name!r} stay: what they give is constant, but meets zero "
+            "padding"
         )
     if restless:
         notes.append(f"units of {group.name!r} without inputs stay: what they give is not constant")
@@ -242,4 +242,3 @@ def _fold(module: nn.Module, cut: Cut, places: list[int], values: Tensor) -> Non
         total = (weight * per_group).sum(2).flatten()
     if bool((total != 0).any()):
         cut.bias = total if cut.bias is None else cut.bias + total
-        assert bias_name(module)
