@@ -87,7 +87,7 @@ def _new(
             )
     assert new is not None
     settle_mean(new, after.matrix(small))
-    return new.to(plain.dtype).train(q.training)
+    return new.train(q.training)
 
 
 def _count(like: Tensor) -> Tensor:
@@ -100,8 +100,11 @@ def _part(before: Tensor, after: Tensor) -> Part:
         return Part(after)
     size = before.shape[-2] * before.shape[-1]
     where = torch.empty(before.numel(), dtype=torch.long, device=before.device)
-    where[before.flatten()] = torch.arange(before.numel(), device=before.device) % size
-    return Part(where[after], before.shape[-1])
+    where[before.flatten()] = torch.arange(before.numel(), device=before.device)
+    places = where[after]
+    blocks = (places.reshape(-1, *places.shape[-2:])[:, 0, 0] // size).flatten()
+    same = len(blocks) * size == before.numel()
+    return Part(places % size, before.shape[-1], None if same else blocks)
 
 
 def _gates(layer: Bayesian) -> bool:

@@ -36,10 +36,13 @@ class Part:
     Args:
         places: (*blocks, out', in') or (n',): positions within each block, row by row.
         columns: number of columns of the whole matrix.
+        blocks: numbers of the blocks that are left, if some are gone; of one alone, `places` has no
+            dimension for it.
     """
 
     places: Tensor
     columns: int = 1
+    blocks: Tensor | None = None
 
     @property
     def rows_left(self) -> Tensor:
@@ -69,6 +72,9 @@ def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
         Parameter containing:
         tensor([[3., 5.]], requires_grad=True)
     """
+    if part.blocks is not None:
+        q = _some_blocks(q, part.blocks, squeeze=part.places.dim() == 2)
+        part = replace(part, blocks=None)
     if isinstance(q, MaskedPosterior):
         base = slice_posterior(q.base, part)
         mask = part.of(q.mask)
@@ -90,8 +96,23 @@ def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
     return _radial(q, part) if isinstance(q, RadialPosterior) else None
 
 
+def _some_blocks(q: Posterior, blocks: Tensor, squeeze: bool) -> Posterior:
+    """A copy with these blocks only: all tensors of a posterior have blocks first."""
+    new = copy.deepcopy(q)
+    for tensor in (*new.parameters(), *new.buffers()):
+        chosen = tensor.data[blocks]
+        tensor.data = chosen.squeeze(0) if squeeze else chosen
+    for module in new.modules():
+        if isinstance(module, RadialPosterior):
+            rest = module.shape[1:]
+            module._shape = torch.Size(rest if squeeze else (len(blocks), *rest))
+    return new
+
+
 def independent(q: Posterior, part: Part) -> Posterior:
     """Independent normal weights with the means and variances of these entries; 0 where certain."""
+    if part.blocks is not None:
+        q = _some_blocks(q, part.blocks, squeeze=part.places.dim() == 2)
     mean, variance = part.of(q.mean), part.of(q.variance)
     tiny = torch.finfo(variance.dtype).tiny
     new = MeanFieldPosterior(mean, 0.5 * variance.clamp(min=tiny).log())
@@ -182,8 +203,9 @@ def family_of(q: Posterior, before: Builder) -> Builder:
     if isinstance(q, KroneckerPosterior) and isinstance(plain, KroneckerFamily):
         return replace(plain, rows=_structure(q.rows), columns=_structure(q.columns))
     if isinstance(q, MeanFieldPosterior) and not isinstance(plain, MeanField):
-        options = {"scale": plain.scale, "noise": plain.noise} if isinstance(plain, Family) else {}
-        return MeanField(max_scale=q.max_scale, **options)
+        if isinstance(plain, Family):
+            return MeanField(scale=plain.scale, noise=plain.noise, max_scale=q.max_scale)
+        return MeanField(max_scale=q.max_scale)
     return plain
 
 
