@@ -6,7 +6,7 @@ Weights that are 0 take part in a dense computation, and do not in a sparse one:
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ def count(net: nn.Module, example: Any) -> Counts:
             total[1] += positions * bias
             total[2] += positions * int(weight.count_nonzero())
         if isinstance(module, nn.MultiheadAttention):
-            query, key, *_ = (*args, *kwargs.values())
+            query, key = _given(args, kwargs)[:2]
             pairs = query.numel() / query.shape[-1] * _length(module, key)
             total[0] += 2 * pairs * module.embed_dim
             total[2] += 2 * pairs * module.embed_dim
@@ -148,15 +148,21 @@ def _uses(
 def _attention(
     module: nn.MultiheadAttention, args: Any, kwargs: Any
 ) -> Iterator[tuple[Tensor, float, float]]:
-    query, key, value, *_ = (*args, *kwargs.values())
+    query, key, value = _given(args, kwargs)[:3]
     packed = module.in_proj_weight
     separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    maps = separate if packed is None else packed.chunk(3)
+    maps: Sequence[Tensor | None] = separate if packed is None else packed.chunk(3)
     for weight, x in zip(maps, (query, key, value), strict=True):
         assert weight is not None
         bias = 0 if module.in_proj_bias is None else len(weight)
         yield weight, bias, x.numel() / x.shape[-1]
     yield module.out_proj.weight, _biases(module.out_proj), query.numel() / query.shape[-1]
+
+
+def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Query, key and value of a call, by place or by name."""
+    named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
+    return [*args, *named]
 
 
 def _biases(module: nn.Module) -> int:

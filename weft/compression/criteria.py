@@ -78,11 +78,12 @@ def random_weights(model: nn.Module) -> dict[str, Random]:
                 full = f"{name}.{parameter}" if name else parameter
                 found[full] = Random(q, view, None)
     if isinstance(model, ELBO):
-        by_id = {id(one.posterior): [] for one in found.values()}  # type: dict[int, list[str]]
+        by_id: dict[int, list[str]] = {id(one.posterior): [] for one in found.values()}
         for name, one in found.items():
             by_id[id(one.posterior)].append(name)
         every = dict(_named(net))
         for prior, names in zip(model.priors, model.governed, strict=True):
+            assert isinstance(prior, Prior)
             governed = tuple(every[name] for name in names)
             for q in governed:
                 for name in by_id.get(id(q), ()):

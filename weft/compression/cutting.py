@@ -42,7 +42,7 @@ def _take_over(module: nn.Module, cut: Cut) -> None:
         like = module.get_parameter("weight")
         bias = nn.Parameter(like.new_zeros(len(cut.bias)), requires_grad=like.requires_grad)
         module.register_parameter(name, bias)
-    bias += cut.bias.to(bias)
+    bias.add_(cut.bias.to(bias))
 
 
 def _set(module: nn.Module, name: str, value: Tensor) -> None:
@@ -81,7 +81,7 @@ def slice_blocks(module: nn.Module, weight: Tensor, outs: list[int], ins: list[i
 def _cut_recurrent(module: nn.RNNBase, cut: Cut) -> None:
     size = module.hidden_size
     stay, ins = kept(size, cut.out), kept(module.input_size, cut.ins)
-    gates = module.weight_ih_l0.shape[0] // size
+    gates = len(module.get_parameter("weight_ih_l0")) // size
     rows = [gate * size + unit for gate in range(gates) for unit in stay]
     _set(module, "weight_ih_l0", module.get_parameter("weight_ih_l0")[rows][:, ins])
     _set(module, "weight_hh_l0", module.get_parameter("weight_hh_l0")[rows][:, stay])

@@ -18,7 +18,6 @@ from weft.compression.constants import in_double, probes
 from weft.compression.shrinking import TOLERANCE, distance, outputs
 from weft.wiring import places
 
-_ATTRIBUTES = ("batch_first", "in_proj_bias", "_qkv_same_embed_dim", "num_heads")
 _OPTIONS = {
     "key_padding_mask": None,
     "need_weights": True,
@@ -55,8 +54,9 @@ def dead_heads(module: nn.MultiheadAttention) -> list[int]:
 
 def _projections(module: nn.MultiheadAttention) -> list[Tensor]:
     """Weights of the maps of query, key and value."""
-    if module.in_proj_weight is not None:
-        return list(module.in_proj_weight.detach().chunk(3))
+    packed = module._parameters["in_proj_weight"]
+    if packed is not None:
+        return list(packed.detach().chunk(3))
     found = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     return [one.detach() for one in found if one is not None]
 
@@ -100,7 +100,6 @@ def without_heads(module: nn.MultiheadAttention, gone: Sequence[int]) -> GraphMo
         batch_first=module.batch_first,
         **like,
     )
-    # with kdim and vdim of this very size torch packs the three maps, and its query map is first
     query = nn.Linear(module.embed_dim, len(rows), bias=packed is not None, **like)
     out = copy.deepcopy(module.out_proj)
     with torch.no_grad():
@@ -114,8 +113,9 @@ def without_heads(module: nn.MultiheadAttention, gone: Sequence[int]) -> GraphMo
         constant = out.weight[:, lost] @ biases[2][lost]
         out.weight = nn.Parameter(out.weight[:, rows].clone())
         out.in_features = len(rows)
-        if out.bias is not None:
-            out.bias += constant
+        bias = out._parameters["bias"]
+        if bias is not None:
+            bias.add_(constant)
         elif bool(constant.any()):
             out.bias = nn.Parameter(constant)
     inner.out_proj = out
@@ -124,8 +124,9 @@ def without_heads(module: nn.MultiheadAttention, gone: Sequence[int]) -> GraphMo
 
 
 def _fill(inner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
-    if inner.in_proj_weight is not None:
-        inner.in_proj_weight.copy_(torch.cat([query, key, value]))
+    packed = inner._parameters["in_proj_weight"]
+    if packed is not None:
+        packed.copy_(torch.cat([query, key, value]))
         return
     for name, weight in (
         ("q_proj_weight", query),
@@ -137,21 +138,27 @@ def _fill(inner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tenso
 
 def _wired(query: nn.Linear, inner: nn.MultiheadAttention, batch_first: bool) -> GraphModule:
     """attention(map(query), key, value, ...) with the signature of attention."""
+    # what transformer layers ask their attention: answers that send them down the plain path
+    answers: dict[str, Any] = {
+        "batch_first": batch_first,
+        "in_proj_bias": None,
+        "_qkv_same_embed_dim": False,
+        "num_heads": inner.num_heads,
+    }
     root = nn.Module()
     root.query_map, root.attention = query, inner
-    # what transformer layers ask their attention: answers that send them down the plain path
-    root.batch_first, root.in_proj_bias = batch_first, None
-    root._qkv_same_embed_dim, root.num_heads = False, inner.num_heads
+    for name, answer in answers.items():
+        setattr(root, name, answer)
     graph = Graph()
     names = ("query", "key", "value")
     given = {name: graph.placeholder(name) for name in names}
     given |= {
         name: graph.placeholder(name, default_value=value) for name, value in _OPTIONS.items()
     }
-    for name in _ATTRIBUTES:
+    for name in answers:  # so that copies have them too
         graph.get_attr(name)
     mapped = graph.call_module("query_map", (given["query"],))
-    options = {name: given[name] for name in _OPTIONS}
+    options: dict[str, Any] = {name: given[name] for name in _OPTIONS}
     result = graph.call_module("attention", (mapped, given["key"], given["value"]), options)
     graph.output(result)
     return GraphModule(root, graph, "Attention")

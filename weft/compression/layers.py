@@ -22,11 +22,6 @@ def is_depthwise(module: nn.Module) -> bool:
     )
 
 
-def gates_of(module: nn.RNNBase) -> int:
-    """Matrices stacked in the rows of a recurrent layer's weights."""
-    return module.weight_ih_l0.shape[0] // module.hidden_size
-
-
 def simple_recurrent(module: nn.Module) -> bool:
     """A recurrent layer whose units can be taken out one by one."""
     return (

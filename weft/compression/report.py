@@ -134,7 +134,7 @@ class CompressionReport:
         if self.latency is not None:
             told["latency"] = asdict(self.latency) | {"ratio": self.latency.ratio}
         told["stored_ratio"] = self.stored_ratio
-        return told
+        return {key: _lists(value) for key, value in told.items()}
 
     def table(self) -> str:
         """A table for people."""
@@ -173,3 +173,10 @@ class CompressionReport:
     def __str__(self) -> str:
         """The table."""
         return self.table()
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists, as JSON has them."""
+    if isinstance(value, dict):
+        return {key: _lists(one) for key, one in value.items()}
+    return [_lists(one) for one in value] if isinstance(value, tuple | list) else value
