@@ -17,7 +17,7 @@ from weft.compression.heads import shrink_heads
 from weft.compression.latency import latency as measured
 from weft.compression.layers import OUT
 from weft.compression.masking import masked_net, masked_posteriors
-from weft.compression.posterior import small_posterior
+from weft.compression.posterior import indexed, small_posterior
 from weft.compression.report import CompressionReport, Histogram, Units
 from weft.compression.shrinking import Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
@@ -131,7 +131,7 @@ def compress(
             Histogram.of(*key, one.logs, levels[key]) for key, one in statistics.items()
         ),
         difference=_difference(masked, small, sample),
-        bits=tuple(bit_widths(weights, keep)),
+        bits=tuple(bit_widths(weights, _left(work, done, keep))),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in inputs.items()),
         trials=tuple(trials),
@@ -183,6 +183,16 @@ def _posterior(
         notes += said
     sizes = [sum(p.numel() for p in net.parameters()) for net in (bnn, result)]
     return result, (sizes[0], sizes[1])
+
+
+def _left(work: nn.Module, done: Shrunk, keep: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For each weight, True at the entries that are neither masked nor taken out."""
+    left = {}
+    for name, index in indexed(work, done.plan).named_parameters():
+        here = torch.zeros(work.get_parameter(name).shape, dtype=torch.bool)
+        here.view(-1)[index.detach().long().flatten()] = True
+        left[name] = here & keep[name] if name in keep else here
+    return left
 
 
 def _difference(masked: nn.Module, small: nn.Module, sample: Any) -> float:

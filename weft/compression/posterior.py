@@ -30,7 +30,7 @@ def small_posterior(
         small: after it.
         plan: what was done.
     """
-    index = _indexed(plain, plan)
+    index = indexed(plain, plan)
     notes: list[str] = []
     conversions, families = [], {}
     for name, layer in named_bayesian(bnn):
@@ -50,7 +50,7 @@ def small_posterior(
 
 
 @torch.no_grad()
-def _indexed(plain: nn.Module, plan: Plan) -> nn.Module:
+def indexed(plain: nn.Module, plan: Plan) -> nn.Module:
     """The plain network cut like the small one, each parameter holding where its entries came from."""
     index = copy.deepcopy(plain).double()
     for parameter in index.parameters():

@@ -34,17 +34,17 @@ def fixed_levels(statistics: Mapping[Key, Statistic], threshold: float, criterio
     return dict.fromkeys(statistics, level)
 
 
-def gap_levels(statistics: Mapping[Key, Statistic], criterion: str) -> tuple[Levels, list[str]]:
-    """The largest gap of every side; what is certainly 0 goes also where there is none."""
-    levels, notes = {}, []
+def gap_levels(statistics: Mapping[Key, Statistic], criterion: str) -> tuple[Levels, list[Key]]:
+    """The largest gap of every side, and where there is none: there only what is certainly 0 goes."""
+    levels, gapless = {}, []
     for key, one in statistics.items():
         level, width = largest_gap(one.logs, CEILINGS.get(criterion, math.inf))
         if not width:
             known = one.logs[one.logs > -math.inf]
             level = float(known.min()) if len(known) < len(one.logs) and len(known) else -math.inf
-            notes.append(f"no gap in the statistic of {one.layer!r} ({one.side})")
+            gapless.append(key)
         levels[key] = level
-    return levels, notes
+    return levels, gapless
 
 
 def searched_levels(
@@ -92,7 +92,7 @@ def loss_of(validation: Any, model: nn.Module) -> Loss:
         model: what was given to compress.
     """
     if callable(validation) and not isinstance(validation, nn.Module):
-        return lambda net: float(validation(net))
+        return torch.no_grad()(lambda net: float(validation(net)))
     if not (isinstance(validation, tuple) and len(validation) == 2):
         raise TypeError(
             "compress(validation=...): give (x, y) tensors, or a function from a network to its loss"

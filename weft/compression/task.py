@@ -86,7 +86,11 @@ def levels_of(
     if not isinstance(threshold, str):
         return fixed_levels(task.statistics, threshold, task.criterion), [], []
     if threshold == "gap" or validation is None:
-        levels, notes = gap_levels(task.statistics, task.criterion)
+        levels, gapless = gap_levels(task.statistics, task.criterion)
+        asked = {(m.layer, m.side) for g in task.groups if g.obstacle is None for m in g.members}
+        notes = [
+            f"no gap in the statistic of {key[0]!r} ({key[1]})" for key in gapless if key in asked
+        ]
         return levels, [], notes
     loss = loss_of(validation, task.model)
 
