@@ -109,7 +109,10 @@ def compress(
     masked = masked_net(work, keep)
     done = shrink(masked, sample, groups, carry=not keep_posterior)
     notes += [*said, *done.notes]
-    small, heads, more = (done.net, {}, []) if keep_posterior else shrink_heads(done.net, sample)
+    small, heads, more = shrink_heads(done.net, sample)
+    if keep_posterior:
+        small, more = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
+        heads = {}
     notes += more
     result = _like(small, plain)
     inputs = task.decision(levels).inputs if structure != "weights" else {}
