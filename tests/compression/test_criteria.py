@@ -123,6 +123,13 @@ def test_log_modes_are_those_of_the_radii() -> None:
         assert found["", IN].shape == (3,)
 
 
+def test_lengths_of_means_stand_in_for_radii() -> None:
+    bnn = randomised(nn.Conv2d(2, 5, 3))
+    found, mean = of(bnn, "log_mode"), weft.collapse(bnn).weight
+    close(found["", OUT].exp(), torch.linalg.vector_norm(mean.flatten(1), dim=1))
+    close(found["", IN].exp(), torch.linalg.vector_norm(mean.transpose(0, 1).flatten(1), dim=1))
+
+
 def worst_first(signal: list, noise: list, threshold: float) -> tuple[set, set]:
     """Rows and columns left when the worst of them is taken away until none is below a threshold."""
     rows, columns = set(range(len(signal))), set(range(len(signal[0])))

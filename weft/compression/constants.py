@@ -82,14 +82,15 @@ def constants(
     for name in reading | making:
         module = net.get_submodule(name)
 
-        def seen(module: nn.Module, args: Any, out: Any, name: str = name) -> None:
-            x = args[0].data if isinstance(args[0], PackedSequence) else args[0]
+        def seen(module: nn.Module, args: Any, kwargs: Any, out: Any, name: str = name) -> None:
+            x = args[0] if args else next(iter(kwargs.values()))
+            x = x.data if isinstance(x, PackedSequence) else x
             note((name, "in"), x, feature_dim(module))
             if name in making:
                 y = out[0].data if isinstance(out[0], PackedSequence) else out[0]
                 note((name, "out"), y, -1)
 
-        handles.append(module.register_forward_hook(seen))
+        handles.append(module.register_forward_hook(seen, with_kwargs=True))
     try:
         with plain_path():
             for one in inputs:

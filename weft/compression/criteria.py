@@ -9,7 +9,8 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "ard"       | mean² / (mean² + variance)             | 1                | share the data determine     |
 | "kl"        | KL(q ‖ p) of the weight by itself      | 1                | nats per weight              |
 
-"log_mode" and "product_mode" are statistics of the radii of `weft.Radial`, one number per row or column.
+"log_mode" and "product_mode" are statistics of the radii of `weft.Radial`, one per row or column. In layers of
+other posteriors beside them it is the logarithm of the length of the mean row or column.
 """
 
 import math
@@ -179,26 +180,37 @@ def _normal_log_precision(prior: NormalPrior, one: Random) -> Tensor:
     return 2 * height.detach().cpu().double() + LOG_TWO_PI
 
 
-def log_modes(q: Posterior, criterion: str) -> tuple[Tensor | None, Tensor | None]:
-    """Log-modes of the radii of rows and of columns of a radial posterior; None for what it has not.
+@torch.no_grad()
+def log_modes(one: Random, criterion: str) -> tuple[Tensor | None, Tensor | None]:
+    """Log-modes of the radii of rows and of columns (of inputs); None for radii that there are not.
 
-    Dropped rows and columns of a masked one are at -inf.
+    Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
+    Dropped rows and columns of a masked posterior are at -inf.
     """
+    q = one.posterior
     base = q.base if isinstance(q, MaskedPosterior) else q
     if not isinstance(base, RadialPosterior):
-        return None, None
-    has_columns = base.columns is not None or base.column_radii is not None
+        squares = q.mean.detach().cpu().double().square()
+        inputs = squares.sum(-2).unflatten(-1, (-1, one.view.positions)).sum(-1)
+        return squares.sum(-1).log() / 2, inputs.log() / 2
+    has = {"rows": base.rows is not None}
+    has["columns"] = base.columns is not None or base.column_radii is not None
     found: list[Tensor | None] = [None, None]
     for index, side in enumerate(("rows", "columns")):
-        if (base.rows is not None) if index == 0 else has_columns:
+        if has[side]:
             modes = base.log_modes(side, RADII[criterion])  # type: ignore[arg-type]
             modes = modes.detach().cpu().double()
             if isinstance(q, MaskedPosterior):
-                alive = q.mask.cpu().any(-1 - index)
-                alive = alive.reshape(*modes.shape, -1).any(-1)
+                alive = q.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)
                 modes = torch.where(alive, modes, -math.inf)
             found[index] = modes
     return found[0], found[1]
+
+
+def is_radial(one: Random) -> bool:
+    """Whether a weight has radii."""
+    q = one.posterior
+    return isinstance(q.base if isinstance(q, MaskedPosterior) else q, RadialPosterior)
 
 
 def _double(name: str, values: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def _recurrent(module: nn.RNNBase, entries: Mapping[str, Entries]) -> Ratios:
 
 
 def _radii(module: nn.Module, weights: Mapping[str, Random], criterion: str) -> dict[str, Tensor]:
-    modes = {name: log_modes(one.posterior, criterion) for name, one in weights.items()}
+    modes = {name: log_modes(one, criterion) for name, one in weights.items()}
     if isinstance(module, nn.Embedding):
         columns = modes["weight"][1]
         return {} if columns is None else {OUT: columns.flatten()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft.compression.criteria import RADII, Random, check_criterion, entries_of
+from weft.compression.criteria import RADII, Random, check_criterion, entries_of, is_radial
 from weft.compression.decisions import Decision, Rule, decide, keep_masks
 from weft.compression.graph import Group
 from weft.compression.masking import masked_net
@@ -62,7 +62,10 @@ def statistics_of(
     net: nn.Module, weights: Mapping[str, Random], criterion: str, rule: Rule
 ) -> dict[Key, Statistic]:
     """Statistics of units, or of weights one by one; refuse a criterion that no layer has."""
-    if rule.structure != "weights":
+    radial = criterion not in RADII or any(map(is_radial, weights.values()))
+    if not radial:
+        found = {}
+    elif rule.structure != "weights":
         found = unit_statistics(net, weights, criterion, rule.rows, rule.columns)
     else:
         found = {
