@@ -121,6 +121,16 @@ def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:
     torch.testing.assert_close(again.eval()(x), small.eval()(x))
 
 
+def test_groups_that_lose_all_channels_go_with_their_posterior() -> None:
+    bnn, x = bayesian("grouped", weft.KTied(rank=2)), NETWORKS["grouped"][1](2)
+    options = {"structure": "rows", "threshold": 1e9, "calls": 0}
+    plain, _ = weft.compress(bnn, x, **options)
+    small, _ = weft.compress(bnn, x, keep_posterior=True, **options)
+    assert plain.grouped.groups == small.grouped.groups == 1
+    assert small.grouped.posterior("weight").shape == (1, 9)
+    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
+
+
 def test_radial_layers_fall_back_on_their_moments_and_say_so() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)).double()

@@ -46,6 +46,20 @@ def test_biases_of_removed_units_are_folded_into_the_next_layer() -> None:
     assert net[2].bias is None, "the network given is not changed"
 
 
+def test_units_that_read_constants_only_go_after_them() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 2)
+    )
+    net[0].weight.data[[1, 3]] = 0
+    net[2].weight.data[[0, 4]] = 0
+    net[2].weight.data[4, [1, 3]] = 1.0
+    done = shrunk(net, torch.randn(4, 3).double())
+    assert (done.net[0].out_features, done.net[2].out_features) == (3, 4)
+    assert done.plan["2"].out == done.plan["3"].out == {0, 4}
+    assert done.plan["2"].ins == {1, 3}
+
+
 def test_a_constant_zero_goes_past_zero_padding() -> None:
     done = shrunk(residual(-5.0), images(2))
     assert done.net.inner.out_channels == done.net.stem.out_channels == 4

@@ -9,8 +9,8 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "ard"       | mean² / (mean² + variance)             | 1                | share the data determine     |
 | "kl"        | KL(q ‖ p) of the weight by itself      | 1                | nats per weight              |
 
-"log_mode" and "product_mode" are statistics of the radii of `weft.Radial`, one per row or column. In layers of
-other posteriors beside them it is the logarithm of the length of the mean row or column.
+"log_mode" and "product_mode" are statistics of the radii of `weft.Radial`, one per row or column. In layers
+of other posteriors beside them it is the logarithm of the length of the mean row or column.
 """
 
 import math

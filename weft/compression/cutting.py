@@ -60,21 +60,22 @@ def _cut_convolution(module: _ConvNd, cut: Cut) -> None:
         sliced = slice_blocks(module, module.weight, outs, ins)
         shape, flipped = module.weight.shape, isinstance(module, _ConvTransposeNd)
         _set(module, "weight", unblocked(sliced, shape, flipped))
-        module.in_channels = len(ins)
+        module.in_channels, module.groups = len(ins), len(sliced)
     if module.bias is not None:
         _set(module, "bias", module.bias[outs])
     module.out_channels = len(outs)
 
 
 def slice_blocks(module: nn.Module, weight: Tensor, outs: list[int], ins: list[int]) -> Tensor:
-    """Blocks of the weight of a layer, (groups, out', in', positions), of the units that stay."""
+    """Blocks of the weight of a layer, (groups', out', in', positions), of the units that stay."""
     split = blocks(module, weight)
     groups, out_size, in_size = split.shape[:3]
     parts = []
     for group in range(groups):
         rows = [o - group * out_size for o in outs if o // out_size == group]
         columns = [i - group * in_size for i in ins if i // in_size == group]
-        parts.append(split[group][rows][:, columns])
+        if rows or columns:  # a group without channels is gone
+            parts.append(split[group][rows][:, columns])
     return torch.stack(parts)
 
 

@@ -54,6 +54,10 @@ def units_on(module: nn.Module, side: str) -> int:
         return module.out_features if side == OUT else module.in_features
     if isinstance(module, _ConvNd):
         return module.out_channels if side == OUT else module.in_channels
+    if isinstance(module, nn.PReLU):
+        return module.num_parameters
+    if isinstance(module, _BatchNorm | nn.modules.instancenorm._InstanceNorm):
+        return module.num_features
     assert isinstance(module, nn.RNNBase)
     return module.input_size if side == IN else module.hidden_size
 

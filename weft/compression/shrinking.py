@@ -2,16 +2,16 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from weft.compression.constants import constants, in_double, plain_path, probes
-from weft.compression.cutting import apply_plan
-from weft.compression.graph import Group, run
-from weft.compression.layers import IN, OWN
+from weft.compression.cutting import apply_plan, kept
+from weft.compression.graph import Group, find_groups, run
+from weft.compression.layers import IN, OUT, OWN, is_depthwise, units_on
 from weft.compression.plans import Cut, Plan, Seen, plan_group
 
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
@@ -37,6 +37,9 @@ class Shrunk:
 def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = True) -> Shrunk:
     """The network without units that do not matter; where outputs would change, units stay.
 
+    A unit that reads constants only is constant itself once they are in its bias, so what is left is
+    looked at again until nothing more goes.
+
     Args:
         net: plain, in double precision, in evaluation mode; it is not changed.
         example: an input.
@@ -52,6 +55,18 @@ def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = 
         >>> small.net[0].out_features, small.difference < 1e-12
         (2, True)
     """
+    done = _once(net, example, groups, carry)
+    more = done.plan
+    while more:
+        again, _ = find_groups(done.net, in_double(example))
+        step = _once(done.net, example, again, carry=False)
+        more = step.plan
+        done = Shrunk(step.net, _composed(net, done, more), done.difference, done.notes)
+    inputs = probes(in_double(example))
+    return replace(done, difference=distance(outputs(net, inputs), outputs(done.net, inputs)))
+
+
+def _once(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool) -> Shrunk:
     inputs = probes(in_double(example))
     free = [one for one in groups if one.obstacle is None]
     readers = {m.layer for one in free for m in one.on(IN)}
@@ -116,6 +131,27 @@ def distance(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
             same = torch.where(a.isnan() & b.isnan(), 0.0, (a - b).abs())
             worst = max(worst, float(same.nan_to_num(float("inf")).max()) / size)
     return worst
+
+
+def _composed(net: nn.Module, first: Shrunk, then: Plan) -> Plan:
+    """Two plans, one after the other, in the indices of the network as it was at first.
+
+    What biases and carriers take over is that of the first plan; the rest is in the network.
+    """
+    whole = {
+        name: replace(cut, out=set(cut.out), ins=set(cut.ins)) for name, cut in first.plan.items()
+    }
+    for name, cut in then.items():
+        module, one = net.get_submodule(name), whole.setdefault(name, Cut())
+        if cut.out:
+            stay = kept(units_on(module, OUT), one.out)
+            one.out |= {stay[index] for index in cut.out}
+        # a convolution may have become depthwise, where an output goes with its input
+        paired = is_depthwise(first.net.get_submodule(name)) and not is_depthwise(module)
+        if ins := cut.out if paired else cut.ins:
+            stay = kept(units_on(module, IN), one.ins)
+            one.ins |= {stay[index] for index in ins}
+    return whole
 
 
 def merged(plans: Sequence[Plan]) -> Plan:
