@@ -129,6 +129,22 @@ def test_hidden_units_of_an_lstm() -> None:
     assert done.net.lstm.weight_hh_l0.shape == (32, 8)
 
 
+def test_hidden_units_of_other_recurrent_layers() -> None:
+    class Net(nn.Module):
+        def __init__(self, kind: type[nn.RNNBase]) -> None:
+            super().__init__()
+            self.layer, self.out = kind(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.layer(x)[0])
+
+    for kind in (nn.GRU, nn.RNN):
+        net = Net(kind)
+        net.layer.weight_hh_l0.data[:, 1] = 0
+        net.out.weight.data[:, 1] = 0
+        assert shrunk(net, torch.randn(7, 2, 3).double()).net.layer.hidden_size == 5
+
+
 def test_lstm_units_without_inputs_go_if_silent_and_stay_if_they_swing_in() -> None:
     torch.manual_seed(0)
     net, x = Recurrent(), torch.randint(20, (3, 5))

@@ -29,6 +29,7 @@ from weft.compression.layers import (
 from weft.wiring import places
 
 FOLLOWS = "follows"
+OUTPUTS = "they are outputs of the network"
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _read(graph: Any, group: Any, net: nn.Module, names: Mapping[nn.Module, str]
         if isinstance(target, nn.Parameter):
             obstacles.append("a bare parameter is added to them or multiplied with them")
         elif type(target) is graph.ops._OutputOp:
-            obstacles.append("they are outputs of the network")
+            obstacles.append(OUTPUTS)
         elif target in names:
             name, out = names[target], graph.is_out_channel_pruning_fn(item.dep.handler)
             side, obstacle = _side(name, net.get_submodule(name), out)
@@ -261,7 +262,7 @@ def _spread(item: Any, size: int) -> tuple[tuple[int, ...], ...]:
 
 def _trouble(members: tuple[Member, ...], net: nn.Module) -> str | None:
     if not any(one.side == IN for one in members):
-        return "they are outputs of the network"
+        return OUTPUTS
     holders: dict[int, set[str]] = {}
     for name, module in net.named_modules(remove_duplicate=False):
         for parameter in module.parameters(recurse=False):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from weft.compression.bits import FULL, Bits
 from weft.compression.counting import Counts, ratios
+from weft.compression.graph import OUTPUTS
 from weft.compression.latency import Latency
 from weft.compression.thresholds import Trial
 
@@ -150,6 +151,13 @@ class CompressionReport:
         old, new = self.before.as_dict(), self.after.as_dict()
         for key, title in names.items():
             lines.append((title, f"{old[key]:,}", f"{new[key]:,}", f"{times[key]:.1f}"))
+        if self.bits and self.after.nonzero:
+            mean = sum(one.weights * one.fixed for one in self.bits) / self.after.nonzero
+            stored = f"{self.stored_ratio:.1f}"
+            lines.append(("bits per weight, if stored so", f"{FULL}", f"{mean:.1f}", stored))
+        if self.latency is not None:
+            slow, quick = (f"{1e3 * t:.3g}" for t in (self.latency.before, self.latency.after))
+            lines.append(("milliseconds here", slow, quick, f"{self.latency.ratio:.1f}"))
         for one in self.units:
             if one.obstacle is None:
                 lines.append(
@@ -168,7 +176,12 @@ class CompressionReport:
             ).rstrip()
             for line in lines
         ]
-        return "\n".join([*rows, *(f"- {note}" for note in self.notes)])
+        held = [
+            f"units of {one.layer!r} stay: {one.obstacle}"
+            for one in self.units
+            if one.obstacle not in (None, OUTPUTS)
+        ]
+        return "\n".join([*rows, *(f"- {note}" for note in (*self.notes, *held))])
 
     def __str__(self) -> str:
         """The table."""
