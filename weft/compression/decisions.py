@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.compression.graph import Group, Member
-from weft.compression.layers import IN, OUT, OWN, marked, units_on
+from weft.compression.layers import IN, OUT, OWN, marked
 from weft.compression.statistics import HEAD_OUTPUTS, HEAD_VALUES, Key, Statistic
 
 STRUCTURES = ("both", "rows", "columns", "weights")
@@ -82,7 +82,6 @@ class Decision:
 
 
 def decide(
-    net: nn.Module,
     groups: Sequence[Group],
     statistics: Mapping[Key, Statistic],
     levels: Mapping[Key, float],
@@ -91,7 +90,6 @@ def decide(
     """The units that go at these levels.
 
     Args:
-        net: the plain network.
         groups: of `find_groups`.
         statistics: of `unit_statistics`.
         levels: for each statistic the logarithm below which a unit is not needed.
@@ -102,12 +100,11 @@ def decide(
     for group in groups:
         if group.obstacle is None:
             _decide_group(decision, group, statistics, low, rule)
-    for (layer, side), one in low.items():
-        if side in (HEAD_VALUES, HEAD_OUTPUTS) and layer not in decision.heads:
-            del one
-            _decide_heads(decision, layer, statistics, low, rule)
+    attention = {layer: None for layer, side in low if side in (HEAD_VALUES, HEAD_OUTPUTS)}
+    for layer in attention:
+        _decide_heads(decision, layer, statistics, low, rule)
     if rule.columns:
-        _decide_inputs(decision, net, groups, low)
+        _decide_inputs(decision, groups, low)
     return decision
 
 
@@ -189,19 +186,14 @@ def _decide_heads(
     )
 
 
-def _decide_inputs(
-    decision: Decision, net: nn.Module, groups: Sequence[Group], low: Mapping[Key, Tensor]
-) -> None:
+def _decide_inputs(decision: Decision, groups: Sequence[Group], low: Mapping[Key, Tensor]) -> None:
     """Columns of inputs of the network, which belong to no group."""
     grouped = {one.layer for group in groups for one in group.on(IN)}
-    inside = {name for name, _ in low if name not in grouped}
-    for name in inside:
-        said = low.get((name, IN))
-        if said is not None and units_on(net.get_submodule(name), IN) == len(said):
-            gone = said.nonzero().flatten().tolist()
-            if gone and len(gone) < len(said):
-                decision.inputs[name] = gone
-                decision.columns[name, IN] = set(gone)
+    for (name, side), said in low.items():
+        gone = said.nonzero().flatten().tolist() if side == IN and name not in grouped else []
+        if gone and len(gone) < len(said):
+            decision.inputs[name] = gone
+            decision.columns[name, IN] = set(gone)
 
 
 def keep_masks(net: nn.Module, decision: Decision) -> dict[str, Tensor]:

@@ -78,7 +78,7 @@ def _of_layer(
     entries = {name: entries_of(name, one, criterion) for name, one in weights.items()}
     if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
         one = entries["weight"]
-        worth = peel(_ratios(one.row, one.column), rows=False)[1]
+        worth = peel(Ratios(*one.row, *one.column), rows=False)[1]
         return {OUT: worth.log()}
     if simple_recurrent(module):
         assert isinstance(module, nn.RNNBase)
@@ -96,10 +96,6 @@ def _of_layer(
     ]
     out, ins = (torch.cat(side) for side in zip(*peeled, strict=True))
     return {OUT: out.log(), IN: ins.log()}
-
-
-def _ratios(row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]) -> Ratios:
-    return Ratios(*row, *column)
 
 
 def _recurrent(module: nn.RNNBase, entries: Mapping[str, Entries]) -> Ratios:

@@ -48,7 +48,7 @@ class Task:
 
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
-        return decide(self.net, self.groups, self.statistics, levels, self.rule)
+        return decide(self.groups, self.statistics, levels, self.rule)
 
     def keep(self, levels: Levels) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0."""
