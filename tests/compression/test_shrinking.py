@@ -158,6 +158,19 @@ def test_lstm_units_without_inputs_go_if_silent_and_stay_if_they_swing_in() -> N
     assert shrunk(net, x).net.lstm.hidden_size == 9
 
 
+def test_an_example_of_one_time_step_does_not_mislead() -> None:
+    torch.manual_seed(0)
+    net = Recurrent()
+    for units in ([4], [4, 5]):  # the second is not read by the layer itself
+        rows = [10 * gate + unit for gate in range(4) for unit in units]
+        net.lstm.weight_ih_l0.data[rows] = 0
+        net.lstm.weight_hh_l0.data[rows] = 0
+    net.lstm.weight_hh_l0.data[:, 5] = 0
+    small = shrunk(net, torch.randint(20, (3, 1))).net
+    longer = torch.randint(20, (3, 6))
+    torch.testing.assert_close(small(longer), net(longer), rtol=0, atol=1e-10)
+
+
 def test_constant_inputs_of_an_lstm_go_into_its_bias() -> None:
     torch.manual_seed(0)
     net, x = Recurrent(), torch.randint(20, (3, 5))

@@ -91,18 +91,23 @@ def plan_group(net: nn.Module, group: Group, seen: Seen, carry: bool) -> tuple[P
         carry: whether carriers may be made.
     """
     makers = [one for one in group.on(OUT) if not is_depthwise(net.get_submodule(one.layer))]
-    silent = torch.full((group.size,), bool(makers))
+    idle = torch.full((group.size,), bool(makers))
+    silent = idle.clone()
     for one in makers:
         here = alive(net.get_submodule(one.layer), OUT)
-        silent &= ~torch.tensor([any(bool(here[p]) for p in spread) for spread in one.places])
+        idle &= ~_any(one, here)
+        if one.layer in seen.outputs:
+            # without inputs a recurrent unit still swings in, unless it starts at 0 and stays there:
+            # what looks constant in the example is not in longer sequences
+            here = here | (seen.outputs[one.layer].cpu() != 0)
+        silent &= ~_any(one, here)
     dead = torch.full((group.size,), bool(makers))
     edge = torch.zeros(group.size, dtype=torch.bool)
-    restless = False
     for reader in group.on(IN, OWN):
         status = _for_reader(net, reader, silent, seen)
         edge |= status.edge
         dead &= status.unread | status.constant | status.edge
-        restless |= bool((silent & ~(status.unread | status.constant | status.edge)).any())
+    restless = bool((idle & ~dead).any())
     edge &= dead
     notes = []
     carrier = _carrier(net, group, edge, seen) if carry else None
@@ -121,6 +126,11 @@ def plan_group(net: nn.Module, group: Group, seen: Seen, carry: bool) -> tuple[P
     return _cuts(net, group, dead, seen, carrier), notes
 
 
+def _any(member: Member, here: Tensor) -> Tensor:
+    """Units with at least one of their places among those."""
+    return torch.tensor([any(bool(here[p]) for p in spread) for spread in member.places])
+
+
 @dataclass(frozen=True)
 class _Status:
     unread: Tensor
@@ -132,7 +142,7 @@ def _for_reader(net: nn.Module, reader: Member, silent: Tensor, seen: Seen) -> _
     """How one layer reads every unit: not at all, as a constant, or as one that ends at the border."""
     module = net.get_submodule(reader.layer)
     here = alive(module, reader.side)
-    unread = ~torch.tensor([any(bool(here[p]) for p in spread) for spread in reader.places])
+    unread = ~_any(reader, here)
     source = seen.outputs if reader.side == OWN else seen.inputs
     values = source.get(reader.layer)
     none = torch.zeros_like(unread)
