@@ -14,7 +14,16 @@ import weft
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "weft").rglob("*.py"))
-OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pytest", "matplotlib", "pandas")
+OPTIONAL = (
+    "safetensors",
+    "sklearn",
+    "scipy",
+    "transformers",
+    "pytest",
+    "matplotlib",
+    "pandas",
+    "torch_pruning",
+)
 
 # A module may import modules of earlier layers only. Within numerics and posteriors, which are
 # several files each, the order is spelt out as well: a new file needs a place here.
@@ -80,8 +89,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnostics.spectra", "diagnostics.truncation", "diagnostics.drift"),
     ("diagnostics.tying", "diagnostics.gradients"),
     ("diagnostics",),
+    ("compression", "compression.layers", "compression.peeling", "compression.thresholds"),
+    ("compression.graph", "compression.criteria", "compression.slicing", "compression.masking"),
+    ("compression.statistics", "compression.constants", "compression.plans", "compression.bits"),
+    ("compression.latency", "compression.quantising", "compression.slimming", "compression.tuning"),
+    ("compression.cutting", "compression.counting", "compression.decisions"),
+    ("compression.shrinking", "compression.posterior", "compression.searching"),
+    ("compression.heads", "compression.report", "compression.task"),
+    ("compression.compress",),
     ("experiments", "experiments.spec", "experiments.networks", "experiments.rdp_audit"),
-    ("experiments.supervised", "experiments.k_tied_published"),
+    ("experiments.supervised", "experiments.k_tied_published", "experiments.compression_published"),
     ("experiments.truncation", "experiments.convergence", "experiments.sparse"),
     ("experiments.splits", "experiments.uci_published"),
     ("experiments.demo", "experiments.quality", "experiments.k_tied"),
@@ -94,7 +111,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report.results",),
     ("report.terminal", "report.figures", "report.stored"),
     ("report.calibration", "report.cards", "report.steps", "report.spectra"),
-    ("report.heatmaps", "report.gradients", "report.sparsities"),
+    ("report.heatmaps", "report.gradients", "report.sparsities", "report.compressions"),
     ("report.layers", "report.sections"),
     ("report.blocks",),
     ("report.page",),

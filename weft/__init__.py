@@ -10,6 +10,9 @@ from weft.ard import GroupARD as GroupARD
 from weft.baselines import ensemble as ensemble
 from weft.baselines import mc_dropout as mc_dropout
 from weft.bayesian import Bayesian as Bayesian
+from weft.compression.compress import compress as compress
+from weft.compression.quantising import quantise as quantise
+from weft.compression.report import CompressionReport as CompressionReport
 from weft.contexts import frozen as frozen
 from weft.contexts import named_posteriors as named_posteriors
 from weft.contexts import using as using
@@ -77,6 +80,7 @@ __all__ = [
     "Callback",
     "Categorical",
     "CheckpointError",
+    "CompressionReport",
     "Elementwise",
     "Evaluation",
     "Family",
@@ -111,6 +115,7 @@ __all__ = [
     "auto",
     "bayesianize",
     "collapse",
+    "compress",
     "data",
     "diagnostics",
     "distributions",
@@ -129,6 +134,7 @@ __all__ = [
     "metrics",
     "named_posteriors",
     "predict",
+    "quantise",
     "relevance",
     "save",
     "schedules",

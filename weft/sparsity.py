@@ -178,11 +178,11 @@ def sparsify(
         if name in masks and not masks[name].all() and not isinstance(q, PointPosterior):
             new[id(q)] = masked(q, masks[name].to(q.mean.device))
     for name, layer in named_bayesian(net):
-        _exchange(name, layer, new)
+        exchange(name, layer, new)
     return net, _report(masks, threshold)
 
 
-def _exchange(title: str, layer: Bayesian, new: dict[int, MaskedPosterior]) -> None:
+def exchange(title: str, layer: Bayesian, new: dict[int, MaskedPosterior]) -> None:
     """Put masked posteriors in the place of those with these ids; files store families, so these too."""
     for name, old in list(layer.named()):
         if id(old) in new:

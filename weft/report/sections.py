@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.report.calibration import intervals, ood, reliability
+from weft.report.compressions import compressions
 from weft.report.figures import Figure, curves, legend
 from weft.report.gradients import gradient_tables
 from weft.report.heatmaps import heat_maps
@@ -53,6 +54,7 @@ def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     if absent:
         yield el("p", f"Not in these files, hence not shown: {', '.join(absent)}.", class_="note")
     yield from sparsity_table(rows)
+    yield from compressions(rows)
     yield from gradient_tables(rows)
     yield from spectra(rows)
     yield from heat_maps(rows)

@@ -1,0 +1,233 @@
+"""`weft.compress` from the outside: thresholds, agreement, what it refuses, and what comes after."""
+
+import math
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.compression.networks import bayesian
+from weft.compression.bits import bits_of
+from weft.compression.latency import latency
+from weft.compression.masking import masked_net
+
+
+def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
+    """One hidden layer with some units that are noise on both of their sides."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 3))
+    bnn = weft.bayesianize(net, weft.MeanField(scale=scale, noise=0.0))
+    bnn[0].posterior("weight").loc.data.uniform_(0.8, 1.2)
+    bnn[2].posterior("weight").loc.data.uniform_(0.8, 1.2)
+    bnn[0].posterior("weight").loc.data[:dead] *= 0.001
+    bnn[2].posterior("weight").loc.data[:, :dead] *= 0.001
+    return bnn
+
+
+def left(report: weft.CompressionReport) -> dict[str, int]:
+    return {one.layer: one.after for one in report.units}
+
+
+@pytest.mark.parametrize("criterion", ["snr", "ard", "group_ard"])
+def test_the_gap_separates_noise_from_signal(criterion: str) -> None:
+    small, report = weft.compress(noisy(), torch.randn(5, 4), criterion=criterion, calls=0)
+    assert small[0].out_features == 7
+    for one in report.histograms:
+        if (one.layer, one.side) in (("0", "out"), ("2", "in")):
+            assert one.below == 5
+            assert math.isfinite(one.level)
+
+
+def test_without_a_gap_nothing_goes_and_it_is_said() -> None:
+    small, report = weft.compress(noisy(dead=0), torch.randn(5, 4), calls=0)
+    assert small[0].out_features == 12
+    assert "no gap in the statistic of '0' (out)" in report.notes
+
+
+def test_a_unit_goes_only_if_both_sides_agree() -> None:
+    bnn, x = noisy(), torch.randn(5, 4)
+    bnn[2].posterior("weight").loc.data[:, 0] = 1.0  # read all the same
+    bnn[0].posterior("weight").loc.data[1] = 1.0  # made for nobody
+    assert left(weft.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 3
+    assert left(weft.compress(bnn, x, threshold=0.05, agree="either", calls=0)[1])["0"] == 12 - 5
+    assert left(weft.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
+    assert (
+        left(weft.compress(bnn, x, threshold=0.05, structure="columns", calls=0)[1])["0"] == 12 - 4
+    )
+
+
+def test_a_side_that_is_not_random_has_no_say() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05), where="0")
+    bnn[0].posterior("weight").loc.data[:2] = 0.0
+    small, report = weft.compress(bnn, torch.randn(5, 4), threshold=0.05, calls=0)
+    assert left(report)["0"] == 4
+    masked = masked_net(weft.collapse(bnn), report.masks)
+    x = torch.randn(9, 4)
+    torch.testing.assert_close(small(x), masked(x))
+
+
+def test_validation_allows_as_much_as_the_tolerance() -> None:
+    bnn, x = noisy(), torch.randn(200, 4)
+    y = weft.collapse(bnn)(x).argmax(1)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+
+    @torch.no_grad()
+    def nll(net: nn.Module) -> float:
+        return float(nn.functional.cross_entropy(net(x.double()), y))
+
+    results = []
+    for tolerance in (0.0, 0.05, 0.5):
+        small, report = weft.compress(
+            elbo, x, validation=(x, y), tolerance=tolerance, agree="either", calls=0
+        )
+        start = report.trials[0].loss
+        assert start == pytest.approx(nll(weft.collapse(bnn).double()), abs=1e-9)
+        assert nll(small.double()) <= start + tolerance + 1e-6
+        results.append(small[0].out_features)
+        _, other = weft.compress(
+            bnn, x, validation=nll, tolerance=tolerance, agree="either", calls=0
+        )
+        assert left(other)["0"] == results[-1]
+    assert results == sorted(results, reverse=True)
+    assert results[-1] < results[0]
+
+
+def test_radial_posteriors_by_log_mode() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 10), nn.Tanh(), nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 4))
+    net[0].weight.data[:4] *= 1e-3
+    net[2].weight.data[:, :4] *= 1e-3
+    bnn = weft.bayesianize(net, weft.Radial(grouping="double"))
+    small, report = weft.compress(bnn, torch.randn(5, 8), criterion="log_mode", calls=0)
+    assert small[0].out_features == 6
+    assert {one.below for one in report.histograms if one.layer == "0" and one.side == "out"} == {4}
+
+
+def test_weights_one_by_one() -> None:
+    bnn, x = noisy(), torch.randn(5, 4)
+    bnn[0].posterior("weight").loc.data[8, 2] = 0.0
+    small, report = weft.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
+    assert small[0].out_features == 7
+    assert report.after.nonzero == 7 * 4 - 1 + 7 * 3
+    masks = weft.sparsify(bnn, 0.05, rows=False, columns=False)[0]
+    torch.testing.assert_close(small(x), weft.collapse(masks)(x))
+
+
+def test_finetuning_trains_and_keeps_zeros() -> None:
+    torch.manual_seed(0)
+    bnn, x = noisy(scale=0.4), torch.randn(300, 4)
+    y = (x[:, 0] > 0).long()
+    options = {"structure": "weights", "threshold": 6.0, "calls": 0}
+    before, _ = weft.compress(bnn, x, **options)
+    small, report = weft.compress(
+        bnn, x, finetune={"train": (x, y), "epochs": 5, "seed": 0}, **options
+    )
+    loss = nn.CrossEntropyLoss()
+    assert loss(small(x), y) < loss(before(x), y)
+    assert any("fine-tuned" in note for note in report.notes)
+    zero = before[0].weight == 0
+    assert zero.any()
+    assert (small[0].weight[zero] == 0).all()
+    assert not small[0].weight._backward_hooks
+
+
+def test_eight_bit_integers() -> None:
+    torch.manual_seed(0)
+    bnn, x = bayesian("lenet").float(), torch.randn(64, 1, 28, 28)
+    small, _ = weft.compress(bnn, x[:2], structure="rows", threshold=0.3, calls=0)
+    y = small(x)
+    for how in ("static", "dynamic"):
+        quick = weft.quantise(small, [x], how)
+        assert (quick(x) - y).abs().mean() < 0.05 * y.std()
+        kinds = {type(m).__module__ for m in quick.modules()}
+        assert any("quantized" in kind for kind in kinds)
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) if x.sum() > 0 else self.layer(-x)
+
+    with pytest.raises(ValueError, match="dynamic"):
+        weft.quantise(Branches(), [torch.randn(2, 3)])
+    with pytest.raises(ValueError, match="static"):
+        weft.quantise(small, [x], "other")
+
+
+def test_bits_keep_the_rounding_error_below_the_noise() -> None:
+    torch.manual_seed(0)
+    for sigma in (0.3, 0.03, 0.003):
+        mean = torch.randn(2000).double()
+        one = bits_of("w", mean, torch.full_like(mean, sigma**2))
+        low, high = float(mean.min()), float(mean.max())
+        levels = 2**one.fixed
+        grid = torch.linspace(low, high, levels).double()
+        rounded = grid[(mean[:, None] - grid).abs().argmin(1)]
+        # a grid between the ends has one step less than levels
+        assert (rounded - mean).square().mean() < sigma**2 * (levels / (levels - 1)) ** 2
+        mantissa, power = torch.frexp(mean)
+        step = 2.0 ** -(one.mantissa + 1)
+        floats = torch.ldexp((mantissa / step).round() * step, power)
+        assert (floats - mean).square().mean() < sigma**2
+        if one.mantissa > 0:
+            step *= 4
+            coarse = torch.ldexp((mantissa / step).round() * step, power)
+            assert (coarse - mean).square().mean() > sigma**2, "and no bit is wasted"
+    assert bits_of("w", mean, torch.zeros_like(mean)).floating == 32
+
+
+def test_latency_is_a_ratio_of_the_same_run() -> None:
+    class Waits(nn.Module):
+        def __init__(self, work: int) -> None:
+            super().__init__()
+            self.work = work
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.work):
+                x = x @ x / 200
+            return x
+
+    found = latency(Waits(12), Waits(2), torch.rand(120, 120), calls=9)
+    assert 2 < found.ratio < 20
+    assert found.before > found.after
+
+
+REFUSALS = [
+    ({"criterion": "size"}, "criterion='size'"),
+    ({"threshold": "best"}, "threshold='best'"),
+    ({"threshold": "loss"}, "the loss of what"),
+    ({"threshold": -1.0}, "threshold=-1.0"),
+    ({"structure": "rings"}, "structure='rings'"),
+    ({"agree": "none"}, "agree='none'"),
+    ({"criterion": "log_mode"}, "no layer has such a statistic"),
+    ({"criterion": "log_mode", "structure": "weights"}, "radii belong to rows"),
+    ({"criterion": "kl"}, "hand the weft.ELBO"),
+    ({"rank": 2}, "keep_posterior=True"),
+    ({"finetune": {"epochs": 1}}, "train among them"),
+    ({"finetune": {}, "keep_posterior": True}, "make a new one"),
+    ({"validation": (1, 2)}, "hand the weft.ELBO"),
+    ({"validation": lambda net: 0.0, "tolerance": -1.0}, "tolerance=-1.0"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
+def test_refusals_say_what_to_write(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        weft.compress(noisy(), torch.randn(2, 4), calls=0, **options)
+
+
+def test_plain_networks_are_refused() -> None:
+    with pytest.raises(ValueError, match="bayesianize"):
+        weft.compress(nn.Linear(2, 2), torch.randn(1, 2))
+
+
+def test_without_torch_pruning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_pruning", None)
+    with pytest.raises(ImportError, match=r"pip install weft\[compress\]"):
+        weft.compress(noisy(), torch.randn(2, 4), calls=0)

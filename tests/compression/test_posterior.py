@@ -1,0 +1,168 @@
+"""The smaller Bayesian network: marginals of the posterior, and a mean that is the small plain network."""
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.compression.networks import NETWORKS, bayesian
+from tests.compression.test_exact import compressed
+from weft.compression.slicing import Part, slice_posterior
+
+FAMILIES = {
+    "mean-field": weft.MeanField(max_scale=2.0),
+    "k-tied": weft.KTied(rank=2),
+    "matrix normal": weft.MatrixNormal(),
+    "low rank": weft.MatrixNormal(rows=1, columns="diagonal", noise=0.5),
+    "bounded": weft.MatrixNormal(max_scale=0.3, scale=0.1),
+    "plus diagonal": weft.MatrixNormalDiagonal(),
+    "scaled": weft.ScaledMatrixNormal(),
+    "full": weft.FullNormal(),
+    "rows": weft.Radial(grouping="row"),
+    "columns": weft.Radial(grouping="column"),
+}
+
+
+def randomised(family: weft.Family, shape: tuple[int, ...]) -> weft.Posterior:
+    torch.manual_seed(3)
+    q = family(torch.randn(*shape).double())
+    for parameter in q.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return q
+
+
+def part_of(shape: tuple[int, ...], rows: list[int], columns: list[int]) -> Part:
+    one = torch.tensor([[r * shape[-1] + c for c in columns] for r in rows])
+    return Part(one.expand(*shape[:-2], *one.shape).clone(), shape[-1])
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (2, 6, 7)], ids=str)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_part_has_the_marginal_law(name: str, shape: tuple[int, ...]) -> None:
+    q = randomised(FAMILIES[name], shape)
+    rows = list(range(6)) if name == "columns" else [0, 2, 3, 5]
+    columns = list(range(7)) if name == "rows" else [1, 2, 6]
+    part = part_of(shape, rows, columns)
+    new = slice_posterior(q, part)
+    assert type(new) is type(q)
+    torch.testing.assert_close(new.mean, q.mean[..., rows, :][..., columns])
+    torch.testing.assert_close(new.variance, q.variance[..., rows, :][..., columns])
+    if "Radial" in type(q).__name__ or len(shape) > 2:
+        return
+    # correlations: those of draws of the whole against those of draws of the part
+    torch.manual_seed(0)
+    whole = torch.stack([q.rsample().detach() for _ in range(1000)])[..., rows, :][..., columns]
+    draws = torch.stack([new.rsample().detach() for _ in range(1000)])
+    one, other = (torch.corrcoef(d.flatten(1).T) for d in (whole, draws))
+    assert (one - other).abs().max() < 0.22, "five standard errors of a correlation"
+
+
+def test_a_part_of_a_matrix_normal_has_its_density() -> None:
+    q = randomised(weft.MatrixNormal(), (4, 5))
+    rows, columns = [0, 3], [1, 2, 4]
+    new = slice_posterior(q, part_of((4, 5), rows, columns))
+    left, right = (side.factor() @ side.factor().mT for side in (q.rows, q.columns))
+    covariance = torch.kron(left[rows][:, rows], right[columns][:, columns])
+    mean = q.mean[rows][:, columns].flatten()
+    dense = torch.distributions.MultivariateNormal(mean, covariance)
+    w = torch.randn(2, 3).double()
+    torch.testing.assert_close(new.log_prob(w), dense.log_prob(w.flatten()))
+    torch.testing.assert_close(new.entropy(), dense.entropy())
+
+
+def test_radial_parts_across_vectors_are_refused_and_replaced_by_their_moments() -> None:
+    q = randomised(weft.Radial(grouping="row"), (6, 7))
+    assert slice_posterior(q, part_of((6, 7), [0, 1], [0, 1])) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        *((name, weft.MeanField()) for name in NETWORKS),
+        *((name, weft.KTied(rank=2)) for name in ("grouped", "recurrent")),
+        *((name, weft.MatrixNormal()) for name in ("grouped", "residual", "transposed")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_the_mean_of_the_small_posterior_is_the_small_network(
+    name: str, family: weft.Family
+) -> None:
+    bnn, x = bayesian(name, family), NETWORKS[name][1](2)
+    _, report = compressed(bnn, x, "columns")
+    level = max(one.level for one in report.histograms)
+    options = {
+        "structure": "columns",
+        "threshold": float(torch.tensor(level).double().exp()),
+        "calls": 0,
+    }
+    plain, _ = weft.compress(bnn, x, **options)
+    small, report = weft.compress(bnn, x, keep_posterior=True, **options)
+    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
+    before, after = report.variational
+    assert after < before
+    left = {n: (q.mean, q.variance) for n, q in weft.named_posteriors(small)}
+    whole = {n: q for n, q in weft.named_posteriors(bnn)}
+    assert left.keys() == whole.keys()
+    draws = weft.predict(small, x, samples=3)
+    assert draws.mean.isfinite().all()
+
+
+def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:
+    bnn, x = bayesian("mlp", weft.MatrixNormal()).float(), torch.randn(40, 6)
+    small, _ = weft.compress(bnn, x, structure="rows", threshold=0.5, keep_posterior=True, calls=0)
+    assert small[0].out_features < 16
+    y = torch.randint(3, (40,))
+    elbo = weft.ELBO(small, weft.Categorical(), weft.Normal(1.0), num_data=40)
+    loss = elbo(x, y).loss
+    loss.backward()
+    assert all(p.grad is not None for p in small.parameters())
+    weft.save(small, tmp_path / "small.safetensors")
+    again = weft.load(tmp_path / "small.safetensors", weft.collapse(small))
+    torch.testing.assert_close(again.eval()(x), small.eval()(x))
+
+
+def test_groups_that_lose_all_channels_go_with_their_posterior() -> None:
+    bnn, x = bayesian("grouped", weft.KTied(rank=2)), NETWORKS["grouped"][1](2)
+    options = {"structure": "rows", "threshold": 1e9, "calls": 0}
+    plain, _ = weft.compress(bnn, x, **options)
+    small, _ = weft.compress(bnn, x, keep_posterior=True, **options)
+    assert plain.grouped.groups == small.grouped.groups == 1
+    assert small.grouped.posterior("weight").shape == (1, 9)
+    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
+
+
+def test_radial_layers_fall_back_on_their_moments_and_say_so() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)).double()
+    bnn = weft.bayesianize(net, weft.Radial(grouping="row"))
+    levels = bnn[0].posterior("weight").log_modes("rows").detach().sort().values
+    small, report = weft.compress(
+        bnn,
+        torch.randn(5, 6).double(),
+        criterion="log_mode",
+        structure="rows",
+        threshold=float(levels[3]),
+        keep_posterior=True,
+        calls=0,
+    )
+    assert small[0].out_features == 6
+    assert type(small[0].posterior("weight")).__name__ == "RadialPosterior"
+    assert type(small[2].posterior("weight")).__name__ == "MeanFieldPosterior"
+    assert any("'2.weight'" in note for note in report.notes)
+    keep = [i for i in range(9) if bnn[0].posterior("weight").log_modes("rows")[i] >= levels[3]]
+    torch.testing.assert_close(
+        small[2].posterior("weight").variance, bnn[2].posterior("weight").variance[:, keep]
+    )
+
+
+def test_tying_and_a_floor_leave_fewer_numbers() -> None:
+    bnn, x = bayesian("mlp"), torch.randn(5, 6).double()
+    options = {"threshold": 0.3, "structure": "columns", "keep_posterior": True, "calls": 0}
+    plain, free = weft.compress(bnn, x, **options)
+    tied, report = weft.compress(bnn, x, rank=1, **options)
+    assert report.variational[1] < free.variational[1]
+    assert type(tied[2].posterior("weight")).__name__ == "KTiedPosterior"
+    pointed, report = weft.compress(bnn, x, floor=1e9, **options)
+    assert report.variational[1] < free.variational[1]
+    assert "PointPosterior" in {type(q).__name__ for _, q in weft.named_posteriors(pointed)}
+    torch.testing.assert_close(weft.collapse(pointed)(x), weft.collapse(plain)(x))

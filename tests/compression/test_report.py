@@ -1,0 +1,74 @@
+"""The report: its numbers, its words, and its place on the page of results."""
+
+import json
+
+import torch
+from torch import nn
+
+import weft
+from tests.compression.networks import NETWORKS, bayesian
+from weft.compression.report import Histogram
+from weft.report import Result, compare
+from weft.report.compressions import compressions, parsed
+
+
+def test_histograms_count_every_unit_once() -> None:
+    logs = torch.tensor([-3.0, -2.5, 0.0, 1.0, -torch.inf, torch.inf])
+    one = Histogram.of("layer", "out", logs, -1.0)
+    assert (sum(one.counts), one.zero, one.below, one.units) == (4, 1, 3, 6)
+    assert one.edges[0] == -3.0
+    assert one.edges[-1] == 1.0
+    middle = [n for n, left in zip(one.counts, one.edges, strict=False) if left < -2.4]
+    assert sum(middle) == 2
+
+
+def test_the_report_is_json_and_a_table() -> None:
+    bnn, x = bayesian("recurrent"), NETWORKS["recurrent"][1](2)
+    _, report = weft.compress(bnn, x, structure="rows", threshold=0.5, calls=2)
+    told = json.loads(json.dumps(report.as_dict()))
+    assert told["after"]["parameters"] == report.after.parameters
+    assert told["latency"]["ratio"] > 0
+    assert "masks" not in told
+    text = str(report)
+    assert f"{report.before.parameters:,}" in text
+    assert all(note in text for note in report.notes)
+    assert "milliseconds here" in text
+    bnn, x = bayesian("attention"), NETWORKS["attention"][1](2)
+    assert "units of 'layer.linear2' stay: 'layer.norm1'" in str(weft.compress(bnn, x, calls=0)[1])
+    sides = {(one["layer"], one["side"]) for one in told["histograms"]}
+    assert {("lstm", "out"), ("lstm", "own"), ("words", "out")} <= sides
+
+
+def test_units_in_the_report_are_those_of_the_network() -> None:
+    bnn, x = bayesian("mlp"), torch.randn(3, 6).double()
+    small, report = weft.compress(bnn, x, structure="columns", threshold=0.5, calls=0)
+    units = {one.layer: one.after for one in report.units}
+    assert units == {"0": small[0].out_features, "2": small[2].out_features, "5": 3}
+    assert report.after.parameters == sum(p.numel() for p in small.parameters())
+
+
+def test_unused_inputs_are_told_and_change_nothing() -> None:
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(nn.Linear(6, 4), weft.MeanField(scale=0.1)).double()
+    bnn.posterior("weight").loc.data[:, [1, 4]] = 0
+    small, report = weft.compress(bnn, torch.randn(3, 6).double(), threshold=0.05, calls=0)
+    assert report.unused_inputs == (("", (1, 4)),)
+    x = torch.randn(5, 6).double()
+    y = small(x)
+    x[:, [1, 4]] = 100.0
+    assert torch.equal(small(x), y)
+
+
+def test_the_page_shows_histograms_with_their_thresholds() -> None:
+    bnn, x = bayesian("mlp"), torch.randn(3, 6).double()
+    _, report = weft.compress(bnn, x, threshold=0.5, calls=2)
+    told = report.as_dict()
+    runs = [Result("e", "v", 0, figures={"compression": told})]
+    html = "".join(map(str, compressions(compare(runs).groups[0].rows)))
+    assert "Compression" in html
+    assert f"{report.after.parameters:,}" in html
+    assert html.count("threshold -0.693") + html.count("threshold −0.693") >= 1
+    assert len(parsed(told)) == len(report.histograms)
+    bad = [Result("e", "v", 0, figures={"compression": {"histograms": [{"edges": [1]}]}})]
+    html = "".join(map(str, compressions(compare(bad).groups[0].rows)))
+    assert "Without usable data" in html

@@ -1,0 +1,226 @@
+"""`weft.compress`: a smaller network out of a posterior, and a report."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.compression.bits import bit_widths
+from weft.compression.constants import in_double, probes
+from weft.compression.counting import count
+from weft.compression.criteria import random_weights
+from weft.compression.decisions import Rule
+from weft.compression.graph import Group, find_groups
+from weft.compression.heads import shrink_heads
+from weft.compression.latency import latency as measured
+from weft.compression.layers import OUT
+from weft.compression.masking import masked_net, masked_posteriors
+from weft.compression.posterior import indexed, small_posterior
+from weft.compression.report import CompressionReport, Histogram, Units
+from weft.compression.shrinking import Shrunk, distance, outputs, shrink
+from weft.compression.slimming import slim
+from weft.compression.task import Task, Validation, check_options, levels_of, statistics_of
+from weft.compression.tuning import finetune as tuned
+from weft.contexts import require_posteriors
+from weft.convert import collapse
+from weft.relevance import network_of
+
+
+def compress(
+    model: nn.Module,
+    example: Any,
+    *,
+    criterion: str = "snr",
+    threshold: float | str = "auto",
+    structure: str = "both",
+    agree: str = "both",
+    validation: Validation | None = None,
+    tolerance: float = 0.01,
+    keep_posterior: bool = False,
+    rank: int | str | None = None,
+    floor: float | None = None,
+    finetune: Mapping[str, Any] | None = None,
+    calls: int = 20,
+) -> tuple[nn.Module, CompressionReport]:
+    """A plain network with fewer units than the Bayesian one, and a report of what was done.
+
+    Units that the posterior does not need are set to 0 in the posterior mean (the masked network) and
+    then taken out of all layers that make or read them. The small network gives the outputs of the
+    masked one, in evaluation mode and up to rounding. A unit whose incoming weights are all 0 still gives
+    what its bias makes of it, and that is added to the biases of the layers that read it. What cannot be
+    taken out stays, and the report says why. Nothing of weft is in the result: it can be pickled and
+    used elsewhere.
+
+    Args:
+        model: a network from `bayesianize`, trained; or its weft.ELBO, which knows priors and likelihood.
+        example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
+        criterion: "snr" (signal-to-noise), "ard", "group_ard", "kl" (share in the KL; needs the ELBO),
+            or for weft.Radial "log_mode" and "product_mode".
+        threshold: "gap" for the largest gap in the sorted statistic, on each side of each layer; "loss" for
+            the most that validation data allow; "auto" for "loss" if there are validation data, else
+            "gap"; or a number: what is below it goes.
+        structure: "both" asks the layer that makes a unit (rows) and those that read it (columns); "rows" or
+            "columns" asks one side; "weights" drops weights one by one, and units only if nothing is
+            left of their rows or columns.
+        agree: with "both", whether "both" sides have to say so, or "either". Where one side has no statistic
+            the other decides.
+        validation: (x, y), if model is a weft.ELBO; or a function from a network to its loss.
+        tolerance: by how much that loss may grow: nats per example, with (x, y).
+        keep_posterior: return a smaller Bayesian network, with the posterior of what is left.
+        rank: with keep_posterior, tie standard deviations of mean-field matrices to this rank ("auto" to
+            have it chosen), as `weft.diagnostics.tie` does.
+        floor: with keep_posterior, matrices and vectors with smaller standard deviations only become points.
+        finetune: options of weft.fit, `train` among them, to train the small plain network further.
+        calls: of both networks to measure latency; 0 for none.
+
+    Examples:
+        >>> import weft
+        >>> net = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 2))
+        >>> bnn = weft.bayesianize(net, weft.MeanField(scale=0.05, noise=0.0))
+        >>> _ = bnn[0].posterior("weight").loc.data[3:].zero_()  # seven hidden units are noise
+        >>> _ = bnn[2].posterior("weight").loc.data[:, 3:].zero_()
+        >>> small, report = weft.compress(bnn, torch.randn(8, 4), threshold=0.05, calls=0)
+        >>> small
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=2, bias=True)
+        )
+        >>> report.before.parameters, report.after.parameters
+        (72, 23)
+    """
+    check_options(
+        criterion, threshold, structure, validation, keep_posterior, rank, floor, finetune
+    )
+    bnn = network_of(model)
+    require_posteriors(bnn)
+    plain = collapse(bnn).eval()
+    work = copy.deepcopy(plain).cpu().double()
+    sample = in_double(_on_cpu(example))
+    groups, notes = find_groups(work, sample)
+    weights = random_weights(model)
+    rule = Rule(structure, agree)
+    statistics = statistics_of(work, weights, criterion, rule)
+    task = Task(model, work, groups, weights, statistics, criterion, rule)
+    levels, trials, said = levels_of(task, threshold, validation, tolerance)
+    keep = task.keep(levels)
+    masked = masked_net(work, keep)
+    done = shrink(masked, sample, groups, carry=not keep_posterior)
+    notes += [*said, *done.notes]
+    small, heads, more = shrink_heads(done.net, sample)
+    if keep_posterior:
+        small, more = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
+        heads = {}
+    notes += more
+    result = _like(small, plain)
+    inputs = task.decision(levels).inputs if structure != "weights" else {}
+    variational = None
+    if finetune is not None:
+        notes.append(f"fine-tuned: loss of the last epoch {tuned(result, finetune, model)[-1]:.4g}")
+    after = count(result, example)
+    timed = measured(plain, result, example, calls) if calls else None
+    if keep_posterior:
+        result, variational = _posterior(bnn, keep, work, result, done, rank, floor, notes)
+    report = CompressionReport(
+        criterion=criterion,
+        structure=structure,
+        agree=agree,
+        before=count(plain, example),
+        after=after,
+        units=tuple([*_units(groups, done), *_heads(work, heads)]),
+        histograms=tuple(
+            Histogram.of(*key, one.logs, levels[key]) for key, one in statistics.items()
+        ),
+        difference=_difference(masked, small, sample),
+        bits=tuple(bit_widths(weights, _left(work, done, keep))),
+        latency=timed,
+        unused_inputs=tuple((name, tuple(gone)) for name, gone in inputs.items()),
+        trials=tuple(trials),
+        variational=variational,
+        notes=tuple(notes),
+        masks=keep,
+    )
+    return result, report
+
+
+def _on_cpu(example: Any) -> Any:
+    def move(leaf: Any) -> Any:
+        return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+
+    return torch.utils._pytree.tree_map(move, example)
+
+
+def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
+    """The small network in the precision and on the device of the plain one, by name."""
+    kinds = {**dict(plain.named_parameters()), **dict(plain.named_buffers())}
+    usual = next(iter(plain.parameters()))
+    small = copy.deepcopy(small)
+    for name, tensor in [*small.named_parameters(), *small.named_buffers()]:
+        like = kinds.get(name, usual)
+        tensor.data = tensor.data.to(
+            like.device, like.dtype if tensor.is_floating_point() else None
+        )
+        tensor.requires_grad_(like.requires_grad)
+    for module in small.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+    return small.eval()
+
+
+def _posterior(
+    bnn: nn.Module,
+    keep: Mapping[str, Tensor],
+    work: nn.Module,
+    small: nn.Module,
+    done: Shrunk,
+    rank: int | str | None,
+    floor: float | None,
+    notes: list[str],
+) -> tuple[nn.Module, tuple[int, int]]:
+    result, said = small_posterior(masked_posteriors(bnn, keep), work, small, done.plan)
+    notes += said
+    if rank is not None or floor is not None:
+        result, said = slim(result, rank, floor)
+        notes += said
+    sizes = [sum(p.numel() for p in net.parameters()) for net in (bnn, result)]
+    return result, (sizes[0], sizes[1])
+
+
+def _left(work: nn.Module, done: Shrunk, keep: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For each weight, True at the entries that are neither masked nor taken out."""
+    left = {}
+    for name, index in indexed(work, done.plan).named_parameters():
+        here = torch.zeros(work.get_parameter(name).shape, dtype=torch.bool)
+        here.view(-1)[index.detach().long().flatten()] = True
+        left[name] = here & keep[name] if name in keep else here
+    return left
+
+
+def _difference(masked: nn.Module, small: nn.Module, sample: Any) -> float:
+    inputs = probes(sample)
+    return distance(outputs(masked, inputs), outputs(small, inputs))
+
+
+def _units(groups: list[Group], done: Shrunk) -> list[Units]:
+    found = []
+    for group in groups:
+        makers = group.on(OUT)
+        name = makers[0].layer if makers else group.name
+        cut = done.plan.get(name)
+        places = {unit for unit, spread in enumerate(makers[0].places) if spread}
+        gone = 0
+        if cut is not None:
+            gone = sum(all(p in cut.out for p in makers[0].places[unit]) for unit in places)
+        found.append(Units(name, group.size, group.size - gone, group.obstacle))
+    return found
+
+
+def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[Units]:
+    found = []
+    for name, module in net.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            left = module.num_heads - len(gone.get(name, ()))
+            found.append(Units(f"{name} (heads)", module.num_heads, left))
+    return found

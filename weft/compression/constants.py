@@ -1,0 +1,110 @@
+"""What layers see: inputs that are the same for every example, position and time step."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from weft.compression.graph import run
+from weft.compression.layers import feature_dim
+
+ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
+
+
+def probes(example: Any, count: int = 2, seed: int = 0) -> list[Any]:
+    """The example, and inputs like it: normal numbers for floats, other orders for whole numbers.
+
+    Examples:
+        >>> [p.shape for p in probes(torch.zeros(2, 3))]
+        [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3])]
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def other(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.dtype == torch.bool:
+            return leaf
+        if leaf.is_floating_point():
+            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+            return noise.to(leaf)
+        order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
+        return leaf.flatten()[order].reshape(leaf.shape)
+
+    return [example, *(torch.utils._pytree.tree_map(other, example) for _ in range(count))]
+
+
+def in_double(example: Any) -> Any:
+    """Floating-point tensors of an example in double precision."""
+
+    def convert(leaf: Any) -> Any:
+        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+    return torch.utils._pytree.tree_map(convert, example)
+
+
+@contextmanager
+def plain_path() -> Iterator[None]:
+    """Transformer layers call their parts, so that hooks see them and replaced parts are used."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@torch.no_grad()
+def constants(
+    net: nn.Module, inputs: Sequence[Any], reading: set[str], making: set[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Constant inputs of some layers and constant outputs of others; NaN where they vary.
+
+    Args:
+        net: plain, in evaluation mode.
+        inputs: probes.
+        reading: names of layers whose inputs are wanted.
+        making: names of recurrent layers whose outputs are.
+    """
+    ranges: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+
+    def note(key: tuple[str, str], value: Tensor, dim: int) -> None:
+        flat = value.detach().movedim(dim, -1).reshape(-1, value.shape[dim])
+        low, high = flat.amin(0), flat.amax(0)
+        if key in ranges:
+            low = torch.minimum(low, ranges[key][0])
+            high = torch.maximum(high, ranges[key][1])
+        ranges[key] = (low, high)
+
+    handles = []
+    for name in reading | making:
+        module = net.get_submodule(name)
+
+        def seen(module: nn.Module, args: Any, kwargs: Any, out: Any, name: str = name) -> None:
+            x = args[0] if args else next(iter(kwargs.values()))
+            x = x.data if isinstance(x, PackedSequence) else x
+            note((name, "in"), x, feature_dim(module))
+            if name in making:
+                y = out[0].data if isinstance(out[0], PackedSequence) else out[0]
+                note((name, "out"), y, -1)
+
+        handles.append(module.register_forward_hook(seen, with_kwargs=True))
+    try:
+        with plain_path():
+            for one in inputs:
+                run(net, one)
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = {key: _fixed(*pair) for key, pair in ranges.items()}
+    return (
+        {name: value for (name, side), value in found.items() if side == "in"},
+        {name: value for (name, side), value in found.items() if side == "out"},
+    )
+
+
+def _fixed(low: Tensor, high: Tensor) -> Tensor:
+    same = (high - low).abs() <= ROUNDING * torch.maximum(high.abs(), low.abs())
+    return torch.where(same, (low + high) / 2, math.nan)

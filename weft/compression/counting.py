@@ -1,0 +1,225 @@
+"""Counting: parameters and operations of a plain network, and of LeNet-5-Caffe as tables count it.
+
+A multiply-accumulate (MAC) is one weight used at one position for one example; FLOPs are two per MAC and
+one per bias that is added. Tables of pruned networks often count MACs plus biases and call them FLOPs.
+Weights that are 0 take part in a dense computation, and do not in a sparse one: both are told.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from weft.compression.constants import plain_path
+from weft.compression.graph import run
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a network holds and does, for one example.
+
+    Args:
+        parameters: numbers in it.
+        weights: of them in matrices.
+        nonzero: of these not 0.
+        macs: multiply-accumulates of the dense computation.
+        biases: biases added.
+        sparse_macs: multiply-accumulates with weights that are not 0.
+    """
+
+    parameters: int
+    weights: int
+    nonzero: int
+    macs: int
+    biases: int
+    sparse_macs: int
+
+    @property
+    def flops(self) -> int:
+        """2 per multiply-accumulate, 1 per bias."""
+        return 2 * self.macs + self.biases
+
+    @property
+    def table_flops(self) -> int:
+        """As tables count: weights that are not 0, and biases, once each."""
+        return self.sparse_macs + self.biases
+
+    def as_dict(self) -> dict[str, int]:
+        """All of them."""
+        return asdict(self) | {"flops": self.flops, "table_flops": self.table_flops}
+
+
+@torch.no_grad()
+def count(net: nn.Module, example: Any) -> Counts:
+    """Parameters and operations of a plain network.
+
+    Counted are linear layers, convolutions, recurrent layers and attention; what works on single
+    numbers (activations, norms, pooling) is not.
+
+    Args:
+        net: plain.
+        example: a batch of inputs; operations are divided by its size.
+
+    Examples:
+        >>> found = count(nn.Linear(3, 2), torch.zeros(5, 3))
+        >>> found.parameters, found.macs, found.flops
+        (8, 6, 14)
+    """
+    total = [0.0, 0.0, 0.0]
+    inside = {
+        id(child)
+        for module in net.modules()
+        if isinstance(module, nn.MultiheadAttention)
+        for child in module.modules()
+        if child is not module
+    }
+
+    def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        for weight, bias, positions in _uses(module, args, kwargs, out):
+            total[0] += positions * weight.numel()
+            total[1] += positions * bias
+            total[2] += positions * int(weight.count_nonzero())
+        if isinstance(module, nn.MultiheadAttention):
+            query, key = _given(args, kwargs)[:2]
+            pairs = query.numel() / query.shape[-1] * _length(module, key)
+            total[0] += 2 * pairs * module.embed_dim
+            total[2] += 2 * pairs * module.embed_dim
+
+    handles = [
+        module.register_forward_hook(add, with_kwargs=True)
+        for module in net.modules()
+        if id(module) not in inside
+    ]
+    was = net.training
+    net.eval()
+    try:
+        with plain_path():
+            run(net, example)
+    finally:
+        net.train(was)
+        for handle in handles:
+            handle.remove()
+    size = _batch(example)
+    weights = [p for p in net.parameters() if p.dim() >= 2]
+    return Counts(
+        sum(p.numel() for p in net.parameters()),
+        sum(p.numel() for p in weights),
+        sum(int(p.count_nonzero()) for p in weights),
+        *(round(value / size) for value in total),
+    )
+
+
+def _batch(example: Any) -> int:
+    leaves = [t for t in torch.utils._pytree.tree_leaves(example) if isinstance(t, Tensor)]
+    return len(leaves[0]) if leaves and leaves[0].dim() else 1
+
+
+def _length(module: nn.MultiheadAttention, key: Tensor) -> int:
+    return key.shape[1 if module.batch_first and key.dim() == 3 else 0]
+
+
+def _uses(
+    module: nn.Module, args: Any, kwargs: Any, out: Any
+) -> Iterator[tuple[Tensor, float, float]]:
+    """(weight, biases per position, positions) of every matrix a layer multiplies with."""
+    if isinstance(module, nn.Linear):
+        yield module.weight, _biases(module), out.numel() / out.shape[-1]
+    elif isinstance(module, _ConvNd):
+        x = args[0] if args else kwargs["input"]
+        where = x if isinstance(module, _ConvTransposeNd) else out
+        channels = module.in_channels if where is x else module.out_channels
+        yield module.weight, 0, where.numel() / channels
+        yield module.weight.new_zeros(0), _biases(module), out.numel() / module.out_channels
+    elif isinstance(module, nn.RNNBase):
+        x = args[0].data if isinstance(args[0], nn.utils.rnn.PackedSequence) else args[0]
+        steps = x.numel() / x.shape[-1]
+        for name, parameter in module.named_parameters(recurse=False):
+            if name.startswith("weight"):
+                bias = parameter.shape[0] if module.bias and "hr" not in name else 0
+                yield parameter, bias, steps
+    elif isinstance(module, nn.MultiheadAttention):
+        yield from _attention(module, args, kwargs)
+
+
+def _attention(
+    module: nn.MultiheadAttention, args: Any, kwargs: Any
+) -> Iterator[tuple[Tensor, float, float]]:
+    query, key, value = _given(args, kwargs)[:3]
+    packed = module.in_proj_weight
+    separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    maps: Sequence[Tensor | None] = separate if packed is None else packed.chunk(3)
+    for weight, x in zip(maps, (query, key, value), strict=True):
+        assert weight is not None
+        bias = 0 if module.in_proj_bias is None else len(weight)
+        yield weight, bias, x.numel() / x.shape[-1]
+    yield module.out_proj.weight, _biases(module.out_proj), query.numel() / query.shape[-1]
+
+
+def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Query, key and value of a call, by place or by name."""
+    named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
+    return [*args, *named]
+
+
+def _biases(module: nn.Module) -> int:
+    bias = module._parameters.get("bias")
+    return 0 if bias is None else bias.numel()
+
+
+@dataclass(frozen=True)
+class LeNet5:
+    """LeNet-5-Caffe with n1 and n2 channels, n3 inputs left of the first dense layer and n4 of its outputs.
+
+    conv 5x5 - pool - conv 5x5 - pool - dense - ReLU - dense to 10, no padding, for images of 28 x 28.
+
+    Args:
+        n1: channels of the first convolution (20 of the original).
+        n2: channels of the second one (50).
+        n3: inputs of the first dense layer that are left (800 = 50 · 16).
+        n4: its outputs (500).
+
+    Examples:
+        >>> LeNet5(20, 50, 800, 500).weights
+        430500
+    """
+
+    n1: int
+    n2: int
+    n3: int
+    n4: int
+
+    @property
+    def weights(self) -> int:
+        """In matrices and kernels."""
+        return 25 * self.n1 + 25 * self.n1 * self.n2 + self.n3 * self.n4 + 10 * self.n4
+
+    @property
+    def macs_and_biases(self) -> int:
+        """Multiply-accumulates and biases, once each."""
+        dense = (self.n3 + 1) * self.n4 + (self.n4 + 1) * 10
+        return self._convolutions() + dense
+
+    def _convolutions(self) -> int:
+        return 26 * 24**2 * self.n1 + (25 * self.n1 + 1) * 8**2 * self.n2
+
+    @property
+    def table_weights(self) -> int:
+        """As the table of the RDP paper counts: with a dense layer from 16·n2 to n3, without the last one."""
+        convolutions = 25 * self.n1 + 25 * self.n1 * self.n2
+        return convolutions + 16 * self.n2 * self.n3 + self.n3 * self.n4
+
+    @property
+    def table_flops(self) -> int:
+        """As that table counts, with the same layer that does not exist."""
+        dense = (16 * self.n2 + 1) * self.n3 + (self.n3 + 1) * self.n4
+        return self._convolutions() + dense
+
+
+def ratios(before: Counts, after: Counts) -> Mapping[str, float]:
+    """How many times smaller, by every count."""
+    pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
+    return {name: old / new if new else math.inf for (name, old), new in pairs}

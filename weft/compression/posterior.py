@@ -1,0 +1,119 @@
+"""The smaller Bayesian network: the small plain one with marginals of the posterior in it."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from weft.bayesian import Bayesian, named_bayesian
+from weft.compression.cutting import apply_plan
+from weft.compression.plans import Cut, Plan
+from weft.compression.slicing import Part, family_of, independent, settle_mean, slice_posterior
+from weft.posteriors.base import Builder, Posterior
+from weft.views import view_of
+from weft.wiring import Plan as Conversion
+from weft.wiring import apply_plans
+
+
+def small_posterior(
+    bnn: nn.Module, plain: nn.Module, small: nn.Module, plan: Plan
+) -> tuple[nn.Module, list[str]]:
+    """The small network with posteriors, and which families could not be kept.
+
+    Its mean is the small network: what removed units contribute is in the means of biases. Their
+    uncertainty is gone with them.
+
+    Args:
+        bnn: Bayesian, with certain zeros in the place of what was masked.
+        plain: the network before shrinking.
+        small: after it.
+        plan: what was done.
+    """
+    index = indexed(plain, plan)
+    notes: list[str] = []
+    conversions, families = [], {}
+    for name, layer in named_bayesian(bnn):
+        builders: dict[str, Builder] = {}
+        for parameter, q in layer.named():
+            full = f"{name}.{parameter}" if name else parameter
+            new = _new(full, layer, parameter, q, (plain, small, index), notes)
+            builders[parameter] = lambda weight, new=new: new  # type: ignore[misc]
+            families[full] = family_of(new, layer.families[parameter])
+        conversions.append(Conversion(name, builders, _gates(layer), layer.estimator))
+    result = apply_plans(small, conversions)
+    for name, layer in named_bayesian(result):
+        for parameter in layer.views:
+            layer.families[parameter] = families[f"{name}.{parameter}" if name else parameter]
+    result.train(bnn.training)
+    return result, notes
+
+
+@torch.no_grad()
+def indexed(plain: nn.Module, plan: Plan) -> nn.Module:
+    """The plain network cut like the small one, each parameter holding where its entries came from."""
+    index = copy.deepcopy(plain).double()
+    for parameter in index.parameters():
+        places = torch.arange(parameter.numel(), dtype=torch.float64, device=parameter.device)
+        parameter.data = places.reshape(parameter.shape)
+    bare = {name: Cut(cut.out, cut.ins) for name, cut in plan.items()}
+    return apply_plan(index, bare)
+
+
+@torch.no_grad()
+def _new(
+    full: str,
+    layer: Bayesian,
+    parameter: str,
+    q: Posterior,
+    nets: tuple[nn.Module, nn.Module, nn.Module],
+    notes: list[str],
+) -> Posterior:
+    plain, small, index = (net.get_parameter(full).detach() for net in nets)
+    view = layer.views[parameter]
+    if index.shape == plain.shape:
+        new: Posterior | None = copy.deepcopy(q)
+        after = view
+    else:
+        owner = nets[1].get_submodule(full.rpartition(".")[0])
+        after = view_of(owner, small, _gates(layer))
+        part = _part(view.matrix(_count(plain)), after.matrix(index.long()))
+        new = slice_posterior(q, part)
+        if new is None:
+            new = independent(q, part)
+            notes.append(
+                f"the posterior of {full!r} is now independent normal weights with the same means and "
+                f"variances: a part of a {type(q).__name__} is none"
+            )
+    assert new is not None
+    settle_mean(new, after.matrix(small))
+    return new.train(q.training)
+
+
+def _count(like: Tensor) -> Tensor:
+    return torch.arange(like.numel(), device=like.device).reshape(like.shape)
+
+
+def _part(before: Tensor, after: Tensor) -> Part:
+    """From positions in the tensor to positions in blocks of the matrix."""
+    if before.dim() == 1:
+        return Part(after)
+    size = before.shape[-2] * before.shape[-1]
+    where = torch.empty(before.numel(), dtype=torch.long, device=before.device)
+    where[before.flatten()] = torch.arange(before.numel(), device=before.device)
+    places = where[after]
+    blocks = (places.reshape(-1, *places.shape[-2:])[:, 0, 0] // size).flatten()
+    same = len(blocks) * size == before.numel()
+    return Part(places % size, before.shape[-1], None if same else blocks)
+
+
+def _gates(layer: Bayesian) -> bool:
+    """Whether gates and attention maps are matrices of their own."""
+    return any(
+        view.blocks > 1 and not isinstance(_owner(layer, name), _ConvNd)
+        for name, view in layer.views.items()
+    )
+
+
+def _owner(layer: Bayesian, parameter: str) -> nn.Module:
+    return layer.wrapped.get_submodule(parameter.rpartition(".")[0])

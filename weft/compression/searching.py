@@ -1,0 +1,125 @@
+"""From statistics to levels: one gap per side of every layer, one number for all, or a search."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.compression.criteria import RADII
+from weft.compression.graph import run as run_net
+from weft.compression.statistics import Key, Statistic
+from weft.compression.thresholds import Trial, bisect, largest_gap
+from weft.objectives import ELBO
+
+# what is above this is needed, whatever gaps there are: as much signal as noise
+CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5), "kl": math.log(0.5 * math.log(2))}
+CANDIDATES = 512
+Levels = dict[Key, float]
+Loss = Callable[[nn.Module], float]
+
+
+def fixed_levels(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Levels:
+    """The same threshold everywhere: a ratio, or for radii a log-mode."""
+    if criterion in RADII:
+        level = threshold
+    else:
+        if not threshold >= 0:
+            raise ValueError(
+                f"compress(threshold={threshold}, criterion={criterion!r}): a number below which a "
+                'unit is not needed, 0 or more, e.g. 0.05, or "auto"'
+            )
+        level = math.log(threshold) if threshold > 0 else -math.inf
+    return dict.fromkeys(statistics, level)
+
+
+def gap_levels(statistics: Mapping[Key, Statistic], criterion: str) -> tuple[Levels, list[Key]]:
+    """The largest gap of every side, and where there is none: there only what is certainly 0 goes."""
+    levels, gapless = {}, []
+    for key, one in statistics.items():
+        level, width = largest_gap(one.logs, CEILINGS.get(criterion, math.inf))
+        if not width:
+            known = one.logs[one.logs > -math.inf]
+            level = float(known.min()) if len(known) < len(one.logs) and len(known) else -math.inf
+            gapless.append(key)
+        levels[key] = level
+    return levels, gapless
+
+
+def searched_levels(
+    statistics: Mapping[Key, Statistic],
+    masked_at: Callable[[Levels], nn.Module],
+    loss: Loss,
+    tolerance: float,
+) -> tuple[Levels, list[Trial]]:
+    """The highest common level at which the loss of the masked network stays within a tolerance.
+
+    Args:
+        statistics: of all sides.
+        masked_at: the masked network at certain levels.
+        loss: of a network on validation data.
+        tolerance: by how much it may exceed that of the network as it is.
+    """
+    if not tolerance >= 0:
+        raise ValueError(
+            f"compress(tolerance={tolerance}): by how much the loss may grow, 0 or more"
+        )
+    common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
+    candidates = common[common.isfinite()].unique().tolist()
+    if len(candidates) > CANDIDATES:
+        every = torch.linspace(0, len(candidates) - 1, CANDIDATES).long().tolist()
+        candidates = [candidates[index] for index in every]
+    # just above a candidate, so that the unit itself goes
+    candidates = [math.nextafter(value, math.inf) for value in candidates]
+
+    def levels(common: float) -> Levels:
+        return {key: common + one.offset for key, one in statistics.items()}
+
+    start = loss(masked_at(levels(-math.inf)))
+    best, trials = bisect(
+        candidates, lambda level: loss(masked_at(levels(level))), start + tolerance
+    )
+    return levels(best), [Trial(-math.inf, start), *trials]
+
+
+def loss_of(validation: Any, model: nn.Module) -> Loss:
+    """A function from a plain network to its validation loss.
+
+    Args:
+        validation: such a function; or (x, y), for minus the mean log-likelihood under the objective's
+            likelihood.
+        model: what was given to compress.
+    """
+    if callable(validation) and not isinstance(validation, nn.Module):
+        return torch.no_grad()(lambda net: float(validation(net)))
+    if not (isinstance(validation, tuple) and len(validation) == 2):
+        raise TypeError(
+            "compress(validation=...): give (x, y) tensors, or a function from a network to its loss"
+        )
+    if not isinstance(model, ELBO):
+        raise ValueError(
+            "compress(bnn, validation=(x, y)): a network alone does not say what its loss is; hand the "
+            "weft.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
+        )
+    x, y = validation
+    likelihood, output = model.likelihood, model.output
+
+    def nll(net: nn.Module) -> float:
+        with torch.no_grad():
+            out = run_net(net, _like(x, net))
+            f: Tensor = out if output is None else output(out)
+            return -float(likelihood.log_prob(f, y).mean())
+
+    return nll
+
+
+def _like(x: Any, net: nn.Module) -> Any:
+    """Inputs in the precision of the network."""
+    kind = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
+
+    def convert(leaf: Any) -> Any:
+        floating = isinstance(leaf, Tensor) and leaf.is_floating_point()
+        return leaf.to(kind) if floating else leaf
+
+    return torch.utils._pytree.tree_map(convert, x)

@@ -1,0 +1,73 @@
+"""Fewer numbers for the uncertainty itself: tied standard deviations, and none where they are tiny."""
+
+import copy
+
+import torch
+from torch import nn
+
+from weft.bayesian import named_bayesian
+from weft.diagnostics.matrices import matrix_posteriors
+from weft.diagnostics.tying import tie
+from weft.posteriors.base import Elementwise, Posterior
+from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.mean_field import MeanFieldPosterior
+from weft.posteriors.point import Point, PointPosterior
+
+
+def slim(
+    bnn: nn.Module, rank: int | str | None = None, floor: float | None = None
+) -> tuple[nn.Module, list[str]]:
+    """A copy of a Bayesian network with fewer variational parameters, and what was done.
+
+    Args:
+        bnn: from `bayesianize`.
+        rank: tie the standard deviations of mean-field matrices to this rank (`weft.diagnostics.tie`),
+            "auto" for a rank of its own for every matrix. Masked matrices are left.
+        floor: weights whose standard deviations are all at most this become point estimates,
+            matrix by matrix and vector by vector.
+
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(30, 20), weft.MeanField(scale=0.01))
+        >>> slim(bnn, rank=1)[1]
+        ["'weight': standard deviations tied, rank 1"]
+        >>> [type(q).__name__ for _, q in weft.named_posteriors(slim(bnn, floor=1.0)[0])]
+        ['PointPosterior', 'PointPosterior']
+    """
+    notes: list[str] = []
+    net = copy.deepcopy(bnn)
+    if floor is not None:
+        if not floor > 0:
+            raise ValueError(f"compress(floor={floor}): a standard deviation, positive")
+        net = _pointed(net, floor, notes)
+    if rank is None:
+        return net, notes
+    free = [
+        name
+        for name, q in matrix_posteriors(net).items()
+        if isinstance(q, MeanFieldPosterior) and min(q.shape[-2:]) > 1
+    ]
+    if not free:
+        return net, [*notes, "no mean-field matrix is left whose standard deviations could be tied"]
+    net = tie(net, rank, where=free)
+    for name, q in matrix_posteriors(net).items():
+        if name in free and not isinstance(q, MeanFieldPosterior):
+            notes.append(f"{name!r}: standard deviations tied, rank {getattr(q, 'rank', rank)}")
+    return net, notes
+
+
+@torch.no_grad()
+def _pointed(net: nn.Module, floor: float, notes: list[str]) -> nn.Module:
+    new: dict[int, Posterior] = {}
+    for title, layer in named_bayesian(net):
+        for name, q in list(layer.named()):
+            random = isinstance(q, Elementwise) and not isinstance(q, MaskedPosterior)
+            if id(q) not in new and random and float(q.variance.max()) <= floor**2:
+                new[id(q)] = PointPosterior(q.mean.detach().clone())
+                full = f"{title}.{name}" if title else name
+                notes.append(f"{full!r}: a point, its standard deviations are at most {floor:g}")
+            if id(q) in new:
+                held = layer.posteriors._modules
+                held.update({key: new[id(q)] for key, one in held.items() if one is q})
+                layer.families[name] = Point()
+    return net

@@ -1,0 +1,142 @@
+"""What compression knows before anything is cut, and where it will cut."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft.compression.criteria import RADII, Random, check_criterion, entries_of, is_radial
+from weft.compression.decisions import Decision, Rule, decide, keep_masks
+from weft.compression.graph import Group
+from weft.compression.masking import masked_net
+from weft.compression.peeling import quotient
+from weft.compression.searching import (
+    Levels,
+    fixed_levels,
+    gap_levels,
+    loss_of,
+    searched_levels,
+)
+from weft.compression.statistics import Key, Statistic, unit_statistics
+from weft.compression.thresholds import Trial
+
+Validation = tuple[Any, Tensor] | Callable[[nn.Module], float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is known before anything is cut.
+
+    Args:
+        model: what was given to compress.
+        net: the posterior mean, plain, in double precision.
+        groups: of its units.
+        weights: its random weights.
+        statistics: of units, or of single weights.
+        criterion: by which they were made.
+        rule: what may go.
+    """
+
+    model: nn.Module
+    net: nn.Module
+    groups: list[Group]
+    weights: dict[str, Random]
+    statistics: dict[Key, Statistic]
+    criterion: str
+    rule: Rule
+
+    def decision(self, levels: Levels) -> Decision:
+        """The units that go at these levels."""
+        return decide(self.groups, self.statistics, levels, self.rule)
+
+    def keep(self, levels: Levels) -> dict[str, Tensor]:
+        """Masks of the weights that are set to 0."""
+        if self.rule.structure == "weights":
+            masks = {key[0]: one.logs >= levels[key] for key, one in self.statistics.items()}
+            return {name: mask for name, mask in masks.items() if not bool(mask.all())}
+        return keep_masks(self.net, self.decision(levels))
+
+
+def statistics_of(
+    net: nn.Module, weights: Mapping[str, Random], criterion: str, rule: Rule
+) -> dict[Key, Statistic]:
+    """Statistics of units, or of weights one by one; refuse a criterion that no layer has."""
+    radial = criterion not in RADII or any(map(is_radial, weights.values()))
+    if not radial:
+        found = {}
+    elif rule.structure != "weights":
+        found = unit_statistics(net, weights, criterion, rule.rows, rule.columns)
+    else:
+        found = {
+            (name, "weights"): Statistic(
+                name, "weights", quotient(*entries_of(name, one, criterion).row).log()
+            )
+            for name, one in weights.items()
+        }
+    if not found:
+        raise ValueError(
+            f"compress(criterion={criterion!r}): no layer has such a statistic; "
+            '"log_mode" and "product_mode" are for weft.Radial, and layers need random weights'
+        )
+    return found
+
+
+def levels_of(
+    task: Task, threshold: float | str, validation: Validation | None, tolerance: float
+) -> tuple[Levels, list[Trial], list[str]]:
+    """Levels of all statistics, the steps of a search, and what is to be said."""
+    if not isinstance(threshold, str):
+        return fixed_levels(task.statistics, threshold, task.criterion), [], []
+    if threshold == "gap" or validation is None:
+        levels, gapless = gap_levels(task.statistics, task.criterion)
+        asked = {(m.layer, m.side) for g in task.groups if g.obstacle is None for m in g.members}
+        notes = [
+            f"no gap in the statistic of {key[0]!r} ({key[1]})" for key in gapless if key in asked
+        ]
+        return levels, [], notes
+    loss = loss_of(validation, task.model)
+
+    def masked_at(levels: Levels) -> nn.Module:
+        return masked_net(task.net, task.keep(levels)).eval()
+
+    levels, trials = searched_levels(task.statistics, masked_at, loss, tolerance)
+    return levels, trials, []
+
+
+def check_options(
+    criterion: str,
+    threshold: float | str,
+    structure: str,
+    validation: Any,
+    keep_posterior: bool,
+    rank: Any,
+    floor: Any,
+    finetune: Any,
+) -> None:
+    """Refuse what does not go together."""
+    check_criterion(criterion)
+    if isinstance(threshold, str) and threshold not in ("auto", "gap", "loss"):
+        raise ValueError(
+            f'compress(threshold={threshold!r}): write "auto", "gap", "loss" or a number'
+        )
+    if threshold == "loss" and validation is None:
+        raise ValueError(
+            'compress(threshold="loss"): the loss of what? Give validation=(x, y) with a weft.ELBO, or '
+            "a function from a network to its loss"
+        )
+    if structure == "weights" and criterion in RADII:
+        raise ValueError(
+            f'compress(criterion={criterion!r}, structure="weights"): radii belong to rows and '
+            'columns; write structure="both", or criterion="snr"'
+        )
+    if not keep_posterior and (rank is not None or floor is not None):
+        raise ValueError(
+            "compress(rank=..., floor=...): a plain network has no standard deviations; add "
+            "keep_posterior=True"
+        )
+    if keep_posterior and finetune is not None:
+        raise ValueError(
+            "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
+            "belongs to one network; make a new one for the result, or hand the result to weft.fit"
+        )
