@@ -48,6 +48,36 @@ class ELUMLP(MLP):
 
 
 @dataclass(frozen=True)
+class LeNet5:
+    """LeNet-5 of Caffe: two convolutions of 5×5 with pooling and without activation, two dense layers.
+
+    Args:
+        channels: of the two convolutions.
+        hidden: width of the dense layer.
+    """
+
+    channels: tuple[int, int] = (20, 50)
+    hidden: int = 500
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network, for pictures of 28×28."""
+        inputs = data.train.x.shape[1]
+        first, second = self.channels
+        return _he(
+            nn.Sequential(
+                nn.Conv2d(inputs, first, 5),
+                nn.MaxPool2d(2),
+                nn.Conv2d(first, second, 5),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(16 * second, self.hidden),
+                nn.ReLU(),
+                nn.Linear(self.hidden, _outputs(data)),
+            )
+        )
+
+
+@dataclass(frozen=True)
 class LeNet:
     """Two convolutions with pooling and two dense layers, on pictures (channels, height, width).
 
