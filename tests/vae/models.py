@@ -53,7 +53,9 @@ def small(latent=None, inputs=12, hidden=10, seed=0, **options):
     latent = vae.MatrixNormalLatent(2, 2) if latent is None else latent
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(inputs, hidden), nn.ELU(), nn.Linear(hidden, latent.size))
-    decoder = nn.Sequential(nn.Linear(latent.dimensions, hidden), nn.ELU(), nn.Linear(hidden, inputs))
+    decoder = nn.Sequential(
+        nn.Linear(latent.dimensions, hidden), nn.ELU(), nn.Linear(hidden, inputs)
+    )
     return vae.VAE(encoder, decoder, latent, **options)
 
 

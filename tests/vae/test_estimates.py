@@ -91,7 +91,12 @@ def test_the_estimate_is_that_of_all_draws_at_once():
     """Chunks change the noise, not the estimate; their sums are those of one logsumexp."""
     model, (x, _) = small(), patterns(20)
     exact = vae.log_likelihood(model, x, samples=20_000, seed=1)
-    for chunk, samples, allowed in ((1, 200, 0.5), (7, 1001, 0.25), (64, 3001, 0.12), (5000, 3001, 0.12)):
+    for chunk, samples, allowed in (
+        (1, 200, 0.5),
+        (7, 1001, 0.25),
+        (64, 3001, 0.12),
+        (5000, 3001, 0.12),
+    ):
         found = vae.log_likelihood(model, x, samples=samples, chunk=chunk, seed=2)
         assert (found - exact).abs().mean() < allowed
     torch.manual_seed(5)

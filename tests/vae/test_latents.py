@@ -42,7 +42,9 @@ def test_zeros_are_the_prior(latent):
 def test_kl_entropy_and_moments_are_those_of_the_dense_normal(latent):
     given = numbers(latent)
     q, oracle = latent(given), dense(latent, given)
-    prior = td.MultivariateNormal(torch.zeros_like(oracle.loc), torch.eye(latent.dimensions).double())
+    prior = td.MultivariateNormal(
+        torch.zeros_like(oracle.loc), torch.eye(latent.dimensions).double()
+    )
     torch.testing.assert_close(q.kl(), td.kl_divergence(oracle, prior), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(q.entropy(), oracle.entropy(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(q.mean, oracle.mean)

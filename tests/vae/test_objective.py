@@ -13,7 +13,9 @@ from weft import vae
 def bayesian(**options):
     latent = vae.Diagonal(3)
     torch.manual_seed(0)
-    decoder = weft.bayesianize(nn.Sequential(nn.Linear(3, 8), nn.ELU(), nn.Linear(8, 12)), weft.KTied(rank=2))
+    decoder = weft.bayesianize(
+        nn.Sequential(nn.Linear(3, 8), nn.ELU(), nn.Linear(8, 12)), weft.KTied(rank=2)
+    )
     told = {"prior": weft.HeNormal(), "num_data": 120} | options
     return vae.VAE(nn.Linear(12, latent.size), decoder, latent, **told)
 

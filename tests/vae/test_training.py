@@ -13,8 +13,16 @@ EPOCHS, BATCH = 4, 30  # four steps per epoch
 
 
 def trained(start, folder=None, model=None, **more):
-    model = small(seed=start, kl_weight=weft.schedules.Exponential(2, 4)) if model is None else model
-    options = {"epochs": EPOCHS, "batch_size": BATCH, "save_every": 0, "seed": 5, "samples": 2} | more
+    model = (
+        small(seed=start, kl_weight=weft.schedules.Exponential(2, 4)) if model is None else model
+    )
+    options = {
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+        "save_every": 0,
+        "seed": 5,
+        "samples": 2,
+    } | more
     return weft.fit(model, patterns(120), patterns(60, seed=1), folder=folder, **options)
 
 
@@ -51,7 +59,9 @@ def test_validation_has_the_whole_kl_whatever_the_weight():
 def test_patience_waits_for_the_end_of_the_warm_up():
     def epochs(weight):
         # a rate this small improves nothing, so that only the warm-up holds training up
-        fitted = trained(0, model=small(kl_weight=weight), epochs=20, patience=2, learning_rate=1e-20)
+        fitted = trained(
+            0, model=small(kl_weight=weight), epochs=20, patience=2, learning_rate=1e-20
+        )
         return len(fitted.history)
 
     assert epochs(1.0) == 3
@@ -78,7 +88,9 @@ def test_the_best_epoch_is_the_one_that_is_kept():
     """After a good beginning the rate explodes: the state of the beginning comes back."""
 
     def schedule(optimizer, steps):
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 1.0 if s < steps / 2 else 300.0)
+        return torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda s: 1.0 if s < steps / 2 else 300.0
+        )
 
     fitted = trained(0, model=small(), epochs=8, scheduler=schedule, learning_rate=0.003)
     scores = [row["valid_nll"] for row in fitted.history]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -194,6 +195,37 @@ class _Block(nn.Module):
         inner = self.conv2(self.norm2(self.conv1(active)).relu())
         out: Tensor = self.project(active) + inner
         return out
+
+
+def auto_encoder(
+    inputs: int, hidden: Sequence[int], size: int, dimensions: int
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """Encoder and decoder, fully connected with ELU, He's initialisation.
+
+    Of the encoder's last layer only the means start at random: all other numbers start at 0, so that
+    every latent family starts with the variances of the prior and no correlation.
+
+    Args:
+        inputs: numbers of an example.
+        hidden: widths of the hidden layers of either.
+        size: numbers that the encoder gives; the first `dimensions` are means.
+        dimensions: latent variables.
+    """
+    encoder, decoder = (
+        _he(_elus([first, *hidden, last])) for first, last in ((inputs, size), (dimensions, inputs))
+    )
+    means = torch.arange(size) < dimensions
+    with torch.no_grad():
+        list(encoder.parameters())[-2].mul_(means.unsqueeze(1))
+    return encoder, decoder
+
+
+def _elus(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers of these widths with ELU between them."""
+    layers: list[nn.Module] = []
+    for ins, outs in pairwise(widths):
+        layers += [nn.Linear(ins, outs), nn.ELU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def _outputs(data: Dataset) -> int:
