@@ -78,8 +78,8 @@ def read_static_mnist() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], s
         if (found := digest(made)) != SHA256:
             raise DataError(
                 f"static-mnist: this version of torch draws other numbers from the seed {SEED} (sha256 "
-                f"{found}, expected {SHA256}), so these would not be the fixed pictures; the published files in "
-                f"the folder {Path(ORIGINALS[0]).parent} do not depend on it (origin: {URL})"
+                f"{found}, expected {SHA256}), so these would not be the fixed pictures; the published "
+                f"files in the folder {Path(ORIGINALS[0]).parent} do not depend on it (origin: {URL})"
             )
         return (*made, OURS)
     train, valid, test = (

@@ -69,8 +69,8 @@ EXPERIMENTS: list[Experiment] = [
     *_fewer("medium", epochs=100, warm_up=30, images=1000),
     *_fewer(
         "short",
-        epochs=25,
-        warm_up=8,
+        epochs=20,
+        warm_up=6,
         patience=0,
         limit=20_000,
         samples=500,
