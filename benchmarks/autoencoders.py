@@ -4,6 +4,8 @@ All take the same step: minus the mean log-likelihood of 100 binary pictures plu
 Adam. They differ in what the encoder's last layer gives. The plain one has no noise and no KL.
 """
 
+from itertools import pairwise
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ WIDTH = 300
 
 def _layers(*widths: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for ins, outs in zip(widths, widths[1:], strict=False):
+    for ins, outs in pairwise(widths):
         layers += [nn.Linear(ins, outs), nn.ELU()]
     return nn.Sequential(*layers)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from weft.numerics.fused import scratch
 from weft.numerics.triangular import folded_shape, lower_part
 
 
@@ -63,8 +64,10 @@ class _Side:
             1, 0, half
         )  # the rest, transposed
         self.squares = torch.ones_like(self.scale)  # Σ_i (T_ij d_j)², (batch, n)
-        self.squares.narrow(1, 0, half).add_(self.kept.square().sum(1))
-        self.squares.narrow(1, half, half).add_(self.right.square().sum(2))
+        work = scratch("latent triangles", self.kept, *self.kept.shape)
+        self.squares.narrow(1, 0, half).add_(torch.square(self.kept, out=work).sum(1))
+        work = scratch("latent corners", self.right, *self.right.shape)
+        self.squares.narrow(1, half, half).add_(torch.square(self.right, out=work).sum(2))
         self.variances = self.scale.square()
         self.squares.mul_(self.variances)
 
@@ -97,9 +100,11 @@ class _Side:
         diagonal = (back * fed).sum(1).addcmul_(self.squares, traces)
         torch.add(diagonal, logs, out=out.narrow(1, self.begin, self.size))
         slopes = self.variances * traces
-        lower = grad.narrow(2, even, self.size - even).mT.bmm(fed.narrow(2, 0, half))
+        lower = scratch("latent triangles", self.kept, *self.kept.shape)
+        torch.bmm(grad.narrow(2, even, self.size - even).mT, fed.narrow(2, 0, half), out=lower)
         lower.addcmul_(self.kept, slopes.narrow(1, 0, half).unsqueeze(1))
-        corner = fed.narrow(2, half, half).mT.bmm(grad.narrow(2, self.size - half, half))
+        corner = scratch("latent corners", self.right, *self.right.shape)
+        torch.bmm(fed.narrow(2, half, half).mT, grad.narrow(2, self.size - half, half), out=corner)
         corner.addcmul_(self.right, slopes.narrow(1, half, half).unsqueeze(2))
         folded = out.narrow(1, self.begin + self.size, rows * half).view(-1, rows, half)
         folded.narrow(1, half, rows - half).copy_(lower.narrow(1, half, rows - half))
@@ -144,5 +149,6 @@ class _DrawAndKL(torch.autograd.Function):
         others = [slope] if len(ctx.sizes) == 1 else [slope * one for one in ctx.traces[::-1]]
         for side, fed, twice in zip(ctx.sides[::-1], ctx.fed[::-1], others[::-1], strict=True):
             back = side.write(out, moved.mT, fed, twice, slope * -(n // side.size))
-            moved = back * side.scale.unsqueeze(1)
+            if side is not ctx.sides[0]:  # the noise, which comes next, needs no gradient
+                moved = back * side.scale.unsqueeze(1)
         return out, None, None, None
