@@ -1,7 +1,13 @@
 """`weft.fit` trains an auto-encoder unchanged: history, validation, early stopping, resuming to the bit."""
 
 import functools
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,10 +17,13 @@ from tests.training.jobs import Boom, Stop, differences, ending, raise_boom
 from tests.vae.models import FAMILIES, patterns, small
 from weft import vae
 
+ROOT = Path(__file__).parents[2]
 EPOCHS, BATCH = 4, 30  # four steps per epoch
 
 
 def trained(start, folder=None, model=None, **more):
+    random.seed(1)  # a checkpoint holds the state of every generator, and a new process has others
+    np.random.seed(1)
     model = (
         small(seed=start, kl_weight=weft.schedules.Exponential(2, 4)) if model is None else model
     )
@@ -78,6 +87,20 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     again = trained(100, tmp_path / "cut", callbacks=[Stop()], resume=True)
     assert differences(ending(tmp_path / "whole"), ending(tmp_path / "cut")) == []
     assert len(again.history) == EPOCHS
+
+
+def test_a_run_that_sigkill_ended_goes_on_to_the_same_bits(tmp_path):
+    trained(1, tmp_path / "whole", callbacks=[Stop()])
+    code = (
+        "import os, signal, sys; from tests.vae.test_training import Stop, trained;"
+        "trained(1, sys.argv[1], callbacks=[Stop(9, lambda: os.kill(os.getpid(), signal.SIGKILL))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "cut")], cwd=ROOT, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL
+    trained(100, tmp_path / "cut", callbacks=[Stop()], resume=True)
+    assert differences(ending(tmp_path / "whole"), ending(tmp_path / "cut")) == []
 
 
 def test_a_run_with_another_latent_family_is_not_resumed(tmp_path):
