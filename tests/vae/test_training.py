@@ -50,12 +50,12 @@ def test_history_has_the_terms_the_weight_and_the_validated_elbo():
     fitted = trained(0)
     assert [row["epoch"] for row in fitted.history] == [1, 2, 3, 4]
     for row in fitted.history:
-        assert {"loss", "nll", "kl", "kl_weight", "learning_rate", "valid_nll"} <= row.keys()
+        assert {"loss", "nll", "kl", "kl_weight", "learning_rate", "valid_loss"} <= row.keys()
     assert [row["kl_weight"] for row in fitted.history] == pytest.approx([0.001**0.5, 1, 1, 1])
     last, objective = fitted.history[-1], fitted.objective
     if fitted.best_epoch == EPOCHS:
         found = -vae.elbo(objective, patterns(60, seed=1)[0], samples=2000).mean()
-        assert last["valid_nll"] == pytest.approx(float(found), abs=0.5)
+        assert last["valid_loss"] == pytest.approx(float(found), abs=0.5)
 
 
 def test_validation_has_the_whole_kl_whatever_the_weight():
@@ -63,8 +63,8 @@ def test_validation_has_the_whole_kl_whatever_the_weight():
         model = small(kl_weight=weight)
         fitted = trained(0, model=model, epochs=1, learning_rate=1e-12)
         if weight == 0.0:
-            first = fitted.history[0]["valid_nll"]
-    assert fitted.history[0]["valid_nll"] == pytest.approx(first, rel=1e-6)
+            first = fitted.history[0]["valid_loss"]
+    assert fitted.history[0]["valid_loss"] == pytest.approx(first, rel=1e-6)
 
 
 def test_patience_waits_for_the_end_of_the_warm_up():
@@ -118,7 +118,7 @@ def test_the_best_epoch_is_the_one_that_is_kept():
         )
 
     fitted = trained(0, model=small(), epochs=8, scheduler=schedule, learning_rate=0.003)
-    scores = [row["valid_nll"] for row in fitted.history]
+    scores = [row["valid_loss"] for row in fitted.history]
     assert fitted.best_epoch <= 5
     assert min(scores) < scores[-1] - 1
     found = -vae.elbo(fitted.objective, patterns(60, seed=1)[0], samples=500).mean()

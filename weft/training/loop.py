@@ -150,8 +150,9 @@ class Run:
         self.at.stale += 1
         if self.objective.is_warming_up(self.at.step):
             self.at.stale = 0
-        if scores["nll"] < self.at.lowest:
-            self.at.lowest, self.at.stale, self.best_losses = scores["nll"], 0, losses[0]
+        loss = float(losses[0].double().mean())
+        if loss < self.at.lowest:
+            self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses[0]
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
         if self.keep_last:
@@ -188,8 +189,7 @@ class Run:
         for row in reversed(self.at.history):
             scores = {k.removeprefix("valid_"): v for k, v in row.items() if k.startswith("valid_")}
             if scores:
-                scores.pop("nll")
-                return shown | scores
+                return shown | {name: v for name, v in scores.items() if name not in shown}
         return shown
 
     def fail(self, loss: float, x: Any, y: Tensor) -> NoReturn:

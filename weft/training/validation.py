@@ -27,11 +27,11 @@ def examine(
 ) -> tuple[Tensor, dict[str, float]]:
     """(predictive NLL of each example, {"nll": their mean, and the likelihood's own score}).
 
-    Of an objective with losses of its own (`Objective.held_out`) these losses and their mean.
+    Of an objective with losses of its own (`Objective.held_out`) these, and {"loss": their mean}.
     """
     own = _own_losses(objective, x, y, samples, seed)
     if own is not None:
-        return own, {"nll": float(own.double().mean())}
+        return own, {"loss": float(own.double().mean())}
     logs, mean = _predictive(objective, x, y, samples, seed, 1.0)
     score = objective.likelihood.score(mean, y.to(mean.device))
     return -logs.cpu(), {"nll": -float(logs.double().mean()), **score}
