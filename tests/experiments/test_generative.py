@@ -89,6 +89,17 @@ def test_networks_start_at_the_variances_of_the_prior():
     torch.testing.assert_close(q.kl(), 0.5 * q.mean.square().sum(1))
 
 
+def test_families_start_with_the_same_networks_and_means():
+    started = []
+    for latent in (weft.vae.Diagonal(9), weft.vae.FullNormal(9), weft.vae.KTiedLatent(3, 3, 1)):
+        torch.manual_seed(0)
+        started.append(auto_encoder(36, (12, 10), latent.size, 9))
+    x = torch.rand(5, 36)
+    for encoder, decoder in started[1:]:
+        torch.testing.assert_close(encoder(x)[:, :9], started[0][0](x)[:, :9])
+        torch.testing.assert_close(decoder(x[:, :9]), started[0][1](x[:, :9]))
+
+
 @pytest.mark.parametrize(
     ("annealing", "values"),
     [("exponential", [0.01, 0.1, 1, 1]), ("linear", [0, 0.5, 1, 1]), ("none", None)],

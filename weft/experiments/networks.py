@@ -203,7 +203,8 @@ def auto_encoder(
     """Encoder and decoder, fully connected with ELU, He's initialisation.
 
     Of the encoder's last layer only the means start at random: all other numbers start at 0, so that
-    every latent family starts with the variances of the prior and no correlation.
+    every latent family starts with the variances of the prior and no correlation. That layer is drawn
+    last: with the same seed, all families start with the same networks and the same means.
 
     Args:
         inputs: numbers of an example.
@@ -211,21 +212,21 @@ def auto_encoder(
         size: numbers that the encoder gives; the first `dimensions` are means.
         dimensions: latent variables.
     """
-    encoder, decoder = (
-        _he(_elus([first, *hidden, last])) for first, last in ((inputs, size), (dimensions, inputs))
-    )
-    means = torch.arange(size) < dimensions
+    decoder = nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs))
+    _he(decoder)
+    trunk, means = _he(nn.Sequential(*_elus([inputs, *hidden]))), nn.Linear(hidden[-1], dimensions)
+    _he(nn.Sequential(means))
+    last = nn.Linear(hidden[-1], size)
     with torch.no_grad():
-        list(encoder.parameters())[-2].mul_(means.unsqueeze(1))
-    return encoder, decoder
+        last.weight.zero_()[:dimensions] = means.weight
+        last.bias.zero_()
+    return nn.Sequential(*trunk, last), decoder
 
 
-def _elus(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers of these widths with ELU between them."""
-    layers: list[nn.Module] = []
-    for ins, outs in pairwise(widths):
-        layers += [nn.Linear(ins, outs), nn.ELU()]
-    return nn.Sequential(*layers[:-1])
+def _elus(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers of these widths, with ELU behind each."""
+    pairs = ([nn.Linear(ins, outs), nn.ELU()] for ins, outs in pairwise(widths))
+    return [layer for pair in pairs for layer in pair]
 
 
 def _outputs(data: Dataset) -> int:
