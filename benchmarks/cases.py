@@ -6,19 +6,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks import peers
+from benchmarks import autoencoders, contenders, peers
 from benchmarks.contenders import (
     CLASSES,
     FULL,
     LOW_RANK,
     MATRIX,
-    NETWORKS,
     PLAIN,
     PREDICT,
     STEP,
     Contender,
+    Network,
     Run,
 )
+
+
+def network(name: str) -> Network:
+    """The network of a name."""
+    return {**contenders.NETWORKS, **autoencoders.NETWORKS}[name]
+
 
 BATCHES = 8  # different ones in turn: a network that has learned its only batch by heart is no use
 
@@ -28,8 +34,9 @@ class Case:
     """One table: a kind of work, a network and a batch size.
 
     Args:
-        kind: "step" (one training step), "predict", or "matrix" (one training step of matrix normals,
-            also in units of mean-field, and its memory).
+        kind: "step" (one training step), "predict", "matrix" (one training step of matrix normals,
+            also in units of mean-field, and its memory), or "vae" (one training step of auto-encoders,
+            also in units of independent latent variables).
         network: name in NETWORKS.
         batch: examples per call.
         samples: draws per prediction.
@@ -49,25 +56,32 @@ class Case:
             "step": "training step",
             "predict": f"prediction with {self.samples} samples",
             "matrix": "training step of matrix normals",
+            "vae": "training step",
         }[self.kind]
         return f"{work}, {self.network}, batch {self.batch}"
 
     @property
     def references(self) -> list[str]:
         """Contenders that others are compared with, besides the plain network."""
+        if self.kind == "vae":
+            return [autoencoders.DIAGONAL[self.network]]
         return list(MEAN_FIELD.values()) if self.kind == "matrix" else []
 
     def contenders(self, only_weft: bool) -> list[Contender]:
         """All that can take this network, the plain one first."""
+        if self.kind == "vae":
+            return autoencoders.CONTENDERS[self.network]
         ours = {"step": STEP, "predict": PREDICT, "matrix": [*MATRIX, *self.besides]}[self.kind]
         others = [] if only_weft or self.kind == "matrix" else peers.available()[0]
-        linear = NETWORKS[self.network].linear_only
+        linear = network(self.network).linear_only
         return [one for one in [*ours, *others] if linear or not one.linear_only]
 
     def batches(self) -> tuple[Tensor, Tensor]:
         """Inputs and classes, the same for all contenders."""
-        shape, generator = NETWORKS[self.network].input_shape, torch.Generator().manual_seed(0)
+        shape, generator = network(self.network).input_shape, torch.Generator().manual_seed(0)
         xs = torch.randn(BATCHES, self.batch, *shape, generator=generator)
+        if self.kind == "vae":  # black and white, one pixel in six white
+            xs = (xs > 1).float()
         return xs, torch.randint(CLASSES, (BATCHES, self.batch), generator=generator)
 
     def call(self, run: Run) -> Callable[[], Tensor]:
@@ -97,7 +111,8 @@ class Case:
 
 
 MEAN_FIELD = {name: f"weft MeanField() {name}" for name in ("shared", "local")}
-SMALL, LARGE, CONV, PAPER = NETWORKS
+SMALL, LARGE, CONV, PAPER = contenders.NETWORKS
+LATENT_40, LATENT_9 = autoencoders.NETWORKS
 CASES = {
     "step-400-batch-1024": Case("step", SMALL, 1024),
     "step-400-batch-128": Case("step", SMALL, 128),
@@ -108,8 +123,10 @@ CASES = {
     "matrix-300-batch-100": Case("matrix", PAPER, 100),
     "matrix-2048-batch-512": Case("matrix", LARGE, 512, besides=(*LOW_RANK, *FULL)),
     "matrix-conv-batch-128": Case("matrix", CONV, 128, besides=tuple(LOW_RANK)),
+    "vae-40-batch-100": Case("vae", LATENT_40, 100),
+    "vae-9-batch-100": Case("vae", LATENT_9, 100),
 }
-KINDS = ("step", "predict", "matrix")
+KINDS = ("step", "predict", "matrix", "vae")
 
 
 @dataclass(frozen=True)
@@ -133,4 +150,9 @@ TARGETS = [
         for estimator in ("shared", "local")
     ),
     Target("matrix-300-batch-100", "weft MatrixNormal() local", 2.0, MEAN_FIELD["local"]),
+    *(
+        Target(name, one.name, autoencoders.BOUND, autoencoders.DIAGONAL[CASES[name].network])
+        for name in ("vae-40-batch-100", "vae-9-batch-100")
+        for one in CASES[name].contenders(only_weft=True)[2:4]  # matrix normal and full
+    ),
 ]

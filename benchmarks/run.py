@@ -18,10 +18,9 @@ from typing import Any
 import torch
 
 from benchmarks import environment, memory, peers
-from benchmarks.cases import CASES, KINDS, TARGETS
+from benchmarks.cases import CASES, KINDS, TARGETS, network
 from benchmarks.contenders import (
     LEARNING_RATE,
-    NETWORKS,
     NUM_DATA,
     PLAIN,
     PRIOR_SCALE,
@@ -121,7 +120,7 @@ def time_case(name: str, plan: Plan, only_weft: bool) -> dict[str, Any]:
     for contender in case.contenders(only_weft):
         torch.manual_seed(0)
         try:
-            call = case.call(contender.build(NETWORKS[case.network].build()))
+            call = case.call(contender.build(network(case.network).build()))
             case.check(call())
         except Exception as error:
             if not contender.peer:
@@ -164,7 +163,7 @@ def targets(cases: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def file_name(kind: str, threads: int) -> str:
-    """step-1-thread.json, predict-2-threads.json, matrix-1-thread.json."""
+    """step-1-thread.json, predict-2-threads.json, matrix-1-thread.json, vae-1-thread.json."""
     return f"{kind}-{threads}-thread{'s' if threads > 1 else ''}.json"
 
 

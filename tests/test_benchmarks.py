@@ -123,3 +123,25 @@ def test_networks_trained_together_are_timed_beside_one_after_the_other(tmp_path
     result = json.loads(out.read_text())
     assert {"commit", "versions", "processor", "threads"} <= result.keys()
     assert all(one["one after the other"]["median_ms"] > 0 for one in result["families"].values())
+
+
+def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
+    """A matrix normal and a full one, each with its target, on a page with the reference's name."""
+    name = "vae-9-batch-100"
+    case = time_case(name, Plan(rounds=1, warmup=1, burst=0.0), only_weft=True)
+    reference = "weft.vae Diagonal(z=9)"
+    assert case["contenders"][reference]["versus"][reference] == 1.0
+    found = targets({name: case})
+    assert [one["bound"] for one in found] == [1.3, 1.3]
+    assert {one["contender"] for one in found} == {
+        "weft.vae MatrixNormalLatent(rows=3, columns=3)",
+        "weft.vae FullNormal(z=9)",
+    }
+    assert all(one["reference"] == reference for one in found)
+    told = {"settings": {"command": "", "rounds": 1}, "versions": {}, "cpu": "", "cores": 1}
+    about = {"commit": "", "dirty": False, "date": "", "wall_seconds": 0.0, "load": None}
+    text = page(
+        [{**told, **about, "kind": "vae", "threads": 1, "cases": {name: case}, "targets": found}]
+    )
+    assert f"to {reference}, 1 thread" in text
+    assert f"≤ 1.3 x {reference}" in text

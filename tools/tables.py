@@ -4,13 +4,19 @@ from pathlib import Path
 
 from tools.uci_tables import uci_tables
 from weft.report import compare, markdown_table, read
+from weft.report.gains import gain_text
 
 ROOT = Path(__file__).parents[1]
-TABLES = (
+_ALL = (
     ("README.md", "demo table", "results/demo"),
     ("docs/quality.md", "quality tables", "results/quality"),
     ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied"),
+    ("docs/papers/matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
+    ("docs/papers/matrix-normal.md", "auto-encoder tables", "results/vae"),
+    ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
+    ("docs/papers/radial-directional.md", "compression tables", "results/compression"),
 )
+TABLES = tuple(one for one in _ALL if (ROOT / one[2]).is_dir())  # what was run
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -25,7 +31,8 @@ def table_of(results: str) -> str:
     found, problems = read(ROOT / results)
     if problems or not found:
         raise ValueError(f"{results}: {problems or 'no result files'}")
-    return markdown_table(compare(found)).strip()
+    table = compare(found)
+    return f"{markdown_table(table).strip()}\n\n{gain_text(table)}".strip()
 
 
 def shown(page: str, name: str) -> str:

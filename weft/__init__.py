@@ -5,6 +5,7 @@ from weft import diagnostics as diagnostics
 from weft import distributions as distributions
 from weft import metrics as metrics
 from weft import schedules as schedules
+from weft import vae as vae
 from weft.ard import ARD as ARD
 from weft.ard import GroupARD as GroupARD
 from weft.baselines import ensemble as ensemble
@@ -143,4 +144,5 @@ __all__ = [
     "sparsity",
     "summary",
     "using",
+    "vae",
 ]

@@ -184,6 +184,11 @@ def _parts(
     model: nn.Module, likelihood: Likelihood | None, output: Callable[[Any], Tensor] | None
 ) -> tuple[nn.Module, Likelihood, Callable[[Any], Tensor] | None]:
     if isinstance(model, Objective):
+        if not model.has_targets:
+            raise TypeError(
+                f"evaluate({type(model).__name__}(...)): it explains inputs and predicts no targets; "
+                "write weft.vae.evaluate(vae, data)"
+            )
         if likelihood not in (None, model.likelihood):
             raise ValueError("likelihood=: the objective has its own; evaluate its network instead")
         return model.net, model.likelihood, output or model.output

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from weft import schedules
 from weft.contexts import named_posteriors, require_posteriors, using
 from weft.estimators import shared
+from weft.governing import Governing
 from weft.likelihoods import Likelihood
-from weft.priors import Prior, assign
+from weft.priors import Prior
 
 
 class Terms(NamedTuple):
@@ -31,6 +32,7 @@ class Objective(nn.Module, ABC):
     likelihood: Likelihood
     output: Callable[[Any], Tensor] | None
     num_data: int | None
+    has_targets: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -44,6 +46,18 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
         """(loss, nll, kl) of a batch at a training step."""
+
+    def scheduled(self) -> dict[str, schedules.Schedule]:
+        """What changes with the step, by name, for the history of a training run."""
+        return {}
+
+    def is_warming_up(self, step: int) -> bool:
+        """Whether it is too early at a step to stop for want of improvement."""
+        return False
+
+    def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor | None:
+        """Losses (batch,) that validation compares; None for the predictive NLL of targets."""
+        return None
 
     def update(self, x: Any, y: Tensor) -> bool:
         """Take a batch into what the likelihood learns in closed form; False if there is no such thing.
@@ -71,7 +85,7 @@ class Objective(nn.Module, ABC):
         return nll + (kl / self.num_data).to(nll.dtype)
 
 
-class ELBO(Objective):
+class ELBO(Governing, Objective):
     """Minus the evidence lower bound per example, with its two parts.
 
     The value does not depend on the batch size, and the KL is counted once per call however many
@@ -129,13 +143,7 @@ class ELBO(Objective):
         posteriors = require_posteriors(bnn)
         self.bnn = bnn
         self.likelihood = likelihood
-        groups = assign(prior, posteriors)
-        self.priors = nn.ModuleList(one for one, _ in groups)
-        self.governed = tuple(names for _, names in groups)
-        self.patterns = tuple(prior) if isinstance(prior, Mapping) else None
-        self._posteriors = [[posteriors[name] for name in names] for names in self.governed]
-        for (one, _), governed in zip(groups, self._posteriors, strict=True):
-            one.prepare(governed)
+        self.govern(prior, posteriors)
         self.num_data = int(num_data)
         self.samples = samples
         self.temperature = schedules.resolve(temperature)
@@ -182,11 +190,11 @@ class ELBO(Objective):
 
     def kl(self) -> Tensor:
         """KL(q ‖ p) in nats over all random weights, unweighted, in the parameters' precision."""
-        device = next(self.bnn.parameters()).device.type
-        with torch.autocast(device, enabled=False):
-            groups: Any = zip(self.priors, self._posteriors, strict=True)
-            terms = [prior.kl(*posteriors) for prior, posteriors in groups]
-            return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+        return self.weight_kl()
+
+    def scheduled(self) -> dict[str, schedules.Schedule]:
+        """Temperature and KL weight."""
+        return {"temperature": self.temperature, "kl_weight": self.kl_weight}
 
     def weight_at(self, step: int | None) -> float:
         """Temperature · kl_weight at a training step."""

@@ -37,7 +37,7 @@ def test_import_needs_nothing_but_torch(file):
 
 
 def test_names():
-    assert len(set(weft.data.names())) == len(weft.data.names()) == 18
+    assert len(set(weft.data.names())) == len(weft.data.names()) == 19
     assert {"digits", "breast-cancer", "uci/boston", "cifar-100", "imdb"} <= set(weft.data.names())
 
 
@@ -137,7 +137,7 @@ def test_status_sees_complete_sets_only(folder, cache):
     seen = catalog._status("mnist", catalog.SETS["mnist"])
     assert (seen.present, seen.where, seen.size) == (True, str(folder / "mnist"), 19)
     put(cache, "imdb/imdb.npz", b"1")
-    assert {s.name for s in weft.data.status() if s.size} == {"mnist", "imdb"}
+    assert {s.name for s in weft.data.status() if s.size} == {"mnist", "static-mnist", "imdb"}
 
 
 def test_fetch_of_a_bundled_set():

@@ -7,6 +7,7 @@ checked against checksums at every load.
 
 from weft.data.augment import compose, crop, flip
 from weft.data.batches import Batches
+from weft.data.binarised import static_mnist
 from weft.data.bundled import breast_cancer, diabetes, digits, wine
 from weft.data.catalog import fetch, load, names, status
 from weft.data.cifar import cifar10, cifar100
@@ -35,6 +36,7 @@ __all__ = [
     "load",
     "mnist",
     "names",
+    "static_mnist",
     "status",
     "uci",
     "wine",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from weft.data import bundled, cifar, idx, reviews, tables
+from weft.data import binarised, bundled, cifar, idx, reviews, tables
 from weft.data.dataset import Dataset
 from weft.data.files import find
 
@@ -56,6 +56,11 @@ SETS: dict[str, Entry] = {
         for name in tables.TABLES
     },
     "mnist": Entry(idx.mnist, idx.read_mnist, _idx_files("mnist")),
+    "static-mnist": Entry(
+        binarised.static_mnist,
+        binarised.read_static_mnist,
+        (binarised.ORIGINALS, *_idx_files("mnist")),
+    ),
     "fashion-mnist": Entry(idx.fashion_mnist, idx.read_fashion_mnist, _idx_files("fashion-mnist")),
     "cifar-10": Entry(cifar.cifar10, cifar.read_cifar10, (cifar.PREPARED, (cifar.CIFAR10.path,))),
     "cifar-100": Entry(cifar.cifar100, cifar.read_cifar100, ((cifar.CIFAR100.path,),)),

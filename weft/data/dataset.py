@@ -64,6 +64,7 @@ class Dataset:
             `y * target_scale + target_mean`.
         target_mean: see `target_scale`.
         pixel_range: (lowest, highest) value that a pixel of any picture can have after scaling.
+        note: where the numbers come from, if there is more than one answer.
 
     Examples:
         >>> part = Split(torch.zeros(10, 3), torch.zeros(10, 1))
@@ -81,6 +82,7 @@ class Dataset:
     target_scale: float = 1.0
     target_mean: float = 0.0
     pixel_range: tuple[float, float] | None = None
+    note: str = ""
 
     def __post_init__(self) -> None:
         """Refuse parts that one network could not take."""

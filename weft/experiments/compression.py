@@ -1,6 +1,6 @@
 """Compression: LeNet-5 (Caffe) and LeNet-300-100 on MNIST, the matrix-normal paper's VGG on CIFAR-10.
 
-Settings and results: docs/papers/compression.md. Eight published results for LeNet-5, counted right:
+Settings and results: docs/papers/radial-directional.md. Eight published results for LeNet-5, counted right:
 `weft.experiments.compression_published`.
 """
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -226,6 +227,38 @@ class _Block(nn.Module):
         inner = self.conv2(self.norm2(self.conv1(active)).relu())
         out: Tensor = self.project(active) + inner
         return out
+
+
+def auto_encoder(
+    inputs: int, hidden: Sequence[int], size: int, dimensions: int
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """Encoder and decoder, fully connected with ELU, He's initialisation.
+
+    Of the encoder's last layer only the means start at random: all other numbers start at 0, so that
+    every latent family starts with the variances of the prior and no correlation. That layer is drawn
+    last: with the same seed, all families start with the same networks and the same means.
+
+    Args:
+        inputs: numbers of an example.
+        hidden: widths of the hidden layers of either.
+        size: numbers that the encoder gives; the first `dimensions` are means.
+        dimensions: latent variables.
+    """
+    decoder = nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs))
+    _he(decoder)
+    trunk, means = _he(nn.Sequential(*_elus([inputs, *hidden]))), nn.Linear(hidden[-1], dimensions)
+    _he(nn.Sequential(means))
+    last = nn.Linear(hidden[-1], size)
+    with torch.no_grad():
+        last.weight.zero_()[:dimensions] = means.weight
+        last.bias.zero_()
+    return nn.Sequential(*trunk, last), decoder
+
+
+def _elus(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers of these widths, with ELU behind each."""
+    pairs = ([nn.Linear(ins, outs), nn.ELU()] for ins, outs in pairwise(widths))
+    return [layer for pair in pairs for layer in pair]
 
 
 def _outputs(data: Dataset) -> int:

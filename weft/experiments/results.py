@@ -59,7 +59,9 @@ def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, 
     return [
         row
         for number, row in enumerate(history, 1)
-        if number % every == 0 or number == len(history) or "valid_nll" in row
+        if number % every == 0
+        or number == len(history)
+        or any(key.startswith("valid_") for key in row)
     ]
 
 

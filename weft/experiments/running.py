@@ -85,5 +85,5 @@ def run_one(
 
 
 def _line(metrics: dict[str, float]) -> str:
-    shown = ("accuracy", "rmse", "nll", "ece", "neg_elbo")
+    shown = ("accuracy", "rmse", "nll", "ece", "neg_elbo", "log_likelihood", "elbo")
     return ", ".join(f"{name} {metrics[name]:.4g}" for name in shown if name in metrics)

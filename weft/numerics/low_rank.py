@@ -92,8 +92,18 @@ def sum_of_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
         >>> torch.allclose(sum_of_squares(a, b), product(a, b).square().sum())
         True
     """
+    return block_squares(log_rows, log_columns).sum()
+
+
+def block_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
+    """Σ S² of each block, (*blocks).
+
+    Examples:
+        >>> block_squares(torch.zeros(7, 2, 3), torch.zeros(7, 2, 5))[0]  # 15 entries of 2
+        tensor(60.)
+    """
     rows, columns = factor(log_rows), factor(log_columns)
-    return ((rows @ rows.mT) * (columns @ columns.mT)).sum()
+    return ((rows @ rows.mT) * (columns @ columns.mT)).sum((-2, -1))
 
 
 def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
@@ -104,14 +114,25 @@ def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
         >>> torch.allclose(sum_log(a, b), product(a, b).log().sum(), atol=1e-5)
         True
     """
+    return block_logs(log_rows, log_columns).sum()
+
+
+def block_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
+    """Σ log S of each block, (*blocks).
+
+    Examples:
+        >>> block_logs(torch.zeros(7, 1, 3), torch.ones(7, 1, 5))[0]
+        tensor(15.)
+    """
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
     rows, columns = bounded(log_rows), bounded(log_columns)
     if rows.shape[-2] == 1:
-        return ins * rows.sum() + outs * columns.sum()
+        return ins * rows.sum((-2, -1)) + outs * columns.sum((-2, -1))
     top_rows = rows.amax(-2, keepdim=True).detach()
     top_columns = columns.amax(-2, keepdim=True).detach()
     relative = (rows - top_rows).exp().mT @ (columns - top_columns).exp()
-    return relative.log().sum() + ins * top_rows.sum() + outs * top_columns.sum()
+    tops = ins * top_rows.sum((-2, -1)) + outs * top_columns.sum((-2, -1))
+    return relative.log().sum((-2, -1)) + tops
 
 
 def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:

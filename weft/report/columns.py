@@ -93,6 +93,21 @@ COLUMNS: tuple[Column, ...] = (
     _coverage(95),
     Column("neg_elbo", "−ELBO", "lower", "Negative evidence lower bound per example, in nats."),
     Column(
+        "log_likelihood",
+        "log-likelihood",
+        "higher",
+        "Importance-weighted log-likelihood of an example, in nats.",
+        decimals=2,
+    ),
+    Column("elbo", "ELBO", "higher", "Evidence lower bound of an example, in nats.", decimals=2),
+    Column(
+        "active_units",
+        "active units",
+        "neither",
+        "Latent variables whose posterior mean varies with the input.",
+        decimals=1,
+    ),
+    Column(
         "ood_auroc_entropy",
         "OOD AUROC, entropy",
         "higher",

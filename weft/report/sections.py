@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from weft.report.calibration import intervals, ood, reliability
 from weft.report.compressions import compressions
 from weft.report.figures import Figure, curves, legend
+from weft.report.gains import gain_table
 from weft.report.gradients import gradient_tables
 from weft.report.heatmaps import heat_maps
 from weft.report.markup import Html, el
 from weft.report.results import Row
+from weft.report.sheets import sheets
 from weft.report.sparsities import sparsity_table
 from weft.report.spectra import spectra
 from weft.report.steps import convergence, drift
+from weft.report.stored import told
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class _Kind:
 
 def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     """The sections, below buttons that show and hide variants in all of them."""
+    yield from remarks(rows)
     silent = [row.name for row in rows if not any(result.history for result in row.results)]
     kinds = [
         _Kind("Training", "training curves", (curves(rows), silent)),
@@ -53,11 +57,20 @@ def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     absent = [what for what in usual if what not in drawn and other.get(what) not in drawn]
     if absent:
         yield el("p", f"Not in these files, hence not shown: {', '.join(absent)}.", class_="note")
+    yield from gain_table(rows)
+    yield from sheets(rows)
     yield from sparsity_table(rows)
     yield from compressions(rows)
     yield from gradient_tables(rows)
     yield from spectra(rows)
     yield from heat_maps(rows)
+
+
+def remarks(rows: Sequence[Row]) -> Iterator[Html]:
+    """What the files say about themselves, each sentence once."""
+    said = [value for row in rows for _, value in told(row.results, "note")]
+    for sentence in dict.fromkeys(one for one in said if isinstance(one, str) and one):
+        yield el("p", sentence, class_="note")
 
 
 def _section(kind: _Kind) -> Iterator[Html]:

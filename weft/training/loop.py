@@ -125,9 +125,7 @@ class Run:
         loss, nll, kl = self.group.average([value / max(count, 1) for value in at.sums])
         row: Row = {"epoch": at.epoch, "step": at.step, "loss": loss, "nll": nll, "kl": kl}
         row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
-        if isinstance(self.objective, ELBO):
-            row["temperature"] = self.objective.temperature(at.step)
-            row["kl_weight"] = self.objective.kl_weight(at.step)
+        row |= {name: value(at.step) for name, value in self.objective.scheduled().items()}
         if self.valid is not None and (at.epoch % self.check_every == 0 or at.epoch == self.epochs):
             row |= self.check(*self.valid)
         row["seconds"], at.epoch_began = at.seconds - at.epoch_began, at.seconds
@@ -150,8 +148,11 @@ class Run:
                 losses += widths(self.objective, x, y, self.samples, seed, FACTORS[::2])
         scores, losses = self.group.share((scores, losses))
         self.at.stale += 1
-        if scores["nll"] < self.at.lowest:
-            self.at.lowest, self.at.stale, self.best_losses = scores["nll"], 0, losses[0]
+        if self.objective.is_warming_up(self.at.step):
+            self.at.stale = 0
+        loss = float(losses[0].double().mean())
+        if loss < self.at.lowest:
+            self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses[0]
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
         if self.keep_last:
@@ -188,8 +189,7 @@ class Run:
         for row in reversed(self.at.history):
             scores = {k.removeprefix("valid_"): v for k, v in row.items() if k.startswith("valid_")}
             if scores:
-                scores.pop("nll")
-                return shown | scores
+                return shown | {name: v for name, v in scores.items() if name not in shown}
         return shown
 
     def fail(self, loss: float, x: Any, y: Tensor) -> NoReturn:

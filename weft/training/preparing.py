@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from weft.contexts import named_posteriors
 from weft.data.batches import Batches
+from weft.governing import Governing
 from weft.likelihoods import Likelihood
 from weft.objectives import ELBO, MaximumLikelihood, Objective
 from weft.priors import HeNormal, Prior
@@ -152,18 +153,18 @@ def settings(
         "parameters": sum(p.numel() for p in objective.parameters()),
     }
     told["likelihood"], *priors = described(objective)
-    if isinstance(objective, ELBO):
+    if priors:
         told["prior"] = priors
-        told["temperature"] = _told(objective.temperature)
-        told["kl_weight"] = _told(objective.kl_weight)
-    return told
+    if about := objective.extra_repr():
+        told["objective"] = about
+    return told | {name: _told(one) for name, one in objective.scheduled().items()}
 
 
 def described(objective: Objective) -> list[str]:
     """The likelihood and the priors in words, without what they learn."""
     likelihood = objective.likelihood  # whose options are what it was told, never what it learned
     told = [f"{type(likelihood).__name__}({likelihood.options()})"]
-    if isinstance(objective, ELBO):
+    if isinstance(objective, Governing):
         priors = [cast(Prior, one) for one in objective.priors]
         told += [_named(one, one.options()) for one in priors]
     return told

@@ -233,6 +233,8 @@ def _check_members(
     """Refuse what cannot be stacked, with a sentence."""
     if not models or len({id(model) for model in models}) < len(models):
         raise ValueError("fit_many: give different networks; copy.deepcopy makes more of one")
+    if any(isinstance(model, Objective) and not model.has_targets for model in models):
+        raise TypeError("fit_many cannot stack auto-encoders; train them by weft.fit one by one")
     for name, given in (("trains", trains), ("valids", valids)):
         if given is not None and len(given) != len(models):
             raise ValueError(f"fit_many: {len(given)} {name} for {len(models)} networks")

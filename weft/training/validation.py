@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft.contexts import drawing_from, named_posteriors
-from weft.numerics.seeds import mix, restored
+from weft.numerics.seeds import mix, reseed, restored
 from weft.objectives import Objective, run
 from weft.predict import evaluating
 from weft.scope import Frozen
@@ -25,7 +25,13 @@ def validate(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -
 def examine(
     objective: Objective, x: Any, y: Tensor, samples: int, seed: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """(predictive NLL of each example, {"nll": their mean, and the likelihood's own score})."""
+    """(predictive NLL of each example, {"nll": their mean, and the likelihood's own score}).
+
+    Of an objective with losses of its own (`Objective.held_out`) these, and {"loss": their mean}.
+    """
+    own = _own_losses(objective, x, y, samples, seed)
+    if own is not None:
+        return own, {"loss": float(own.double().mean())}
     logs, mean = _predictive(objective, x, y, samples, seed, 1.0)
     score = objective.likelihood.score(mean, y.to(mean.device))
     return -logs.cpu(), {"nll": -float(logs.double().mean()), **score}
@@ -36,6 +42,22 @@ def widths(
 ) -> list[Tensor]:
     """Predictive NLL of each example if all posteriors were wider by a factor, by the same noise."""
     return [-_predictive(objective, x, y, samples, seed, factor)[0].cpu() for factor in factors]
+
+
+@torch.no_grad()
+def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
+    """Losses that the objective defines, by the same noise whenever the seed is the same."""
+    device, found = next(objective.parameters()).device, []
+    with evaluating(objective), restored(device):
+        for number, start in enumerate(range(0, len(y), CHUNK)):
+            piece = slice(start, start + CHUNK)
+            reseed(mix(seed, number), device)
+            inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
+            losses = objective.held_out(inputs, targets, samples)
+            if losses is None:
+                return None
+            found.append(losses.cpu())
+    return torch.cat(found)
 
 
 @torch.no_grad()

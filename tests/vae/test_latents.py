@@ -1,0 +1,191 @@
+"""Latent families: counts, law of the draws, KL, log-density, gradients, extremes."""
+
+import copy
+
+import pytest
+import torch
+from torch import distributions as td
+
+from tests.vae.models import FAMILIES, covariance, dense
+from weft import vae
+from weft.numerics import kronecker_draws, low_rank, triangular
+
+every = pytest.mark.parametrize("latent", FAMILIES, ids=str)
+
+
+def numbers(latent, batch=4, spread=0.7, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    made = spread * torch.randn(batch, latent.size, generator=g, dtype=torch.float64)
+    return made.requires_grad_()
+
+
+def test_sizes_are_the_parameter_counts_of_the_paper():
+    large = (vae.Diagonal(40), vae.MatrixNormalLatent(20, 2), vae.FullNormal(40))
+    few = (vae.Diagonal(9), vae.MatrixNormalLatent(3, 3), vae.FullNormal(9))
+    assert [one.size for one in large] == [80, 253, 860]
+    assert [one.size for one in few] == [18, 21, 54]
+    assert all(one.dimensions == 40 for one in large)
+    assert vae.MatrixNormalLatent(2, 20).size == 253  # the caption of Table 3 has it the other way
+    assert vae.MatrixNormalLatent(40, 1).size == 861  # as the paper writes its full covariance
+    assert vae.KTiedLatent(20, 2, rank=1).size == 62
+    assert vae.KTiedLatent(3, 3, rank=2).size == 21
+
+
+@every
+def test_zeros_are_the_prior(latent):
+    q = latent(torch.zeros(3, latent.size, dtype=torch.float64))
+    torch.testing.assert_close(q.kl(), torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(q.variance, torch.ones(3, latent.dimensions, dtype=torch.float64))
+
+
+@every
+def test_kl_entropy_and_moments_are_those_of_the_dense_normal(latent):
+    given = numbers(latent)
+    q, oracle = latent(given), dense(latent, given)
+    prior = td.MultivariateNormal(
+        torch.zeros_like(oracle.loc), torch.eye(latent.dimensions).double()
+    )
+    torch.testing.assert_close(q.kl(), td.kl_divergence(oracle, prior), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(q.entropy(), oracle.entropy(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(q.mean, oracle.mean)
+    torch.testing.assert_close(q.variance, oracle.variance)
+    assert (q.kl() > 0).all()
+
+
+@every
+def test_log_density_of_a_draw_needs_no_solve_and_is_right(latent):
+    given = numbers(latent)
+    z, log_q = latent(given).draw(5)
+    assert z.shape == (5, 4, latent.dimensions)
+    torch.testing.assert_close(log_q, dense(latent, given).log_prob(z), rtol=1e-9, atol=1e-9)
+    z, log_q = latent(given).draw()
+    torch.testing.assert_close(log_q, dense(latent, given).log_prob(z), rtol=1e-9, atol=1e-9)
+
+
+@every
+def test_draws_have_the_mean_and_covariance_of_the_dense_normal(latent):
+    """60,000 draws: entries of a covariance of order v are off by v √(2/60,000) = 0.6 % on average."""
+    given = numbers(latent, batch=2).detach()
+    torch.manual_seed(0)
+    z = latent(given).rsample(60_000)
+    for example in range(2):
+        sigma = covariance(latent, given[example])
+        scale = torch.outer(sigma.diagonal(), sigma.diagonal()).sqrt()
+        assert ((torch.cov(z[:, example].T).reshape_as(sigma) - sigma).abs() < 0.03 * scale).all()
+        away = z[:, example].mean(0) - given[example, : latent.dimensions]
+        assert (away.abs() < 0.025 * sigma.diagonal().sqrt()).all()
+    one = torch.stack([latent(given).rsample()[0] for _ in range(4000)])
+    sigma = covariance(latent, given[0]).diagonal()
+    assert ((one.var(0) - sigma).abs() < 0.12 * sigma).all()  # √(2/4000) = 2.2 %
+
+
+@every
+def test_examples_of_a_batch_do_not_see_each_other(latent):
+    given = numbers(latent, batch=5)
+    together = latent(given)
+    alone = [latent(given[i : i + 1]) for i in range(5)]
+    torch.testing.assert_close(together.kl(), torch.cat([one.kl() for one in alone]))
+    torch.testing.assert_close(together.variance, torch.cat([one.variance for one in alone]))
+    (gradient,) = torch.autograd.grad(together.rsample()[2].sum() + together.kl()[2], given)
+    assert (gradient[[0, 1, 3, 4]] == 0).all()
+    assert (gradient[2] != 0).all(), "every number of the encoder matters"
+
+
+@every
+def test_a_training_step_s_draw_is_the_same_as_the_plain_one(latent):
+    given = numbers(latent, batch=3)
+    pieces = []
+    for plain in (False, True):
+        torch.manual_seed(1)
+        q = latent(given)
+        z, kl = (q.rsample(), q.kl()) if plain else latent.draw_and_kl(given)
+        slopes = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).reshape(z.shape)
+        (gradient,) = torch.autograd.grad((z * slopes).sum() + (kl * kl).sum(), given)
+        pieces.append((z, kl, gradient))
+    for fused, plain in zip(*pieces, strict=True):
+        torch.testing.assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("sizes", [(2,), (3,), (6,), (7,), (2, 2), (4, 3), (2, 5), (5, 2)])
+def test_fused_gradients(sizes):
+    n = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
+    size = n + sum(k * (k + 1) // 2 for k in sizes)
+    given = torch.randn(3, size, dtype=torch.float64, requires_grad=True)
+    noise = torch.randn(3, n, dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda one: kronecker_draws.draw_and_kl(one, noise, sizes, 10.0), (given,)
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3, 6, 7])
+def test_products_and_sums_of_many_triangles_at_once(size):
+    shape = triangular.folded_shape(size)
+    folded = torch.randn(4, *shape, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(4, 3, size, dtype=torch.float64, requires_grad=True)
+    logs = torch.randn(4, size, dtype=torch.float64, requires_grad=True)
+    matrix = triangular.unfold(folded)
+    torch.testing.assert_close(triangular.times(x, folded), x @ matrix)
+    torch.testing.assert_close(triangular.times_transposed(x, folded), x @ matrix.mT)
+    total, trace = triangular.block_sums(folded, logs, 10.0)
+    torch.testing.assert_close(total, logs.sum(-1))
+    torch.testing.assert_close(trace, (matrix * logs.exp().unsqueeze(1)).square().sum((1, 2)))
+    for function, inputs in (
+        (triangular.times, (x, folded)),
+        (triangular.times_transposed, (x, folded)),
+        (lambda a, b: triangular.block_sums(a, b, 10.0), (folded, logs)),
+    ):
+        assert torch.autograd.gradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_sums_of_many_low_rank_products_at_once(rank):
+    rows = torch.randn(4, rank, 5, dtype=torch.float64)
+    columns = torch.randn(4, rank, 3, dtype=torch.float64)
+    products = rows.exp().mT @ columns.exp()
+    torch.testing.assert_close(low_rank.block_logs(rows, columns), products.log().sum((1, 2)))
+    torch.testing.assert_close(low_rank.block_squares(rows, columns), products.square().sum((1, 2)))
+
+
+@every
+def test_transforms_and_compilation_see_the_plain_formula(latent):
+    given = numbers(latent, batch=6).detach()
+
+    def kl(one):
+        return latent.draw_and_kl(one)[1]
+
+    inside = torch.vmap(kl, randomness="different")(given.reshape(2, 3, -1))
+    torch.testing.assert_close(inside.flatten(), latent(given).kl())
+
+
+@every
+@pytest.mark.parametrize("size", [-100.0, 100.0])
+def test_extreme_numbers_stay_finite(latent, size):
+    given = torch.full((2, latent.size), size, requires_grad=True)
+    q = latent(given)
+    z, kl = latent.draw_and_kl(given)
+    assert z.isfinite().all()
+    assert kl.isfinite().all()
+    assert q.draw(3)[1].isfinite().all()
+    (gradient,) = torch.autograd.grad(z.sum() + kl.sum(), given)
+    assert gradient.isfinite().all()
+
+
+def test_families_are_descriptions():
+    latent = vae.MatrixNormalLatent(20, 2)
+    assert latent == vae.MatrixNormalLatent(rows=20, columns=2) == copy.deepcopy(latent)
+    assert latent != vae.MatrixNormalLatent(2, 20)
+    assert str(latent) == "MatrixNormalLatent(rows=20, columns=2)"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, True, "3"])
+def test_sizes_that_are_no_counts_are_refused(wrong):
+    for make in (vae.Diagonal, vae.FullNormal, lambda n: vae.KTiedLatent(3, 3, rank=n)):
+        with pytest.raises(ValueError, match="a whole number, 1 or more"):
+            make(wrong)
+
+
+def test_an_encoder_of_the_wrong_size_is_told_the_right_one():
+    latent = vae.FullNormal(9)
+    for call in (latent, latent.draw_and_kl):
+        with pytest.raises(ValueError, match=r"takes 54 numbers .* shape \(2, 18\)"):
+            call(torch.zeros(2, 18))
