@@ -7,6 +7,7 @@ from weft import metrics as metrics
 from weft import schedules as schedules
 from weft.ard import ARD as ARD
 from weft.ard import GroupARD as GroupARD
+from weft.balanced import Balanced as Balanced
 from weft.baselines import ensemble as ensemble
 from weft.baselines import mc_dropout as mc_dropout
 from weft.bayesian import Bayesian as Bayesian
@@ -72,6 +73,7 @@ from weft.version import __version__ as __version__
 __all__ = [
     "ARD",
     "ELBO",
+    "Balanced",
     "Bayesian",
     "Bernoulli",
     "Callback",

@@ -20,6 +20,7 @@ from weft.numerics.seeds import fresh, mix, reseed
 from weft.objectives import ELBO, Objective
 from weft.priors import Prior
 from weft.schedules import Schedule
+from weft.tempering import Temperature
 from weft.training import defaults, preparing, progress
 from weft.training.diagnose import NonFiniteLoss
 from weft.training.distributed import Processes
@@ -38,7 +39,7 @@ def fit_many(
     *,
     likelihood: Likelihood | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
-    temperature: float | Schedule | Sequence[float | Schedule] | None = None,
+    temperature: Temperature | Sequence[Temperature] | None = None,
     kl_weight: float | Schedule | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -62,7 +63,8 @@ def fit_many(
         valids: validation data of each, or None; needed if temperatures are to be chosen.
         likelihood: as for `weft.fit`.
         prior: as for `weft.fit`.
-        temperature: one for all or one for each; by default chosen for each on its validation data.
+        temperature: one for all or one for each, as for `weft.fit`; by default, or for "auto", chosen for
+            each on its validation data.
         kl_weight: as for `weft.fit`.
         epochs: as for `weft.fit`.
         batch_size: examples per step of each.
@@ -101,13 +103,11 @@ def fit_many(
     ]
     size = round(sources[0].num_data / len(sources[0]))
     epochs = epochs or defaults.epochs(len(sources[0]), size)
-    each = list(temperature) if isinstance(temperature, Sequence) else [temperature] * count
+    each = _one_each(temperature, count)
     if valids is not None and not all(len(tensors(valid)[1]) for valid in valids):
         raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
-    if len(each) != count:
-        raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
     if valids is None and any(
-        one is None and preparing.wants_temperature(model)
+        preparing.is_chosen(one) and preparing.wants_temperature(model)
         for one, model in zip(each, models, strict=True)
     ):
         raise ValueError(
@@ -166,6 +166,17 @@ def fit_many(
     finally:
         stack.release()
     return [finished(run, made=not isinstance(models[i], Objective)) for i, run in enumerate(runs)]
+
+
+def _one_each(
+    temperature: Temperature | Sequence[Temperature] | None, count: int
+) -> Sequence[Temperature | None]:
+    """A temperature for each of so many networks; "auto" is a word, not a sequence."""
+    several = isinstance(temperature, Sequence) and not isinstance(temperature, str)
+    each: list[Any] = list(temperature) if several else [temperature] * count  # type: ignore[arg-type]
+    if len(each) != count:
+        raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
+    return each
 
 
 def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progress) -> None:
