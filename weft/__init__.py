@@ -4,6 +4,7 @@ from weft import data as data
 from weft import diagnostics as diagnostics
 from weft import distributions as distributions
 from weft import metrics as metrics
+from weft import reference as reference
 from weft import schedules as schedules
 from weft.ard import ARD as ARD
 from weft.ard import GroupARD as GroupARD
@@ -131,6 +132,7 @@ __all__ = [
     "metrics",
     "named_posteriors",
     "predict",
+    "reference",
     "relevance",
     "save",
     "schedules",
