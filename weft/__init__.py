@@ -17,6 +17,7 @@ from weft.contexts import named_posteriors as named_posteriors
 from weft.contexts import using as using
 from weft.convert import bayesianize as bayesianize
 from weft.convert import collapse as collapse
+from weft.diagnostics.findings import diagnose as diagnose
 from weft.estimators import auto as auto
 from weft.estimators import flipout as flipout
 from weft.estimators import local as local
@@ -115,6 +116,7 @@ __all__ = [
     "bayesianize",
     "collapse",
     "data",
+    "diagnose",
     "diagnostics",
     "distributions",
     "ensemble",

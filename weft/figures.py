@@ -96,6 +96,7 @@ def kl_by_name(elbo: ELBO) -> dict[str, float | None]:
     return shares
 
 
+@torch.no_grad()
 def at_its_scale(prior: Prior, group: list[Posterior]) -> Prior:
     """The prior itself, or a fixed one at the scale that a normal prior fits to these posteriors."""
     if isinstance(prior, Normal) and prior.learn == "closed form":

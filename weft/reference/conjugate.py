@@ -8,6 +8,7 @@ from torch import distributions as td
 from torch.func import jacrev
 
 from weft.likelihoods import Gaussian
+from weft.priors import normal_precisions
 from weft.reference.joint import LogJoint, Truth
 
 
@@ -44,7 +45,7 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
         start = joint.outputs(origin, joint.x).reshape(-1).double()
         _refuse_curved(joint, slopes, start, torch.randn_like(like))
         variance = float(noise.scale) ** 2 * joint.temperature
-        precision = slopes.T @ slopes / variance + torch.diag(_prior_precisions(joint, like))
+        precision = slopes.T @ slopes / variance + torch.diag(_prior_precisions(joint))
         pull = slopes.T @ (joint.y.reshape(-1).double() - start) / variance
         exact = td.MultivariateNormal(
             torch.linalg.solve(precision, pull), precision_matrix=precision
@@ -66,15 +67,14 @@ def _refuse_curved(joint: LogJoint, slopes: Tensor, start: Tensor, weights: Tens
         )
 
 
-def _prior_precisions(joint: LogJoint, like: Tensor) -> Tensor:
-    """1/s² of every weight: a normal log-density falls by 1/(2s²) from 0 to 1, and by 4 times that to 2."""
-    parts = [joint.split(torch.full_like(like, value)) for value in (0.0, 1.0, 2.0)]
+def _prior_precisions(joint: LogJoint) -> Tensor:
+    """1/s² of every weight, as a vector."""
     found = []
     for name, prior in joint.priors.items():
-        zero, one, two = (prior.log_prob(part[name]).double().reshape(-1) for part in parts)
-        if not torch.allclose(zero - two, 4 * (zero - one), rtol=1e-3):
+        precisions = normal_precisions(prior, joint.posteriors[name].shape)
+        if precisions is None:
             raise ValueError(f"conjugate: {type(prior).__name__} is not a normal prior around 0")
-        found.append(2 * (zero - one))
+        found.append(precisions.reshape(-1))
     return torch.cat(found)
 
 
