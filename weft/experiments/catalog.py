@@ -1,7 +1,7 @@
 """All experiments by name."""
 
 from weft.errors import near_misses
-from weft.experiments import demo, k_tied, matrix_normal, quality, uci
+from weft.experiments import demo, k_tied, matrix_normal, quality, tempering, uci
 from weft.experiments.spec import Experiment
 
 ALL: tuple[Experiment, ...] = (
@@ -10,6 +10,7 @@ ALL: tuple[Experiment, ...] = (
     *k_tied.EXPERIMENTS,
     *matrix_normal.EXPERIMENTS,
     *uci.EXPERIMENTS,
+    *tempering.EXPERIMENTS,
 )
 
 
