@@ -105,6 +105,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report.terminal", "report.figures", "report.stored"),
     ("report.calibration", "report.cards", "report.steps", "report.spectra"),
     ("report.heatmaps", "report.gradients", "report.sparsities"),
+    ("report.sweeps", "report.findings"),
     ("report.layers", "report.sections"),
     ("report.blocks",),
     ("report.page",),

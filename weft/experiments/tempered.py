@@ -109,12 +109,17 @@ def batched_error(confidence: Tensor, correct: Tensor, batch: int = BATCH) -> fl
 def sweep(base: Tempered, taus: Sequence[float], **changes: Any) -> list[Tempered]:
     """The same at several τ, with a variant name for each.
 
+    Args:
+        base: whose variant is what the names begin with.
+        taus: values of τ.
+        changes: of other fields.
+
     Examples:
         >>> base = Tempered(name="e", variant="", title="")
         >>> [one.variant for one in sweep(base, (0.001, 10.0))]
-        ['mean-field-tau-0.001', 'mean-field-tau-10']
+        ['tau-0.001', 'tau-10']
     """
     base = dataclasses.replace(base, **changes)
     return [
-        dataclasses.replace(base, variant=f"{base.series}-tau-{tau:g}", tau=tau) for tau in taus
+        dataclasses.replace(base, variant=f"{base.variant}tau-{tau:g}", tau=tau) for tau in taus
     ]

@@ -110,7 +110,7 @@ def _structured(base: Tempered, taus: Sequence[float]) -> list[Tempered]:
     return [
         row
         for name, family in _FAMILIES.items()
-        for row in sweep(base, taus, family=family, series=name)
+        for row in sweep(base, taus, variant=f"{name}-", family=family, series=name)
     ]
 
 

@@ -138,13 +138,25 @@ class Wide(Experiment):
         collapse = collapse_check(elbo)
         weights = sum(one.weights for one in collapse.layers)
         same = sum(one.weights * (one.at_prior or 0.0) for one in collapse.layers) / weights
-        told = found | {"kl_per_neuron": collapse.kl / self.neurons, "at_prior": same}
+        told = {name: found[name] for name in _SCORES if name in found}
+        told |= {"kl_per_neuron": collapse.kl / self.neurons, "at_prior": same}
         if self.kind == "toy":
             (posterior,) = (q for group in elbo._posteriors for q in group)
             told["posterior_mean"] = float(posterior.mean.detach().mean())
         return told
 
 
+_SCORES = (
+    "count",
+    "rmse",
+    "rmse_sem",
+    "nll",
+    "nll_sem",
+    "gibbs_nll",
+    "kl",
+    "neg_elbo",
+    "neg_elbo_sem",
+)
 _NAMES = {"eta-1": "η = 1", "balanced": "η = τ p / N"}
 
 
