@@ -91,7 +91,7 @@ def _figure(
     x: str, score: str, series: Mapping[str, Curve], marks: Mapping[str, float]
 ) -> Figure | None:
     """One score; nothing if nobody has it."""
-    title, factor = _named(score)
+    title, factor = named(score)
     data: list[dict[str, Any]] = []
     words: list[str] = []
     values: list[float] = []
@@ -142,7 +142,7 @@ def _mark(name: str, at: float, low: float, high: float) -> dict[str, Any]:
     return trace([at, at], [low, high], name=plot_text(name), line=line)
 
 
-def _named(score: str) -> tuple[str, float]:
+def named(score: str) -> tuple[str, float]:
     """Heading and factor of a score: as in the tables where it has a column."""
     column = next((one for one in COLUMNS if one.key == score), None)
     if column is not None:
