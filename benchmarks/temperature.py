@@ -3,14 +3,11 @@
     python -m benchmarks.temperature digits --seeds 0 1 2
 
 The network, the data and the learning rate are the same. "follow" is `weft.fit`: one run, whose temperature
-moves at validations in its second half. "halving" is successive halving from one warm start: a quarter of
-the steps at the starting point, then four temperatures of which the better half goes on, twice, and the
-winner to the end; all rungs together take as many steps as one run. "halving, twice the steps" has rungs and
-end of double length.
+moves at validations in its second half. "halving" is `weft.fit_halving`: successive halving from one warm
+start, which takes as many steps as one run. "halving, twice the steps" is what its name says.
 """
 
 import argparse
-import copy
 import json
 import time
 from pathlib import Path
@@ -21,11 +18,7 @@ import torch
 import weft
 from weft.experiments.networks import MLP
 from weft.files import write_atomically
-from weft.tempering import starting_point
-from weft.training.defaults import constant, cosine
-from weft.training.validation import validate
 
-FACTORS = (1 / 9, 1 / 3, 1.0, 3.0)  # of the starting point
 EPOCHS = {"digits": 160, "breast-cancer": 320}
 RATE = 5e-3
 
@@ -43,50 +36,15 @@ def follow(data: Any, epochs: int, seed: int) -> tuple[weft.ELBO, float]:
 
 
 def halving(data: Any, epochs: int, seed: int, longer: int = 1) -> tuple[weft.ELBO, float]:
-    bnn = network(data, seed)
-    weights = sum(q.numel() for _, q in weft.named_posteriors(bnn))
-    start = starting_point(len(data.train), weights)
-    warm = weft.fit(
-        bnn,
+    fitted = weft.fit_halving(
+        network(data, seed),
         data.train,
         data.valid,
-        temperature=start,
-        epochs=epochs // 4,
+        epochs=longer * epochs,
         learning_rate=RATE,
-        scheduler=constant,
-        keep="last",
         seed=seed,
-    ).objective
-    warm.kl_weight = weft.schedules.Constant(1.0)
-    alive = {}
-    for factor in FACTORS:
-        one = copy.deepcopy(warm)
-        one.temperature = weft.schedules.Constant(min(1.0, factor * start))
-        alive[factor] = one
-    for share in (16, 8):  # four go on for a 16th each, then two for an 8th
-        for one in alive.values():
-            go_on(one, data, longer * epochs // share, constant, seed)
-        scores = {
-            f: validate(one, data.valid.x, data.valid.y, 32, 0)["nll"] for f, one in alive.items()
-        }
-        best = sorted(scores, key=scores.__getitem__)[: len(alive) // 2]
-        alive = {factor: alive[factor] for factor in best}
-    ((_, winner),) = alive.items()
-    go_on(winner, data, longer * epochs // 4, cosine, seed)
-    return winner, winner.weight_at(0)
-
-
-def go_on(elbo: weft.ELBO, data: Any, epochs: int, scheduler: Any, seed: int) -> None:
-    weft.fit(
-        elbo,
-        data.train,
-        data.valid,
-        epochs=epochs,
-        learning_rate=RATE,
-        scheduler=scheduler,
-        keep="best" if scheduler is cosine else "last",
-        seed=seed + epochs,
     )
+    return fitted.objective, fitted.temperature
 
 
 WAYS = {
@@ -101,6 +59,7 @@ def main() -> None:
     parser.add_argument("data", choices=list(EPOCHS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=0)
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--results", type=Path, default=Path("results/bench"))
     options = parser.parse_args()
     data = weft.data.load(options.data)
@@ -108,9 +67,9 @@ def main() -> None:
     place = options.results / f"temperature-{options.data}.json"
     rows = json.loads(place.read_text())["rows"] if place.exists() else []
     for seed in options.seeds:
-        for name, way in WAYS.items():
+        for name in options.ways:
             began = time.process_time()
-            elbo, temperature = way(data, epochs, seed)
+            elbo, temperature = WAYS[name](data, epochs, seed)
             spent = time.process_time() - began
             scores = weft.evaluate(elbo, data.test, samples=100)
             row = {

@@ -73,6 +73,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training.loop", "training.stacking"),
     ("training.fitted",),
     ("training.fit", "training.together"),
+    ("training.halving",),
     ("sklearn.names", "sklearn.scaling"),
     ("sklearn.settings", "sklearn.files"),
     ("sklearn.estimator",),

@@ -68,6 +68,7 @@ from weft.training.checkpoint import CheckpointError as CheckpointError
 from weft.training.diagnose import NonFiniteLoss as NonFiniteLoss
 from weft.training.fit import fit as fit
 from weft.training.fitted import Fitted as Fitted
+from weft.training.halving import fit_halving as fit_halving
 from weft.training.interrupts import Interrupted as Interrupted
 from weft.training.together import fit_many as fit_many
 from weft.version import __version__ as __version__
@@ -122,6 +123,7 @@ __all__ = [
     "ensemble",
     "evaluate",
     "fit",
+    "fit_halving",
     "fit_many",
     "flipout",
     "frozen",

@@ -18,9 +18,11 @@ from weft.experiments.supervised import trained_numbers
 from weft.experiments.tempered import point
 from weft.experiments.tempered_networks import Divide
 from weft.likelihoods import Gaussian
+from weft.metrics import rmse
 from weft.numerics.seeds import mix
 from weft.objectives import ELBO
 from weft.posteriors.mean_field import MeanField
+from weft.predict import predict
 from weft.priors import Normal
 from weft.reference.wide import wide_optimum
 from weft.training.fit import fit
@@ -50,7 +52,7 @@ class Wide(Experiment):
     tau: float = 0.01
     epochs: int = 2500
     learning_rate: float = 0.02
-    draws: int = 4
+    draws: int = 2
     samples: int = 100
 
     def smoke(self) -> "Wide":
@@ -61,7 +63,7 @@ class Wide(Experiment):
         """Make data, train, compare with the prior and, if there is one, with the closed form."""
         began = time.monotonic()
         torch.manual_seed(mix(seed, 0))
-        x, y, noise = self.data()
+        x, y, noise, truth = self.data()
         elbo = self.objective(len(y), noise)
         fitted = fit(
             elbo,
@@ -74,7 +76,7 @@ class Wide(Experiment):
             title=f"{self.name} {self.variant}",
         )
         trained = time.monotonic()
-        metrics = self.scores(elbo, x, y, seed)
+        metrics = self.scores(elbo, x, y, truth, seed)
         figures: dict[str, Any] = {}
         if self.kind == "toy":
             best = wide_optimum(len(y), float(y.mean()), self.neurons, elbo.weight_at(0))
@@ -100,14 +102,15 @@ class Wide(Experiment):
             return ("kl", "posterior_mean")
         return ("rmse", "kl", "kl_per_neuron", "at_prior")
 
-    def data(self) -> tuple[Tensor, Tensor, float]:
-        """Inputs, targets and the standard deviation of the noise."""
+    def data(self) -> tuple[Tensor, Tensor, float, Tensor]:
+        """Inputs, targets, the standard deviation of the noise, and targets without noise."""
         if self.kind == "toy":
             y = torch.randn(30, 1).double()
             y = (y - y.mean()) / y.std() + 1.5  # mean exactly 1.5
-            return torch.ones(30, self.neurons).double(), y, 1.0
+            return torch.ones(30, self.neurons).double(), y, 1.0, torch.full_like(y, 1.5)
         x = torch.linspace(-1, 1, 32).double().unsqueeze(-1)
-        return x, 2 * torch.sin(3 * x) + math.sqrt(0.1) * torch.randn(32, 1), math.sqrt(0.1)
+        truth, noise = 2 * torch.sin(3 * x), math.sqrt(0.1)
+        return x, truth + noise * torch.randn(32, 1), noise, truth
 
     def objective(self, count: int, noise: float) -> ELBO:
         """The network with its posterior, prior N(0, 1) and temperature."""
@@ -132,14 +135,21 @@ class Wide(Experiment):
             samples=self.draws,
         )
 
-    def scores(self, elbo: ELBO, x: Tensor, y: Tensor, seed: int) -> dict[str, float]:
-        """Scores on the training data, KL, and the share of weights that equals the prior."""
+    def scores(
+        self, elbo: ELBO, x: Tensor, y: Tensor, truth: Tensor, seed: int
+    ) -> dict[str, float]:
+        """Error from the true function, NLL on the training data, KL, and the share that equals the prior."""
         found = evaluate(elbo, (x, y), samples=self.samples, seed=mix(seed, 7))
         collapse = collapse_check(elbo)
         weights = sum(one.weights for one in collapse.layers)
         same = sum(one.weights * (one.at_prior or 0.0) for one in collapse.layers) / weights
         told = {name: found[name] for name in _SCORES if name in found}
-        told |= {"kl_per_neuron": collapse.kl / self.neurons, "at_prior": same}
+        mean = predict(elbo, x, self.samples, seed=mix(seed, 7)).mean
+        told |= {
+            "rmse": rmse(mean, truth),
+            "kl_per_neuron": collapse.kl / self.neurons,
+            "at_prior": same,
+        }
         if self.kind == "toy":
             (posterior,) = (q for group in elbo._posteriors for q in group)
             told["posterior_mean"] = float(posterior.mean.detach().mean())
