@@ -4,7 +4,7 @@
 
 The network, the data and the learning rate are the same. "follow" is `weft.fit`: one run, whose temperature
 moves at validations in its second half. "halving" is `weft.fit_halving`: successive halving from one warm
-start, which takes as many steps as one run. "halving, twice the steps" is what its name says.
+start, which takes as many steps as one run.
 """
 
 import argparse
@@ -28,30 +28,26 @@ def network(data: Any, seed: int) -> torch.nn.Module:
     return weft.bayesianize(MLP((100, 100))(data), weft.MeanField(), estimator="local")
 
 
-def follow(data: Any, epochs: int, seed: int) -> tuple[weft.ELBO, float]:
+def follow(data: Any, epochs: int, rate: float, seed: int) -> tuple[weft.ELBO, float]:
     fitted = weft.fit(
-        network(data, seed), data.train, data.valid, epochs=epochs, learning_rate=RATE, seed=seed
+        network(data, seed), data.train, data.valid, epochs=epochs, learning_rate=rate, seed=seed
     )
     return fitted.objective, fitted.temperature
 
 
-def halving(data: Any, epochs: int, seed: int, longer: int = 1) -> tuple[weft.ELBO, float]:
+def halving(data: Any, epochs: int, rate: float, seed: int) -> tuple[weft.ELBO, float]:
     fitted = weft.fit_halving(
         network(data, seed),
         data.train,
         data.valid,
-        epochs=longer * epochs,
-        learning_rate=RATE,
+        epochs=epochs,
+        learning_rate=rate,
         seed=seed,
     )
     return fitted.objective, fitted.temperature
 
 
-WAYS = {
-    "follow": follow,
-    "halving": halving,
-    "halving, twice the steps": lambda data, epochs, seed: halving(data, epochs, seed, 2),
-}
+WAYS = {"follow": follow, "halving": halving}
 
 
 def main() -> None:
@@ -59,6 +55,7 @@ def main() -> None:
     parser.add_argument("data", choices=list(EPOCHS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--results", type=Path, default=Path("results/bench"))
     options = parser.parse_args()
@@ -69,7 +66,7 @@ def main() -> None:
     for seed in options.seeds:
         for name in options.ways:
             began = time.process_time()
-            elbo, temperature = WAYS[name](data, epochs, seed)
+            elbo, temperature = WAYS[name](data, epochs, options.rate, seed)
             spent = time.process_time() - began
             scores = weft.evaluate(elbo, data.test, samples=100)
             row = {
@@ -81,7 +78,8 @@ def main() -> None:
             row |= {key: scores[key] for key in ("nll", "nll_sem", "accuracy", "ece")}
             rows = [one for one in rows if (one["way"], one["seed"]) != (name, seed)] + [row]
             print(row, flush=True)
-    told = {"data": options.data, "epochs": epochs, "torch": torch.__version__, "rows": rows}
+    settings = {"data": options.data, "epochs": epochs, "learning_rate": options.rate}
+    told = {**settings, "torch": torch.__version__, "rows": rows}
     place.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(place, (json.dumps(told, indent=1) + "\n").encode())
 
