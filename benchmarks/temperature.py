@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--results", type=Path, default=Path("results/bench"))
+    parser.add_argument("--results", type=Path, default=Path("results/numerics"))
     options = parser.parse_args()
     data = weft.data.load(options.data)
     epochs = options.epochs or EPOCHS[options.data]

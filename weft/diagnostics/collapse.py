@@ -224,15 +224,15 @@ def _ratio(
     device = device_of(next(iter(joint.posteriors.values())))
     scales = [precisions[name] for name in joint.posteriors]
     scale = torch.cat([one.rsqrt().reshape(-1) for one in scales if one is not None])
-    variances = []
+    mine, theirs = [], []
     with restored(device):
         torch.manual_seed(mix(seed, 1))
-        draws = joint.draw(samples)
-        for weights in (draws, torch.randn_like(draws) * scale.to(draws)):
-            f = torch.stack([joint.outputs(one, joint.x) for one in weights])
-            variances.append(float(f.double().var(0).mean()))
-    mine, theirs = variances
-    return mine / theirs if theirs > 0 and math.isfinite(mine) else None
+        for _ in range(samples):  # one draw at a time: of large networks many would not fit
+            weights = joint.mean(draw=True)
+            mine.append(joint.outputs(weights, joint.x))
+            theirs.append(joint.outputs(torch.randn_like(weights) * scale.to(weights), joint.x))
+    own, prior = (float(torch.stack(f).double().var(0).mean()) for f in (mine, theirs))
+    return own / prior if prior > 0 and math.isfinite(own) else None
 
 
 def _text(value: float | None, form: str, around: str = "{}") -> str:
