@@ -4,10 +4,12 @@ from weft import data as data
 from weft import diagnostics as diagnostics
 from weft import distributions as distributions
 from weft import metrics as metrics
+from weft import reference as reference
 from weft import schedules as schedules
 from weft import vae as vae
 from weft.ard import ARD as ARD
 from weft.ard import GroupARD as GroupARD
+from weft.balanced import Balanced as Balanced
 from weft.baselines import ensemble as ensemble
 from weft.baselines import mc_dropout as mc_dropout
 from weft.bayesian import Bayesian as Bayesian
@@ -19,6 +21,7 @@ from weft.contexts import named_posteriors as named_posteriors
 from weft.contexts import using as using
 from weft.convert import bayesianize as bayesianize
 from weft.convert import collapse as collapse
+from weft.diagnostics.findings import diagnose as diagnose
 from weft.estimators import auto as auto
 from weft.estimators import flipout as flipout
 from weft.estimators import local as local
@@ -69,6 +72,7 @@ from weft.training.checkpoint import CheckpointError as CheckpointError
 from weft.training.diagnose import NonFiniteLoss as NonFiniteLoss
 from weft.training.fit import fit as fit
 from weft.training.fitted import Fitted as Fitted
+from weft.training.halving import fit_halving as fit_halving
 from weft.training.interrupts import Interrupted as Interrupted
 from weft.training.together import fit_many as fit_many
 from weft.version import __version__ as __version__
@@ -76,6 +80,7 @@ from weft.version import __version__ as __version__
 __all__ = [
     "ARD",
     "ELBO",
+    "Balanced",
     "Bayesian",
     "Bernoulli",
     "Callback",
@@ -118,11 +123,13 @@ __all__ = [
     "collapse",
     "compress",
     "data",
+    "diagnose",
     "diagnostics",
     "distributions",
     "ensemble",
     "evaluate",
     "fit",
+    "fit_halving",
     "fit_many",
     "flipout",
     "frozen",
@@ -136,6 +143,7 @@ __all__ = [
     "named_posteriors",
     "predict",
     "quantise",
+    "reference",
     "relevance",
     "save",
     "schedules",

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from weft.estimators import WHOLE_WEIGHT, Estimator, auto, check, mean, preferred, shared
 from weft.posteriors.base import Builder, Posterior
-from weft.scope import Frozen, Scope
+from weft.scope import Drawn, Scope
 from weft.views import View, op_of
 
 Posteriors = Mapping[str, tuple[Posterior, View, Builder]]
@@ -60,7 +60,7 @@ class Bayesian(nn.Module):
         self.families: dict[str, Builder] = {}
         self.estimator = estimator
         self.override: Estimator | None = None
-        self.frozen: Frozen | None = None
+        self.frozen: Drawn | None = None
         self.scope = scope
         self.obstacle = obstacle
         self._order: dict[str, tuple[str, ...]] = {}

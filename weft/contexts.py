@@ -8,7 +8,7 @@ from torch import nn
 from weft.bayesian import named_bayesian
 from weft.estimators import Estimator, resolve, shared
 from weft.posteriors.base import Posterior
-from weft.scope import Frozen
+from weft.scope import Drawn, Frozen
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
@@ -88,7 +88,7 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
 
 
 @contextmanager
-def drawing_from(net: nn.Module, draws: Frozen) -> Iterator[None]:
+def drawing_from(net: nn.Module, draws: Drawn) -> Iterator[None]:
     """Take every weight from these draws inside the block."""
     with using(net, shared):
         for _, layer in named_bayesian(net):

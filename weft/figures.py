@@ -88,7 +88,7 @@ def kl_by_name(elbo: ELBO) -> dict[str, float | None]:
     for prior, names in zip(elbo.priors, elbo.governed, strict=True):
         assert isinstance(prior, Prior)
         group = [posteriors[name] for name in names]
-        fixed = _at_its_scale(prior, group)
+        fixed = at_its_scale(prior, group)
         each = [float(fixed.kl(q)) for q in group]
         total = float(prior.kl(*group))
         adds_up = math.isclose(math.fsum(each), total, rel_tol=1e-3, abs_tol=1e-3)
@@ -96,7 +96,9 @@ def kl_by_name(elbo: ELBO) -> dict[str, float | None]:
     return shares
 
 
-def _at_its_scale(prior: Prior, group: list[Posterior]) -> Prior:
+@torch.no_grad()
+def at_its_scale(prior: Prior, group: list[Posterior]) -> Prior:
+    """The prior itself, or a fixed one at the scale that a normal prior fits to these posteriors."""
     if isinstance(prior, Normal) and prior.learn == "closed form":
         return Normal(float(prior.fitted_scale(*group)))
     return prior
@@ -112,8 +114,8 @@ def _layer(name: str, q: Posterior, kl: float | None) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in q.parameters()),
         "kl": kl,
         "snr": float((mean.abs() / std).median()) if random else None,
-        "mean": _histogram(mean),
-        "scale": _histogram(std.log10()) if random else None,
+        "mean": histogram(mean),
+        "scale": histogram(std.log10()) if random else None,
         "mean_abs": float(mean.abs().mean()),
         "mean_std": float(std.mean()),
     }
@@ -128,7 +130,8 @@ def _reliability(confidence: Tensor, accuracy: Tensor) -> dict[str, list[float]]
     }
 
 
-def _histogram(values: Tensor) -> dict[str, list[float]]:
+def histogram(values: Tensor) -> dict[str, list[float]]:
+    """Edges and counts of 30 equal bins."""
     counts, edges = torch.histogram(values, BINS)
     return {"edges": edges.tolist(), "counts": counts.long().tolist()}
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from weft import schedules
+from weft import schedules, tempering
+from weft.balanced import Balanced
 from weft.contexts import named_posteriors, require_posteriors, using
 from weft.estimators import shared
 from weft.governing import Governing
@@ -19,6 +20,7 @@ class Terms(NamedTuple):
     """loss = nll + temperature · kl_weight · kl / num_data.
 
     The KL of a likelihood's own posterior (`GammaGaussian`) is a part of its nll, divided by num_data.
+    With a temperature per layer (weft.Balanced(tau, "layers")) kl has each layer times its factor.
     """
 
     loss: Tensor
@@ -100,8 +102,9 @@ class ELBO(Governing, Objective):
             weft.HeteroscedasticGaussian().
         prior: one prior for all weights, or a mapping of name patterns to priors, first match wins.
         num_data: number of training examples (not of batches).
-        temperature: weight of the KL that stays: 1 for Bayes, less for a cold posterior. A float or a
-            schedule.
+        temperature: weight η of the KL that stays: 1 for Bayes, less for a cold posterior. A float; a
+            schedule; `weft.Balanced(tau)` for τ · data / weights; or "auto", which starts at the
+            ratio and follows validation data in `weft.fit(elbo, train, valid)` (elsewhere it stays there).
         samples: draws per call, averaged.
         kl_weight: weight of the KL while training warms up. A float or a schedule.
         output: takes the tensor out of what the network returns, e.g. `lambda out: out.logits`.
@@ -123,7 +126,7 @@ class ELBO(Governing, Objective):
         likelihood: Likelihood,
         prior: Prior | Mapping[str, Prior],
         num_data: int | None = None,
-        temperature: float | schedules.Schedule = 1.0,
+        temperature: tempering.Temperature = 1.0,
         samples: int = 1,
         kl_weight: float | schedules.Schedule = 1.0,
         output: Callable[[Any], Tensor] | None = None,
@@ -146,9 +149,11 @@ class ELBO(Governing, Objective):
         self.govern(prior, posteriors)
         self.num_data = int(num_data)
         self.samples = samples
-        self.temperature = schedules.resolve(temperature)
+        self.temperature = tempering.resolve(temperature, bnn, self.num_data)
         self.kl_weight = schedules.resolve(kl_weight)
-        self.output = output
+        self.balance = temperature if isinstance(temperature, Balanced) else None
+        self.output = output if self.balance is None else self.balance.output(bnn, output)
+        self._shares = None if self.balance is None else self.balance.shares(bnn, self.groups())
 
     @property
     def net(self) -> nn.Module:
@@ -170,9 +175,9 @@ class ELBO(Governing, Objective):
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll per example, kl in full)."""
         if self.training:
-            return self._nll(x, y), self.kl()
+            return self._nll(x, y), self.penalty()
         with using(self.bnn, shared):
-            return self._nll(x, y), self.kl()
+            return self._nll(x, y), self.penalty()
 
     def _nll(self, x: Any, y: Tensor) -> Tensor:
         total = None
@@ -195,6 +200,10 @@ class ELBO(Governing, Objective):
     def scheduled(self) -> dict[str, schedules.Schedule]:
         """Temperature and KL weight."""
         return {"temperature": self.temperature, "kl_weight": self.kl_weight}
+
+    def penalty(self) -> Tensor:
+        """The KL as the loss counts it: each layer times its factor under Balanced(tau, "layers")."""
+        return self.weight_kl(self._shares)
 
     def weight_at(self, step: int | None) -> float:
         """Temperature · kl_weight at a training step."""

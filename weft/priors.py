@@ -182,6 +182,29 @@ class HeNormal(NormalPrior):
         return f"gain={self.gain:g}, bias_scale={self.bias_scale:g}"
 
 
+@torch.no_grad()
+def normal_precisions(prior: Prior, shape: Sequence[int]) -> Tensor | None:
+    """1/s² of weights of this shape under a prior N(0, s²); None if it is another kind of prior.
+
+    A normal log-density falls by 1/(2s²) from 0 to 1 and by four times that from 0 to 2.
+
+    Examples:
+        >>> normal_precisions(HeNormal(), (1, 8))
+        tensor([[4., 4., 4., 4., 4., 4., 4., 4.]], dtype=torch.float64)
+    """
+    try:
+        logs = [
+            prior.log_prob(torch.full(tuple(shape), at, dtype=torch.float64))
+            for at in (0.0, 1.0, 2.0)
+        ]
+    except TypeError:  # a prior that follows the posterior refuses
+        return None
+    zero, one, two = (value.expand(tuple(shape)) for value in logs)
+    if not torch.allclose(zero - two, 4 * (zero - one), rtol=1e-6):
+        return None
+    return 2 * (zero - one)
+
+
 def _total(terms: Sequence[Tensor]) -> Tensor:
     return terms[0] if len(terms) == 1 else torch.stack(list(terms)).sum()
 

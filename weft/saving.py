@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from weft import schedules
 from weft.ard import ARD, GroupARD
+from weft.balanced import Balanced
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import require_posteriors
 from weft.descriptions import build, classes, describe
@@ -36,6 +37,7 @@ from weft.posteriors.radial import Radial
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormal
 from weft.priors import HeNormal, Normal, Prior
 from weft.radial_prior import RadialPrior
+from weft.tempering import Tempering
 from weft.wiring import Plan, apply_plans
 
 FORMAT = 1
@@ -148,15 +150,17 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
         raise FileError(f"{path} has no objective: it was saved without objective=elbo")
     priors = [build(one, _PRIORS) for one in told["priors"]]
     patterns = told["patterns"]
+    balance, temperature = told.get("balance"), build(told["temperature"], _SCHEDULES)
     elbo = ELBO(
         bnn,
         build(told["likelihood"], LIKELIHOODS),
         priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
         num_data=told["num_data"],
-        temperature=build(told["temperature"], _SCHEDULES),
+        temperature=temperature if balance is None else build(balance, (Balanced,)),
         samples=told["samples"],
         kl_weight=build(told["kl_weight"], _SCHEDULES),
     )
+    elbo.temperature = temperature  # which may have been changed since
     prefix = "objective:"
     state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
     elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
@@ -217,13 +221,17 @@ def _plan(name: str, layer: dict[str, Any], known: Mapping[str, type[Family]]) -
 
 
 def _describe_objective(elbo: ELBO) -> dict[str, Any]:
+    temperature = elbo.temperature
+    if isinstance(temperature, Tempering):  # it follows validation: stored at its present value
+        temperature = schedules.Constant(temperature.value)
     return {
         "priors": [describe(prior, _PRIORS) for prior in elbo.priors],
         "patterns": elbo.patterns,
         "likelihood": describe(elbo.likelihood, LIKELIHOODS),
         "num_data": elbo.num_data,
         "samples": elbo.samples,
-        "temperature": describe(elbo.temperature, _SCHEDULES),
+        "temperature": describe(temperature, _SCHEDULES),
+        "balance": None if elbo.balance is None else describe(elbo.balance, (Balanced,)),
         "kl_weight": describe(elbo.kl_weight, _SCHEDULES),
     }
 

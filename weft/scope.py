@@ -1,8 +1,8 @@
 """One call of a converted network, and what is drawn in it."""
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,28 @@ class Scope:
     def __reduce__(self) -> tuple[type["Scope"], tuple[()]]:
         """Pickled as a closed scope."""
         return Scope, ()
+
+
+class Drawn(Protocol):
+    """Where the weights of a network come from while it does not draw them itself."""
+
+    def draw(self, posterior: Posterior) -> Tensor:
+        """The weight that stands for a posterior."""
+
+
+class Given:
+    """Weights that someone else has chosen.
+
+    Args:
+        weights: for every posterior, by its id, a weight of its shape.
+    """
+
+    def __init__(self, weights: Mapping[int, Tensor]) -> None:
+        self.weights = weights
+
+    def draw(self, posterior: Posterior) -> Tensor:
+        """The given weight."""
+        return self.weights[id(posterior)]
 
 
 class Frozen:

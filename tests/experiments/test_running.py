@@ -10,13 +10,17 @@ import pytest
 import weft
 from weft.data.dataset import Dataset
 from weft.experiments import catalog, quality, results
+from weft.experiments.compressed import Compressed
 from weft.experiments.generative import Generative
-from weft.experiments.networks import ELUMLP, LSTM, MLP, VGG, LeNet, ResNet
+from weft.experiments.networks import ELUMLP, LSTM, MLP, VGG, LeNet, LeNet5, ResNet
 from weft.experiments.running import Plan, changed, run_one
 from weft.experiments.spec import Experiment, Where
 from weft.experiments.splits import Splits
 from weft.experiments.supervised import Supervised
+from weft.experiments.tempered import Tempered
+from weft.experiments.tempered_networks import CifarResNet, TwoLayer
 from weft.experiments.truncation import Truncation
+from weft.experiments.wide import Wide
 from weft.report import read
 from weft.training.distributed import Processes
 
@@ -33,6 +37,9 @@ SMALL = {
     VGG: lambda net: VGG(((2,), (3,), (2,), (2,))),
     LSTM: lambda net: LSTM(net.vocabulary, width=4),
     ResNet: lambda net: ResNet((2, 2, 3, 3)),
+    LeNet5: lambda net: LeNet5((2, 3), hidden=8),
+    TwoLayer: lambda net: replace(net, hidden=6),
+    CifarResNet: lambda net: replace(net, blocks=1, widths=(2, 3, 4)),
 }
 
 
@@ -48,6 +55,8 @@ def needs(experiment: Experiment) -> list[str]:
         return [f"uci/{experiment.table}"]
     if isinstance(experiment, Generative):
         return [experiment.data]
+    if isinstance(experiment, Wide):
+        return []
     base = trained(experiment)
     return [name for name in (base.data, base.outside) if name not in (None, "noise")]
 
@@ -59,6 +68,8 @@ def shrunk(experiment: Experiment) -> Experiment:
         return replace(smoke, hidden=4)
     if isinstance(smoke, Generative):
         return replace(smoke, hidden=(6, 5))
+    if isinstance(smoke, Wide):
+        return smoke
     base = trained(smoke)
     base = replace(base, network=SMALL[type(base.network)](base.network))
     return replace(smoke, base=base) if isinstance(smoke, Truncation) else base
@@ -88,7 +99,24 @@ def missing(names: list[str]) -> list[str]:
     return [name for name in names if name not in present]
 
 
-@pytest.mark.parametrize("experiment", catalog.ALL, ids=lambda one: f"{one.name}/{one.variant}")
+def representative() -> list[Experiment]:
+    """Every row, but of slow ones that differ in numbers only the last."""
+    last: dict[tuple[str, str], Experiment] = {}
+    for one in catalog.ALL:
+        key = (one.name, one.variant)
+        if isinstance(one, Tempered):
+            key = (one.name, one.series)
+        elif isinstance(one, Wide):
+            key = (one.name, one.rule)
+        elif isinstance(one, Compressed):
+            key = (one.name.removesuffix("-short"), one.variant.removesuffix("-4x"))
+        last[key] = one
+    return list(last.values())
+
+
+@pytest.mark.parametrize(
+    "experiment", representative(), ids=lambda one: f"{one.name}/{one.variant}"
+)
 def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
     if absent := missing(needs(experiment)):
         pytest.skip(f"{absent} not on this machine: set WEFT_DATA")
@@ -104,7 +132,9 @@ def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
     if "steps" in told:
         assert not told.get("epochs")
     else:
-        assert told.get("epochs", told.get("base epochs")) == 2
+        assert told.get("epochs", told.get("base epochs")) == (
+            5 if isinstance(experiment, Wide) else 2
+        )
     assert len(content["history"]) >= 2
     score = "log_likelihood" if isinstance(experiment, Generative) else "nll"
     assert content["metrics"][score] == pytest.approx(content["metrics"][score])  # a number

@@ -9,8 +9,8 @@ import torch
 
 import weft
 from tests.training.jobs import bayesian, moons
-from weft.training import temperature
-from weft.training.temperature import FACTORS, Tempering
+from weft import tempering as temperature
+from weft.tempering import FACTORS, Tempering
 from weft.training.validation import examine, widths
 
 START = 0.1

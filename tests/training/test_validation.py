@@ -9,9 +9,9 @@ from torch import nn
 import weft
 from tests.training.jobs import bayesian, differences, moons, network
 from weft.numerics.seeds import mix
+from weft.tempering import is_better
 from weft.training import defaults
 from weft.training.loop import _VALIDATION
-from weft.training.temperature import is_better
 from weft.training.validation import examine, log_mean, validate
 
 

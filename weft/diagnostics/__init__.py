@@ -2,22 +2,35 @@
 
 `spectrum` tells structure from triviality, `truncate` replaces standard deviations by a low-rank
 approximation, `tie` turns a mean-field network into a k-tied one of the rank `choose_rank` finds.
-The callbacks `GradientSNR` and `ScaleDrift` watch training itself.
+The callbacks `GradientSNR` and `ScaleDrift` watch training itself. `collapse_check` tells how much of a
+posterior is its prior, `k_hat` how far it is from the truth; `weft.diagnose` turns all of it into findings.
 """
 
+from weft.diagnostics.collapse import Collapse, LayerState, collapse_check
 from weft.diagnostics.drift import ScaleDrift
+from weft.diagnostics.findings import Diagnosis
 from weft.diagnostics.gradients import GradientSNR
+from weft.diagnostics.pareto import fit_pareto, k_hat, posterior_k_hat
 from weft.diagnostics.ratios import snr
+from weft.diagnostics.rules import Finding
 from weft.diagnostics.spectra import LayerSpectrum, Spectrum, spectrum, spectrum_table
 from weft.diagnostics.truncation import scale_maps, truncate
 from weft.diagnostics.tying import choose_rank, rank_losses, tie
 
 __all__ = [
+    "Collapse",
+    "Diagnosis",
+    "Finding",
     "GradientSNR",
     "LayerSpectrum",
+    "LayerState",
     "ScaleDrift",
     "Spectrum",
     "choose_rank",
+    "collapse_check",
+    "fit_pareto",
+    "k_hat",
+    "posterior_k_hat",
     "rank_losses",
     "scale_maps",
     "snr",

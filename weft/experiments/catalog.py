@@ -1,7 +1,7 @@
 """All experiments by name."""
 
 from weft.errors import near_misses
-from weft.experiments import compression, demo, k_tied, matrix_normal, quality, uci, vae
+from weft.experiments import compression, demo, k_tied, matrix_normal, quality, tempering, uci, vae
 from weft.experiments.spec import Experiment
 
 ALL: tuple[Experiment, ...] = (
@@ -12,6 +12,7 @@ ALL: tuple[Experiment, ...] = (
     *uci.EXPERIMENTS,
     *compression.EXPERIMENTS,
     *vae.EXPERIMENTS,
+    *tempering.EXPERIMENTS,
 )
 
 

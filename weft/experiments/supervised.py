@@ -28,7 +28,7 @@ from weft.priors import HeNormal, Normal, Prior
 from weft.saving import save
 from weft.schedules import LinearPerBatch
 from weft.training.callbacks import Callback
-from weft.training.defaults import LEARNING_RATE, constant, cosine
+from weft.training.defaults import LEARNING_RATE, MakeScheduler, constant, cosine
 from weft.training.distributed import processes
 from weft.training.fit import fit
 from weft.training.fitted import Fitted
@@ -173,7 +173,7 @@ class Supervised(Experiment):
             epochs=self.epochs or None,
             batch_size=self.batch_size or None,
             augment=self.augment,
-            scheduler=cosine if self.falling else constant,
+            scheduler=self.scheduler(),
             patience=self.patience or None,
             keep=self.keep,
             seed=seed,
@@ -223,6 +223,10 @@ class Supervised(Experiment):
             return torch.optim.Adam(groups, fused=True)
 
         return {"optimizer": optimizer}
+
+    def scheduler(self) -> MakeScheduler:
+        """Of the learning rate."""
+        return cosine if self.falling else constant
 
     def tempered(self, data: Dataset) -> dict[str, Any]:
         """Prior, temperature and weight of the KL, as `weft.fit` takes them."""

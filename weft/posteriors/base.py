@@ -141,6 +141,14 @@ class Pushable(ABC):
         return True
 
 
+class Dense(ABC):
+    """A posterior whose density can be evaluated."""
+
+    @abstractmethod
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Log-density of W in nats, summed over all weights."""
+
+
 class Located(Posterior):
     """A posterior whose mean is a parameter, `loc`."""
 
@@ -157,7 +165,7 @@ class Located(Posterior):
         return self.loc
 
 
-class Elementwise(Located, Pushable):
+class Elementwise(Located, Pushable, Dense):
     """Independent normal weights: everything follows from `loc` and `scale`."""
 
     @property
@@ -195,6 +203,12 @@ class Elementwise(Located, Pushable):
     def squared_norm(self) -> Tensor:
         """E‖W‖² = Σ loc² + Σ scale²."""
         return self.entropy_and_square()[1]
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Σ log N(w; loc, scale²)."""
+        scale = self.scale
+        square = ((weight - self.loc) / scale).square().sum()
+        return -0.5 * (square + self.numel() * LOG_TWO_PI) - scale.log().sum()
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics.safe import sum_squares
-from weft.posteriors.base import LOG_TWO_PI, Family, Located
+from weft.posteriors.base import LOG_TWO_PI, Dense, Family, Located
 from weft.posteriors.kronecker import build_side
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.sides import Side
@@ -77,7 +77,7 @@ class FullNormal(Family):
         )
 
 
-class FullNormalPosterior(Located):
+class FullNormalPosterior(Located, Dense):
     """loc + F ε, reshaped; `side` holds F, over the weights of a block in row-major order."""
 
     def __init__(self, loc: Tensor, side: Side) -> None:

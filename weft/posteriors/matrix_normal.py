@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from weft.numerics.safe import sum_squares
-from weft.posteriors.base import LOG_TWO_PI, Op, Pushable, noisy_bias_output
+from weft.posteriors.base import LOG_TWO_PI, Dense, Op, Pushable, noisy_bias_output
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
 
 FULL_UP_TO = 1024
@@ -66,7 +66,7 @@ class MatrixNormal(KroneckerFamily):
         return "full" if size <= FULL_UP_TO else AUTO_RANK
 
 
-class MatrixNormalPosterior(KroneckerPosterior, Pushable):
+class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
     """loc + R X Cᵀ; `rows` holds R, `columns` holds C."""
 
     @property

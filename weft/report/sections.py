@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from weft.report.calibration import intervals, ood, reliability
 from weft.report.compressions import compressions
 from weft.report.figures import Figure, curves, legend
+from weft.report.findings import findings
 from weft.report.gains import gain_table
 from weft.report.gradients import gradient_tables
 from weft.report.heatmaps import heat_maps
@@ -16,6 +17,7 @@ from weft.report.sparsities import sparsity_table
 from weft.report.spectra import spectra
 from weft.report.steps import convergence, drift
 from weft.report.stored import told
+from weft.report.sweeps import sweeps
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class _Kind:
 def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     """The sections, below buttons that show and hide variants in all of them."""
     yield from remarks(rows)
+    yield from _section(_Kind("Curves over what was varied", "sweep", sweeps(rows), special=True))
+    yield from findings(rows)
     silent = [row.name for row in rows if not any(result.history for result in row.results)]
     kinds = [
         _Kind("Training", "training curves", (curves(rows), silent)),
@@ -95,6 +99,10 @@ _KEYS: dict[str, tuple[Html | str, ...]] = {
         el("span", "mean over seeds", class_="key thick"),
         el("span", "one seed", class_="key thin"),
         "Seconds are comparable only between runs on the same idle machine.",
+    ),
+    "sweep": (
+        el("span", "ours, mean over seeds", class_="key thick"),
+        "Dotted: published, or exact where there is a closed form.",
     ),
     "drift": ("Mean of the standard deviations σ of a layer during training. Mean over seeds.",),
     "histograms of foreign inputs": (

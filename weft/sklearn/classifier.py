@@ -27,8 +27,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             highest posterior density); or a family with options, e.g. weft.KTied(rank=1).
         prior: "he", "normal", "ard", "group-ard" or "radial"; a standard deviation; or a prior, e.g.
             weft.Normal(0.5).
-        temperature: weight of the KL, 1 for Bayes; "auto" chooses it on held-out rows while training
-            goes on.
+        temperature: weight of the KL, 1 for Bayes; weft.Balanced(0.1) for that times rows / weights; "auto"
+            chooses it on held-out rows while training goes on.
         learning_rate: of Adam at the beginning; "auto" is the default of `weft.fit`, as for the
             next two.
         batch_size: rows per step.

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from weft.balanced import Balanced
 from weft.convert import bayesianize
 from weft.evaluation import evaluate
 from weft.likelihoods import Likelihood
@@ -68,7 +69,7 @@ class BayesianEstimator(BaseEstimator, ABC):
         activation: str = "relu",
         posterior: str | Family = "k-tied",
         prior: str | float | Prior = "he",
-        temperature: float | str = "auto",
+        temperature: float | Balanced | str = "auto",
         learning_rate: float | str = "auto",
         batch_size: int | str = "auto",
         max_epochs: int | str = "auto",

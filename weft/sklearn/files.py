@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.balanced import Balanced
 from weft.descriptions import build, classes, describe
 from weft.files import write_atomically
 from weft.likelihoods import Likelihood
@@ -25,7 +26,12 @@ from weft.sklearn.names import FAMILIES, LIKELIHOODS, PRIORS
 
 FORMAT = 1
 _TEXT, _WEIGHTS = "estimator.json", "network.safetensors"
-_KNOWN: tuple[type, ...] = (*FAMILIES.values(), *PRIORS.values(), *LIKELIHOODS.values())
+_KNOWN: tuple[type, ...] = (
+    *FAMILIES.values(),
+    *PRIORS.values(),
+    *LIKELIHOODS.values(),
+    Balanced,
+)
 
 
 def write(
@@ -86,7 +92,7 @@ def _told(name: str, value: Any) -> Any:
     """A parameter ready for JSON."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, Family | Prior | Likelihood):
+    if isinstance(value, Family | Prior | Likelihood | Balanced):
         return describe(value, _KNOWN)
     if isinstance(value, list | tuple):
         return [_told(name, one) for one in value]

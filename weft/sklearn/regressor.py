@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from weft.balanced import Balanced
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix, seeded
 from weft.posteriors.base import Family
@@ -39,8 +40,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             posterior over the size (one for each target), which has wider tails; "heteroscedastic",
             noise whose size depends on the row; or a likelihood, e.g. weft.Gaussian(0.1), in units
             of the standardised target.
-        temperature: weight of the KL, 1 for Bayes; "auto" chooses it on held-out rows while training
-            goes on.
+        temperature: weight of the KL, 1 for Bayes; weft.Balanced(0.1) for that times rows / weights; "auto"
+            chooses it on held-out rows while training goes on.
         learning_rate: of Adam at the beginning; "auto" is the default of `weft.fit`, as for the
             next two.
         batch_size: rows per step.
@@ -84,7 +85,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         posterior: str | Family = "k-tied",
         prior: str | float | Prior = "he",
         likelihood: str | Likelihood = "gaussian",
-        temperature: float | str = "auto",
+        temperature: float | Balanced | str = "auto",
         learning_rate: float | str = "auto",
         batch_size: int | str = "auto",
         max_epochs: int | str = "auto",
@@ -173,7 +174,14 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         x, count = self._inputs(X), settings.draws(n_samples)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         with self._drawing(), torch.no_grad():
-            functions = predict(self.model_, x, count, seed=mix(seed, _FUNCTIONS), chunk=CHUNK)
+            functions = predict(
+                self.model_,
+                x,
+                count,
+                seed=mix(seed, _FUNCTIONS),
+                chunk=CHUNK,
+                output=self.objective_.output,
+            )
             with seeded(mix(seed, _NOISE), x.device):
                 drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
         each = [self._shaped(self.targets_.undone(one)) for one in drawn]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.balanced import Balanced
 from weft.sklearn import names
 
 
@@ -59,7 +60,7 @@ def widths(hidden: Any) -> tuple[int, ...]:
 def of_fit(estimator: Any) -> dict[str, Any]:
     """Arguments of `weft.fit` that an estimator's parameters stand for."""
     return {
-        "temperature": _number("temperature", estimator.temperature, zero=True),
+        "temperature": _temperature(estimator.temperature),
         "learning_rate": _number("learning_rate", estimator.learning_rate),
         "batch_size": _count("batch_size", estimator.batch_size, "auto"),
         "epochs": _count("max_epochs", estimator.max_epochs, "auto"),
@@ -86,6 +87,12 @@ def validation_share(value: Any, temperature: Any) -> float:
             "rows; write temperature=0.1, or hold out some"
         )
     return float(value)
+
+
+def _temperature(value: Any) -> float | Balanced | None:
+    if isinstance(value, Balanced):
+        return value
+    return _number("temperature", value, zero=True)
 
 
 def _is_count(value: Any) -> bool:

@@ -15,6 +15,7 @@ from weft.numerics.seeds import fresh
 from weft.objectives import Objective
 from weft.priors import Prior
 from weft.schedules import Schedule
+from weft.tempering import Temperature
 from weft.training import checkpoint, defaults, preparing, progress
 from weft.training.callbacks import Callback
 from weft.training.distributed import Processes, processes
@@ -31,7 +32,7 @@ def fit(
     *,
     likelihood: Likelihood | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
-    temperature: float | Schedule | None = None,
+    temperature: Temperature | None = None,
     kl_weight: float | Schedule | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -70,7 +71,8 @@ def fit(
             always the same.
         likelihood: by default classes for integer targets, normal noise of learned size for real ones.
         prior: by default weft.HeNormal().
-        temperature: by default chosen on validation data.
+        temperature: a number, a schedule or weft.Balanced; by default, or for "auto", chosen on validation
+            data while training goes on, which costs two more validations at each one in the second half.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
         epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
@@ -111,7 +113,7 @@ def fit(
     seed = _seed(seed, folder, resume, group)
     if valid is not None and not len(tensors(valid)[1]):
         valid = None
-    if valid is None and temperature is None and preparing.wants_temperature(model):
+    if valid is None and preparing.is_chosen(temperature) and preparing.wants_temperature(model):
         train, valid = preparing.held_out(train, seed)
     if patience is not None and valid is None:
         raise ValueError(f"fit(patience={patience}): there is no validation data to wait for")

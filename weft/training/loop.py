@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from weft.numerics.seeds import mix, reseed
 from weft.objectives import ELBO, Objective, Terms
+from weft.tempering import FACTORS, SETTLED, Tempering, is_better
 from weft.training import checkpoint
 from weft.training.callbacks import Callback, Row
 from weft.training.diagnose import NonFiniteLoss, explain
@@ -20,7 +21,6 @@ from weft.training.distributed import Processes, parallel
 from weft.training.interrupts import Interrupts
 from weft.training.progress import Progress
 from weft.training.sources import Source, to_device
-from weft.training.temperature import FACTORS, SETTLED, Tempering, is_better
 from weft.training.validation import examine, widths
 
 _NOISE, _VALIDATION = 4, 5  # streams of random numbers

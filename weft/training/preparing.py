@@ -17,16 +17,21 @@ from weft.likelihoods import Likelihood
 from weft.objectives import ELBO, MaximumLikelihood, Objective
 from weft.priors import HeNormal, Prior
 from weft.schedules import LinearOverEpochs, Schedule
+from weft.tempering import Temperature, Tempering
 from weft.training import defaults
 from weft.training.callbacks import Callback, CSVLog, TensorBoardLog
 from weft.training.distributed import Processes
 from weft.training.sources import Source, hold_out, tensors
-from weft.training.temperature import Tempering, starting_point
 
 
 def wants_temperature(model: nn.Module) -> bool:
     """Whether an objective has to be made that has a temperature."""
     return not isinstance(model, Objective) and next(named_posteriors(model), None) is not None
+
+
+def is_chosen(temperature: Temperature | None) -> bool:
+    """Whether validation data are to choose the temperature."""
+    return temperature is None or temperature == "auto"
 
 
 def held_out(train: Any, seed: int) -> tuple[Any, Any]:
@@ -45,7 +50,7 @@ def objective(
     validated: bool,
     likelihood: Likelihood | None,
     prior: Prior | Mapping[str, Prior] | None,
-    temperature: float | Schedule | None,
+    temperature: Temperature | None,
     kl_weight: float | Schedule | None,
     epochs: int,
     output: Callable[[Any], Tensor] | None,
@@ -72,10 +77,8 @@ def objective(
                 "maximum likelihood; write bnn = weft.bayesianize(net, weft.KTied(rank=2)) first"
             )
         return MaximumLikelihood(model, likelihood, output, source.num_data)
-    if temperature is None:
+    if is_chosen(temperature):
         assert validated
-        weights = sum(posterior.numel() for _, posterior in named_posteriors(model))
-        temperature = Tempering(starting_point(source.num_data, weights))
     if kl_weight is None:
         kl_weight = LinearOverEpochs(defaults.WARM_UP * epochs, len(source))
     return ELBO(
@@ -83,7 +86,7 @@ def objective(
         likelihood,
         HeNormal() if prior is None else prior,
         num_data=source.num_data,
-        temperature=temperature,
+        temperature="auto" if temperature is None else temperature,
         kl_weight=kl_weight,
         output=output,
     )

@@ -9,7 +9,7 @@ validation and the epoch kept are each member's own, as `weft.fit` would have th
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +21,14 @@ from weft.numerics.seeds import fresh, mix, reseed
 from weft.objectives import ELBO, Objective
 from weft.priors import Prior
 from weft.schedules import Schedule
+from weft.tempering import Temperature
 from weft.training import defaults, preparing, progress
 from weft.training.diagnose import NonFiniteLoss
 from weft.training.distributed import Processes
 from weft.training.fitted import Fitted, finished, leaving_generators
 from weft.training.gathering import Gathered
 from weft.training.loop import Run
-from weft.training.sources import Source, as_source, tensors
+from weft.training.sources import as_source, tensors
 from weft.training.stacking import Stack
 
 _NOISE = 6  # a stream of random numbers
@@ -40,7 +41,7 @@ def fit_many(
     *,
     likelihood: Likelihood | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
-    temperature: float | Schedule | Sequence[float | Schedule] | None = None,
+    temperature: Temperature | Sequence[Temperature] | None = None,
     kl_weight: float | Schedule | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -64,7 +65,8 @@ def fit_many(
         valids: validation data of each, or None; needed if temperatures are to be chosen.
         likelihood: as for `weft.fit`.
         prior: as for `weft.fit`.
-        temperature: one for all or one for each; by default chosen for each on its validation data.
+        temperature: one for all or one for each, as for `weft.fit`; by default, or for "auto", chosen for
+            each on its validation data.
         kl_weight: as for `weft.fit`.
         epochs: as for `weft.fit`.
         batch_size: examples per step of each.
@@ -103,13 +105,11 @@ def fit_many(
     ]
     size = round(sources[0].num_data / len(sources[0]))
     epochs = epochs or defaults.epochs(len(sources[0]), size)
-    each = list(temperature) if isinstance(temperature, Sequence) else [temperature] * count
+    each = _one_each(temperature, count)
     if valids is not None and not all(len(tensors(valid)[1]) for valid in valids):
         raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
-    if len(each) != count:
-        raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
     if valids is None and any(
-        one is None and preparing.wants_temperature(model)
+        preparing.is_chosen(one) and preparing.wants_temperature(model)
         for one, model in zip(each, models, strict=True)
     ):
         raise ValueError(
@@ -170,12 +170,23 @@ def fit_many(
     return [finished(run, made=not isinstance(models[i], Objective)) for i, run in enumerate(runs)]
 
 
+def _one_each(
+    temperature: Temperature | Sequence[Temperature] | None, count: int
+) -> Sequence[Temperature | None]:
+    """A temperature for each of so many networks; "auto" is a word, not a sequence."""
+    several = isinstance(temperature, Sequence) and not isinstance(temperature, str)
+    each: list[Any] = list(temperature) if several else [temperature] * count  # type: ignore[arg-type]
+    if len(each) != count:
+        raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
+    return each
+
+
 def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progress) -> None:
     """All epochs of all members."""
     first = runs[0]
     device = next(first.objective.parameters()).device
     began = time.monotonic()
-    data = Gathered([_in_memory(run.train) for run in runs])
+    data = Gathered([cast(Batches[Tensor], run.train) for run in runs])  # `tensors` made them so
     updates = first.objective.likelihood.updates
     for epoch in range(first.epochs):
         for one in runs:
@@ -205,12 +216,6 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
             run.at.sums = totals
             run.at.seconds = (time.monotonic() - began) / len(runs)
             run.end_epoch()
-
-
-def _in_memory(source: Source) -> Batches[Tensor]:
-    """The source of a member, which `tensors` made one of tensors in memory."""
-    assert isinstance(source, Batches)
-    return source
 
 
 def _kl_weight(objective: Objective, step: int) -> float:

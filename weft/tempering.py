@@ -11,8 +11,15 @@ data could tell.
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from weft.balanced import Balanced
+from weft.contexts import require_posteriors
+from weft.schedules import Constant, Schedule
+
+Temperature = float | Schedule | Balanced | Literal["auto"]
 
 FACTORS = (1 / 1.3, 1.0, 1.3)
 SETTLED = 0.5  # share of training before which widths mislead: large steps are noise of their own
@@ -31,6 +38,27 @@ def starting_point(num_data: int, num_weights: int) -> float:
         0.01
     """
     return min(1.0, 0.4 * num_data / num_weights)
+
+
+def resolve(temperature: Temperature, bnn: nn.Module, num_data: int) -> Schedule:
+    """The schedule that a temperature stands for in an objective of this network and so many data.
+
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(nn.Linear(9, 1), weft.MeanField())
+        >>> [resolve(one, bnn, num_data=5)(0) for one in (0.3, Balanced(1.0), "auto")]
+        [0.3, 0.5, 0.2]
+    """
+    if isinstance(temperature, str):
+        if temperature != "auto":
+            raise ValueError(
+                f'temperature={temperature!r}: write a number, a schedule, weft.Balanced(0.01) or "auto"'
+            )
+        weights = sum(q.numel() for q in require_posteriors(bnn).values())
+        return Tempering(starting_point(num_data, weights))
+    if isinstance(temperature, Balanced):
+        return Constant(temperature.temperature(bnn, num_data))
+    return temperature if callable(temperature) else Constant(float(temperature))
 
 
 class Tempering:

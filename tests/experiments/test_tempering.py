@@ -1,0 +1,192 @@
+"""Experiments over the temperature and over the width."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from weft.experiments import catalog, tempering_published
+from weft.experiments.networks import MLP
+from weft.experiments.spec import Where
+from weft.experiments.tempered import Tempered, batched_error, sweep
+from weft.experiments.tempered_networks import CifarResNet, TwoLayer
+from weft.experiments.wide import Wide, widths
+from weft.metrics import ece
+from weft.reference.wide import wide_optimum
+from weft.report import Result, compare
+from weft.report.sweeps import pooled
+
+ALONE = Where(None, show=False)
+DIGITS = Tempered(
+    name="tempering/test",
+    variant="",
+    title="",
+    data="digits",
+    network=TwoLayer(20),
+    family=weft.MeanField(),
+    bias=False,
+    epochs=25,
+    batch_size=100,
+    learning_rate=0.02,
+    keep="last",
+    prior_scale=0.2,
+    samples=10,
+)
+
+
+def result(experiment, found):
+    told = {
+        "format": 1,
+        "experiment": experiment.name,
+        "variant": experiment.variant,
+        "seed": 0,
+        "metrics": found.metrics,
+        "figures": found.figures,
+        "published": experiment.published,
+    }
+    return Result.from_dict(json.loads(json.dumps(told)))
+
+
+def test_a_sweep_over_tau_is_good_where_it_is_cold_and_at_chance_where_it_is_hot():
+    rows = sweep(DIGITS, (0.001, 100.0))
+    found = [one.run(0, ALONE) for one in rows]
+    cold, hot = (one.metrics for one in found)
+    assert cold["accuracy"] > 0.8
+    assert hot["accuracy"] < 0.4
+    data, weights = len(weft.data.load("digits").train), 64 * 20 + 200
+    assert cold["eta"] == pytest.approx(0.001 * data / weights)
+    assert found[0].history[-1]["temperature"] == pytest.approx(cold["eta"])
+    assert found[0].figures["sweep"]["marks"]["η = 1"] == pytest.approx(weights / data)
+    kinds = [one["kind"] for one in found[1].figures["diagnosis"]["findings"]]
+    assert "ignores the data" in kinds
+    drawn, _ = pooled(
+        compare([result(*pair) for pair in zip(rows, found, strict=True)]).groups[0].rows
+    )
+    assert drawn["tau"].scores["accuracy"]["mean-field"].measured == {
+        0.001: [cold["accuracy"]],
+        100.0: [hot["accuracy"]],
+    }
+    assert set(drawn["tau"].scores) == {"accuracy", "gibbs_nll", "ece_batched", "confidence"}
+
+
+def test_the_error_of_batches_is_that_of_metrics():
+    probs = torch.rand(300, 4).softmax(-1).double()
+    y = torch.randint(4, (300,))
+    stated, guess = probs.max(1)
+    assert batched_error(stated, (guess == y).double()) == pytest.approx(ece(probs, y, batch=128))
+
+
+def test_the_learning_rate_falls_in_steps():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
+    schedule = replace(DIGITS, epochs=200, drop_every=100).scheduler()(optimizer, 1000)
+    rates = []
+    for _ in range(1000):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:500] == [1.0] * 500
+    assert rates[500:] == pytest.approx([0.1] * 500)
+
+
+@pytest.mark.parametrize("rule", ["eta-1", "balanced"])
+def test_the_toy_finds_its_closed_form(rule):
+    toy = Wide(
+        name="t",
+        variant=rule,
+        title="",
+        kind="toy",
+        rule=rule,
+        neurons=50,
+        tau=0.1,
+        epochs=400,
+        learning_rate=0.05,
+    )
+    found = toy.run(0, ALONE).metrics
+    best = wide_optimum(30, 1.5, 50, 1.0 if rule == "eta-1" else 0.1 * 30 / 50)
+    assert found["kl_exact"] == pytest.approx(best.kl, rel=1e-6)
+    assert found["kl"] == pytest.approx(best.kl, rel=0.05)
+    assert found["posterior_mean"] == pytest.approx(best.mean, rel=0.05)
+
+
+def test_a_wide_relu_network_collapses_at_temperature_one_and_not_when_balanced():
+    base = Wide(name="w", variant="", title="", epochs=250, learning_rate=0.05, draws=1, samples=30)
+    flat, balanced = (one.run(0, ALONE).metrics for one in widths(base, (512,)))
+    assert flat["rmse"] > 1.3  # that of predicting 0 is 1.45
+    assert flat["kl"] < 5
+    assert flat["at_prior"] > 0.95
+    assert balanced["rmse"] < 0.8
+    assert balanced["at_prior"] < 0.2
+
+
+def test_networks_have_the_slides_number_of_weights():
+    mnist = weft.data.Split(torch.zeros(2, 784), torch.zeros(2, dtype=torch.long))
+    data = weft.data.Dataset(
+        "m", mnist, mnist, mnist, classes=tuple("0123456789"), target_mean=0.0, target_scale=1.0
+    )
+    net = TwoLayer(100)(data)
+    assert sum(p.numel() for p in net.parameters()) == 79_400
+    x = torch.rand(3, 784)
+    torch.testing.assert_close(net(x), net[2](net[1](net[0](x))) / 100)
+    pictures = weft.data.Split(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.long))
+    cifar = replace(data, train=pictures, valid=pictures, test=pictures)
+    net = CifarResNet()(cifar)
+    layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert sum(p.numel() for m in layers for p in m.parameters()) == 270_906
+    assert net(torch.randn(4, 3, 32, 32)).shape == (4, 10)
+    small = CifarResNet(1, (8, 16, 32))(cifar)
+    convolutions = [
+        m for m in small.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)
+    ]
+    assert len(convolutions) + 1 == 8
+
+
+NAMES = [name for name in catalog.names() if name.startswith("tempering/")]
+
+
+def test_every_experiment_is_declared_with_a_short_form():
+    whole = {"toy", "width", "mnist", "cifar10", "structure-mnist", "structure-concrete"}
+    assert {name.removeprefix("tempering/") for name in NAMES} == whole | {
+        f"{name}-short"
+        for name in whole - {"toy"}  # which takes seconds
+    }
+    assert len(catalog.variants("tempering/mnist")) == 11
+    assert len(catalog.variants("tempering/cifar10-short")) == 7
+
+
+def test_published_values_stand_beside_the_right_tau():
+    for name, values in (
+        ("tempering/mnist", tempering_published.MNIST),
+        ("tempering/cifar10", tempering_published.CIFAR10),
+    ):
+        rows = catalog.variants(name).values()
+        assert {row.tau: row.published for row in rows} == dict(values)
+    # the shape of the slides' figure: chance where hot, best where cold
+    assert tempering_published.MNIST[0.01]["accuracy"][0] > 0.97
+    assert tempering_published.MNIST[100.0]["accuracy"][0] < 0.11
+
+
+@pytest.mark.parametrize("name", ["tempering/toy", "tempering/width"])
+def test_curves_are_scores_that_a_file_can_hold(name):
+    for one in list(catalog.variants(name).values())[-4:]:
+        found = one.smoke().run(0, ALONE)
+        assert json.dumps(found.figures["sweep"], allow_nan=False)
+        curves = found.figures["sweep"]["curves"]
+        assert all(curve in found.metrics for curve in curves)
+
+
+@pytest.mark.parametrize("family", [weft.KTied(rank=2), weft.MatrixNormal(), weft.Radial()])
+def test_other_posteriors_run_on_pictures(family):
+    one = replace(
+        DIGITS,
+        family=family,
+        estimator="auto",
+        network=MLP((8,)),
+        outside="noise",
+        epochs=2,
+        curves=("accuracy", "ood_auroc_entropy"),
+    )
+    found = one.run(0, ALONE)
+    assert 0 <= found.metrics["ood_auroc_entropy"] <= 1
