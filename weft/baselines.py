@@ -5,21 +5,27 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft.likelihoods import GammaGaussian
 from weft.numerics.seeds import mix, seeded
-from weft.objectives import Objective, run
-from weft.predict import evaluating
+from weft.objectives import ELBO, Objective, run
+from weft.predict import evaluating, predict
 from weft.predictions import Draws, Prediction, RealPrediction
 
 Predictor = Callable[[Any], Prediction]
 
 
-def ensemble(objectives: Sequence[Objective]) -> Predictor:
+def ensemble(objectives: Sequence[Objective], samples: int = 20, seed: int = 0) -> Predictor:
     """The equal mixture of several trained networks, for `weft.evaluate`.
 
     With real targets every member keeps the noise it has learned.
+
+    Args:
+        objectives: the trained members; those with posteriors count as `samples` networks each, so mix
+            either ordinary networks or Bayesian ones.
+        samples: draws from the posterior of a member.
+        seed: of the draws.
 
     Examples:
         >>> import weft
@@ -35,18 +41,25 @@ def ensemble(objectives: Sequence[Objective]) -> Predictor:
             'GammaGaussian(learn="closed form"), where they follow from the number of examples, or Gaussian()'
         )
 
-    def predict(x: Any) -> Prediction:
+    def outputs(one: Objective, x: Any, seed: int) -> Sequence[Tensor]:
+        if isinstance(one, ELBO):
+            drawn = predict(one.net, x, samples, seed=seed, output=one.output)
+            return drawn.moments.kept or []
+        with evaluating(one.net):
+            return [run(one.net, x, one.output)]
+
+    def predicted(x: Any) -> Prediction:
         draws = Draws([])
         with torch.no_grad():
-            for one in objectives:
-                with evaluating(one.net):
-                    draws.add(*one.likelihood.moments(run(one.net, x, one.output)))
+            for member, one in enumerate(objectives):
+                for f in outputs(one, x, mix(seed, member)):
+                    draws.add(*one.likelihood.moments(f))
         prediction = objectives[0].likelihood.summarise(draws, ())
         if isinstance(prediction, RealPrediction):
             prediction.own_noise = True
         return prediction
 
-    return predict
+    return predicted
 
 
 def mc_dropout(objective: Objective, samples: int = 100, seed: int = 0) -> Predictor:

@@ -115,6 +115,16 @@ def test_kinds_of_noise_are_tried_apart_and_counted_as_one_choice(table):
     assert math.isfinite(found.metrics["nll"])
 
 
+def test_both_kinds_of_noise_are_mixed(table):
+    one = experiment(noises=("both",), temperatures=(1.0, 0.1), members=2, steps=20, samples=8)
+    groups = one.train(one.load(0.0), [Choice(1.0, 0.0, "both")] * 3, 0, 2, QUIET)
+    kinds = [type(fit.objective.likelihood) for fit in groups[1]]
+    assert kinds == [weft.Gaussian] * 2 + [weft.HeteroscedasticGaussian] * 2
+    found = one.run(0, QUIET)
+    assert math.isfinite(found.metrics["nll"])
+    assert found.parameters == 2 * sum(2 * (15 + 6 * outputs) for outputs in (1, 2))
+
+
 def test_members_of_an_ensemble_count_as_one_model(table):
     found = experiment(family=weft.Point(), members=3).run(0, QUIET)
     alone = experiment(family=weft.Point()).run(0, QUIET)

@@ -12,6 +12,7 @@ from torch import nn
 import weft
 from tests.likelihoods.test_gamma import noise
 from weft.metrics import crps, pit
+from weft.numerics.seeds import mix
 from weft.predictions import Draws
 
 LIKELIHOODS = {
@@ -163,6 +164,24 @@ def test_members_of_an_ensemble_of_normals_keep_their_noise():
     means = torch.stack([one.net(x) for one in members])[..., 0].detach()
     law = stats.norm(means, scales[:, None])
     oracle = math.log(3) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
+    assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
+
+
+def test_an_ensemble_of_posteriors_mixes_their_draws_and_their_noise():
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    noises = (weft.Gaussian(0.3), weft.HeteroscedasticGaussian())
+    members = []
+    for outputs, noise in zip((1, 2), noises, strict=True):
+        bnn = weft.bayesianize(nn.Linear(3, outputs), weft.MeanField(scale=0.5))
+        members.append(weft.ELBO(bnn, noise, weft.Normal(1.0), num_data=9))
+    pred = weft.ensemble(members, samples=5, seed=3)(x)
+    logs = []
+    for member, one in enumerate(members):
+        draws = weft.predict(one.bnn, x, 5, seed=mix(3, member)).draws
+        logs += [one.likelihood.log_prob(f, y) for f in draws]
+    oracle = math.log(10) - torch.stack(logs).double().logsumexp(0).mean()
+    assert len(pred.draws) == 10
+    result = weft.evaluate(weft.ensemble(members, samples=5, seed=3), (x, y))
     assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
 
 

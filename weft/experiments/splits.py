@@ -43,7 +43,7 @@ _PRIORS: Mapping[str, Callable[[], Prior]] = {
 }
 
 
-Noise = Literal["constant", "input"]
+Noise = Literal["constant", "input", "both"]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Choice:
     noise: Noise = "constant"
 
     @property
-    def program(self) -> tuple[float, Noise]:
-        """What networks must have in common to be trained together."""
-        return self.dropout, self.noise
+    def programs(self) -> tuple[tuple[float, str], ...]:
+        """Rate of dropout and kind of noise: what networks have in common that are trained together."""
+        kinds = ("constant", "input") if self.noise == "both" else (self.noise,)
+        return tuple((self.dropout, kind) for kind in kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +75,12 @@ class Splits(Experiment):
         hidden: units of the hidden layer.
         family: posterior family; weft.Point() for an ordinary network with weight decay.
         estimator: how noise enters during training.
-        noises: to choose from: of one learned size ("constant"), or of a size that is a second output of the
-            network ("input").
+        noises: to choose from: of one learned size ("constant"), of a size that is a second output of the
+            network ("input"), or the mixture of networks with either ("both").
         temperatures: to choose from.
         dropouts: rates to choose from.
         prior: "he" (normal, scaled by fan-in), "normal" (of scale 1) or "radial".
-        members: networks in an ensemble.
+        members: networks in an ensemble; of each kind of noise so many.
         steps: of the optimiser.
         batch_size: examples per step.
         learning_rate: of Adam, falling to 0 along a cosine.
@@ -187,11 +188,11 @@ class Splits(Experiment):
     ) -> list[list[Fitted]]:
         """The members of every part; those of one make in one program."""
         found: list[list[Fitted]] = [[] for _ in parts]
-        for rate, noise in sorted({choice.program for choice in choices}):
+        for rate, noise in sorted({one for choice in choices for one in choice.programs}):
             mine = [
                 index
                 for index, choice in enumerate(choices)
-                if choice.program == (rate, noise)
+                if (rate, noise) in choice.programs
                 for _ in range(members)
             ]
             torch.manual_seed(mix(seed, 2))
@@ -221,7 +222,8 @@ class Splits(Experiment):
         """Metrics of one split in units of the target."""
         model: Any = fits[0].objective
         if len(fits) > 1:
-            model = ensemble([one.objective for one in fits])
+            each = math.ceil(self.samples / len(fits))
+            model = ensemble([one.objective for one in fits], each, mix(seed, 7))
         elif any(self.dropouts):
             model = mc_dropout(model, self.samples, seed)
         found = evaluate(

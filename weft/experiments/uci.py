@@ -51,6 +51,9 @@ def _rows(table: str) -> list[Experiment]:
         ),
         replace(base, variant="mean-field", published=beside("VI")),
         replace(base, variant="k-tied-2", family=KTied(rank=2)),
+        replace(
+            base, variant="k-tied-2-mixture", family=KTied(rank=2), noises=("both",), members=3
+        ),
         replace(base, variant="matrix-normal", family=MatrixNormal(), published=beside("VMG")),
         replace(audited, variant="mean-field-audited"),
         replace(radial, variant="radial-row", family=Radial(grouping="row")),
