@@ -40,6 +40,15 @@ def test_a_relevance_prior_prunes_and_accuracy_stays():
     assert found.metrics["accuracy_pruned"] > found.metrics["accuracy"] - 0.03
 
 
+def test_validation_chooses_the_highest_threshold_that_costs_little():
+    one = replace(DIGITS, epochs=30, thresholds=(1e9, 1e-9))
+    everything = one.run(0, Where(None, show=False))
+    assert everything.metrics["threshold"] == 1e-9, "a network without weights costs too much"
+    generous = replace(one, tolerance=10.0).run(0, Where(None, show=False))
+    assert generous.metrics["threshold"] == 1e9
+    assert generous.metrics["weights_left"] == 0
+
+
 def test_priors_follow_the_kind_of_relevance():
     kinds = {
         kind: replace(DIGITS, relevance=kind).prior() for kind in ("constant", "weights", "rows")

@@ -171,9 +171,9 @@ def test_an_ensemble_of_posteriors_mixes_their_draws_and_their_noise():
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     noises = (weft.Gaussian(0.3), weft.HeteroscedasticGaussian())
     members = []
-    for outputs, noise in zip((1, 2), noises, strict=True):
+    for outputs, likelihood in zip((1, 2), noises, strict=True):
         bnn = weft.bayesianize(nn.Linear(3, outputs), weft.MeanField(scale=0.5))
-        members.append(weft.ELBO(bnn, noise, weft.Normal(1.0), num_data=9))
+        members.append(weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=9))
     pred = weft.ensemble(members, samples=5, seed=3)(x)
     logs = []
     for member, one in enumerate(members):

@@ -1,12 +1,13 @@
 """Relevance priors: how much of a network is left, and what the rest is worth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.ard import ARD, GroupARD
-from weft.data.dataset import Dataset
+from weft.data.dataset import Dataset, Split
 from weft.evaluation import evaluate
+from weft.experiments.spec import FIXED
 from weft.experiments.supervised import Supervised
 from weft.numerics.seeds import mix
 from weft.priors import Normal, Prior
@@ -14,6 +15,7 @@ from weft.schedules import HoldThenRamp
 from weft.sparsity import sparsify
 from weft.training.fitted import Fitted
 
+VALIDATED = 2000  # validation examples that a threshold is chosen on
 Relevance = Literal["constant", "weights", "rows", "columns", "both"]
 
 
@@ -26,13 +28,18 @@ class Sparse(Supervised):
             "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
         hold: share of the epochs in which the KL counts nothing.
         ramp: share of the epochs in which its weight then rises to 1.
-        threshold: signal-to-noise ratio below which a weight, row or column is dropped.
+        thresholds: signal-to-noise ratios mean²/variance, falling. What is below the first of them at
+            which the validation loss grows by no more than `tolerance` is dropped.
+        tolerance: nats per example.
     """
 
     relevance: Relevance = "weights"
     hold: float = 0.025
     ramp: float = 0.075
-    threshold: float = 0.05
+    thresholds: tuple[float, ...] = field(
+        default=(1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0), metadata=FIXED
+    )
+    tolerance: float = 0.02
 
     def prior(self) -> Prior:
         """One that follows the posterior."""
@@ -59,12 +66,22 @@ class Sparse(Supervised):
             "rows": self.relevance in ("rows", "both"),
             "columns": self.relevance in ("columns", "both"),
         }
-        net, report = sparsify(elbo, self.threshold, **sides)
-        pruned = evaluate(
-            net, data.test, samples=self.samples, likelihood=elbo.likelihood, seed=mix(seed, 7)
-        )
+        check = Split(data.valid.x[:VALIDATED], data.valid.y[:VALIDATED])
+
+        def scores(model: Any, part: Split) -> dict[str, float]:
+            return evaluate(
+                model, part, samples=self.samples, seed=mix(seed, 7), likelihood=elbo.likelihood
+            )
+
+        limit = scores(elbo.net, check)["nll"] + self.tolerance
+        for threshold in self.thresholds:
+            net, report = sparsify(elbo, threshold, **sides)
+            if scores(net, check)["nll"] <= limit:
+                break
+        pruned = scores(net, data.test)
         total = report.total
         left = {
+            "threshold": threshold,
             "weights_left": float(total.weights_left),
             "rows_left": float(total.rows_left),
             "columns_left": float(total.columns_left),
