@@ -113,6 +113,13 @@ class Posterior(nn.Module, ABC):
         """(entropy, E‖W‖²), for families that can share work between the two."""
         return self.entropy(), self.squared_norm()
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """Fᵀ j of directions j (N, *shape), F Fᵀ = Cov[W]: Cov(⟨a, W⟩, ⟨b, W⟩) = ⟨pull(a), pull(b)⟩.
+
+        As if weights were independent; families whose weights covary have their own.
+        """
+        return (directions * self.variance.sqrt()).flatten(1)
+
     def kl(self, prior: SupportsKL) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
         return prior.kl(self)
