@@ -23,12 +23,16 @@ from weft.estimators import shared as shared
 from weft.evaluation import Evaluation as Evaluation
 from weft.evaluation import assess as assess
 from weft.evaluation import evaluate as evaluate
+from weft.exporting.export import Exported as Exported
+from weft.exporting.export import export as export
+from weft.exporting.programs import ExportError as ExportError
 from weft.likelihoods import Bernoulli as Bernoulli
 from weft.likelihoods import Categorical as Categorical
 from weft.likelihoods import GammaGaussian as GammaGaussian
 from weft.likelihoods import Gaussian as Gaussian
 from weft.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
 from weft.likelihoods import Likelihood as Likelihood
+from weft.moments.predict import predict_moments as predict_moments
 from weft.objectives import ELBO as ELBO
 from weft.objectives import MaximumLikelihood as MaximumLikelihood
 from weft.posteriors.base import Elementwise as Elementwise
@@ -79,6 +83,8 @@ __all__ = [
     "CheckpointError",
     "Elementwise",
     "Evaluation",
+    "ExportError",
+    "Exported",
     "Family",
     "FileError",
     "Fitted",
@@ -116,6 +122,7 @@ __all__ = [
     "distributions",
     "ensemble",
     "evaluate",
+    "export",
     "fit",
     "fit_many",
     "flipout",
@@ -129,6 +136,7 @@ __all__ = [
     "metrics",
     "named_posteriors",
     "predict",
+    "predict_moments",
     "relevance",
     "save",
     "schedules",

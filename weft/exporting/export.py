@@ -78,23 +78,23 @@ def export(
 ) -> Exported:
     """A trained network as a file that PyTorch alone, or onnxruntime alone, can run, with any batch size.
 
-    | kind       | the graph computes                                         | its outputs                      |
-    |------------|------------------------------------------------------------|----------------------------------|
-    | "mean"     | the network at the posterior mean                          | output, as the network gives it  |
-    | "draw"     | one function of the posterior                              | output                           |
-    | "ensemble" | `members` functions and what they say together             | mean, std and more, see below    |
-    | "variance" | means and covariances without draws (`predict_moments`)    | mean, std and more               |
+    | kind       | the graph computes                               | its outputs                     |
+    |------------|--------------------------------------------------|---------------------------------|
+    | "mean"     | the network at the posterior mean                | output, as the network gives it |
+    | "draw"     | one function of the posterior                    | output                          |
+    | "ensemble" | `members` functions, what they say together      | mean, std and more, see below   |
+    | "variance" | moments without draws (`weft.predict_moments`)   | mean, std and more              |
 
     More is `entropy` and `mutual_information` for classes (`mean` and `std` are then those of the
-    probabilities); the variances `aleatoric` and `epistemic` for real targets (`std` is that of a new target, noise
-    included). An ensemble with `members` and `seed` says what `weft.predict` with so many samples and this
-    seed says.
+    probabilities); the variances `aleatoric` and `epistemic` for real targets (`std` is that of a new
+    target, noise included). An ensemble with `members` and `seed` says what `weft.predict` with so many
+    samples and this seed says.
 
     The file is compared with PyTorch before it is written, at three batch sizes.
 
     Args:
         model: what `weft.fit` returned, an ELBO, a network from `bayesianize`, or (kind "mean") any network.
-        example: inputs as the network takes them: a tensor (batch first), a tuple, or a mapping of named ones.
+        example: inputs as the network takes them: a tensor (batch first), a tuple, a mapping of named ones.
         path: of the file; None to get its content only.
         kind: see above.
         members: number of functions of an ensemble.
@@ -169,7 +169,9 @@ class _Plan:
         rest = (self.likelihood, self.report, self.scaling)
         made: Servable
         if kind == "ensemble":
-            seeds = [mix(seed, member) for member in range(members)]  # as weft.predict numbers draws
+            seeds = [
+                mix(seed, member) for member in range(members)
+            ]  # as weft.predict numbers draws
             made = Ensemble([self.plain(net, "sample", one) for one in seeds], *rest)
         elif kind == "variance":
             moments = MomentNetwork(net, self.inputs, covariance, self.names, self.output)
@@ -210,11 +212,13 @@ def _check(
     """Refuse what cannot be meant."""
     for asked, known, name in ((kind, Kind, "kind"), (format, Format, "format")):
         if asked not in get_args(known):
-            raise ValueError(f"export({name}={asked!r}): {near_misses(str(asked), get_args(known))}")
+            raise ValueError(
+                f"export({name}={asked!r}): {near_misses(str(asked), get_args(known))}"
+            )
     if kind != "mean" and next(named_posteriors(net), None) is None:
         raise ValueError(
-            f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", or '
-            "export the network from weft.bayesianize"
+            f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
+            "or export the network from weft.bayesianize"
         )
     if kind == "ensemble" and members < 2:
         raise ValueError(
@@ -222,8 +226,8 @@ def _check(
         )
     if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
         raise ValueError(
-            f"export(target_mean={target_mean}, target_scale={target_scale}) with {type(likelihood).__name__}: "
-            "classes have no unit"
+            f"export(target_mean={target_mean}, target_scale={target_scale}) with "
+            f"{type(likelihood).__name__}: classes have no unit"
         )
 
 
@@ -247,7 +251,9 @@ def _metadata(
     outputs: tuple[str, ...],
 ) -> dict[str, str]:
     families = {
-        type(family).__name__ for _, layer in named_bayesian(net) for family in layer.families.values()
+        type(family).__name__
+        for _, layer in named_bayesian(net)
+        for family in layer.families.values()
     }
     told = {
         "kind": kind,

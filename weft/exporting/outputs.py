@@ -33,8 +33,8 @@ class Reported(nn.Module):
     """A prediction as a tuple of tensors, `names` in order.
 
     Classes: mean and std of the probabilities over members, entropy of the mean, mutual information. Real
-    targets: mean, std with noise and weights together, and their variances apart, aleatoric and epistemic. Without
-    a likelihood: mean and std.
+    targets: mean, std with noise and weights together, and their variances apart, aleatoric and
+    epistemic. Without a likelihood: mean and std.
     """
 
     unit: Tensor | None

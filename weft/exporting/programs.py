@@ -5,17 +5,16 @@ import io
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.export import ExportedProgram
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from weft.exporting.networks import Flat, SamplingFree, Servable
 from weft.moments.graph import exported, quiet
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 aten = torch.ops.aten
 
@@ -24,7 +23,7 @@ class ExportError(RuntimeError):
     """A network that cannot be exported, or an export that does not compute what the network does."""
 
 
-def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
     """The network as a program of torch operations, with any batch size."""
     if len(inputs[0]) == 1:
         inputs = tuple(torch.cat([one, one]) for one in inputs)
@@ -35,18 +34,25 @@ def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> ExportedProgram
         return exported(module, inputs)
     except (RuntimeError, torch._dynamo.exc.UserError) as error:
         raise ExportError(
-            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are an `if` on "
-            f"the values of a tensor and a batch size used as a number.\n{error}"
+            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are "
+            f"an `if` on the values of a tensor and a batch size used as a number.\n{error}"
         ) from error
 
 
 def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     """The network with its backward pass as operations like any others; only the batch has a free size."""
+    # imported here: slow, and `import weft` needs none of it
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    def free_batch(dims: int) -> Any:
+        sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
+        return StatelessSymbolicContext(dynamic_sizes=sizes)
+
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with quiet():
-        shapes = [
-            mode.from_tensor(one, symbolic_context=_free_batch(one.dim())) for one in inputs
-        ]
+        shapes = [mode.from_tensor(one, symbolic_context=free_batch(one.dim())) for one in inputs]
         with mode:
             made = make_fx(network, tracing_mode="fake", _allow_non_fake_inputs=True)(*shapes)
     # views of copies: strides that follow from others would be taken for conditions on the batch
@@ -62,12 +68,7 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     return made
 
 
-def _free_batch(dims: int) -> StatelessSymbolicContext[Any, Any]:
-    sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
-    return StatelessSymbolicContext(dynamic_sizes=sizes)
-
-
-def torch_bytes(program: ExportedProgram, metadata: Mapping[str, str]) -> bytes:
+def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
     """The file that torch.export.load reads; the description is its extra file "weft.json"."""
     buffer = io.BytesIO()
     with quiet():
@@ -76,7 +77,7 @@ def torch_bytes(program: ExportedProgram, metadata: Mapping[str, str]) -> bytes:
 
 
 def onnx_bytes(
-    program: ExportedProgram,
+    program: "ExportedProgram",
     metadata: Mapping[str, str],
     inputs: Sequence[str],
     outputs: Sequence[str],

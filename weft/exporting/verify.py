@@ -19,8 +19,8 @@ def onnx_runner(data: bytes) -> Runner:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            'verify=True compares with onnxruntime, which is not installed: pip install "weft[export]", or write '
-            "verify=False"
+            'verify=True compares with onnxruntime, which is not installed: pip install "weft[export]", '
+            "or write verify=False"
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

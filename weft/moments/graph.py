@@ -1,4 +1,4 @@
-"""The graph of a converted network: what torch.export sees of its mean, and which inputs are random weights."""
+"""The graph of a converted network: what torch.export sees of its mean, and which weights are random."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -100,7 +100,8 @@ class Traced:
         if node in self.places:
             return self.places[node]
         raise ValueError(
-            f"{node.name}: a random weight enters where examples cannot be told apart; use weft.predict with draws"
+            f"{node.name}: a random weight enters where examples cannot be told apart; use "
+            "weft.predict with draws"
         )
 
 
@@ -151,7 +152,7 @@ def _padding(layer: Bayesian) -> int | None:
     return layer.wrapped.padding_idx if isinstance(layer.wrapped, nn.Embedding) else None
 
 
-def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> "torch.export.ExportedProgram":
     """torch.export of a module of positional tensors (`forward(*inputs)`), with any batch size."""
     sizes = {len(one) for one in inputs}
     if len(sizes) != 1:
@@ -178,4 +179,3 @@ def quiet() -> Iterator[None]:
         ):
             warnings.filterwarnings("ignore", message, category)
         yield
-

@@ -64,7 +64,8 @@ def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Predic
         keep: keep the S outputs, for intervals.
     """
     count = fs.shape[0]
-    value, noise, entropy = fs, None, None
+    value: Tensor | None = fs
+    noise = entropy = None
     if likelihood is not None:
         parts = likelihood.moments(fs.flatten(0, 1))  # draws are examples to it
         value, noise, entropy = (

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, fx
 
 aten = torch.ops.aten
-_RESHAPES = (aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten._unsafe_view.default)
+_RESHAPES = (
+    aten.view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten._unsafe_view.default,
+)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
     return x
 
 
-def _windows(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float) -> list[Tensor]:
+def _windows(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float
+) -> list[Tensor]:
     """The places of every window, one picture for each place of the kernel."""
     (kh, kw), (ph, pw), (dh, dw) = _pair(kernel), _pair(padding), _pair(dilation)
     sh, sw = _pair(stride or kernel)

@@ -75,7 +75,9 @@ class MomentNetwork(nn.Module):
             return mean, torch.zeros_like(mean) if variance is None else variance
         return mean, self._covariance(inputs, mean, values)
 
-    def _covariance(self, inputs: tuple[Tensor, ...], mean: Tensor, values: dict[Any, Any]) -> Tensor:
+    def _covariance(
+        self, inputs: tuple[Tensor, ...], mean: Tensor, values: dict[Any, Any]
+    ) -> Tensor:
         outputs = mean.shape[1:].numel()
         slopes = self._slopes(inputs, outputs, values)
 

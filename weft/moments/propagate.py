@@ -28,7 +28,9 @@ class Weights:
         return Weights(traced.constants, variances)
 
 
-def forward(traced: Traced, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[Values, str | None]:
+def forward(
+    traced: Traced, weights: Weights, inputs: tuple[Tensor, ...]
+) -> tuple[Values, str | None]:
     """The value of every node, and the first operation at which a variance was lost, if any."""
     given = dict(zip(traced.inputs, inputs, strict=True))
     lost: list[str] = []
@@ -97,7 +99,9 @@ def _run(
         elif node.op == "output":
             (values[node],) = fx.map_arg(node.args[0], lambda one: values[one])
         elif node.target is not torch.ops.aten._assert_tensor_metadata.default:
-            args, kwargs = (fx.map_arg(part, lambda one: values[one]) for part in (node.args, node.kwargs))
+            args, kwargs = (
+                fx.map_arg(part, lambda one: values[one]) for part in (node.args, node.kwargs)
+            )
             values[node] = call(node, args, kwargs)
     return values
 

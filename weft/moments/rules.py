@@ -7,7 +7,6 @@ the variance of what they give is unknown.
 
 import math
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +14,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from weft.moments.layers import (
+    WITH_BIAS,
+    Call,
+    at_means,
+    attention_mean,
+    attention_variance,
+    batch_norm_mean,
+    batch_norm_variance,
+    bilinear,
+    known,
+    layer_norm_variance,
+    softmax_variance,
+)
 from weft.moments.pooling import avg_pool_variance, max_pool_mean, max_pool_variance
 from weft.moments.values import Gauss, is_random, mean_of, variance_of
 from weft.numerics import gaussian_moments as gm
 
 aten = torch.ops.aten
-Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -36,11 +47,6 @@ class Rule:
     variance: Call | None
     mean: Call
     both: Call | None = None
-
-
-def at_means(op: Call, *args: Any, **kwargs: Any) -> Any:
-    """The operation at the means of its arguments."""
-    return op(*(mean_of(one) for one in args), **{k: mean_of(v) for k, v in kwargs.items()})
 
 
 def apply(op: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -73,12 +79,6 @@ def _safe(op: Any) -> Any:
     return aten.reshape.default if op is aten.view.default else op
 
 
-def _known(value: Any) -> Tensor:
-    """The variance of an argument, zeros for what is certain."""
-    variance = variance_of(value)
-    return torch.zeros_like(mean_of(value)) if variance is None else variance
-
-
 def _moved(op: Call, *args: Any, **kwargs: Any) -> Any:
     """Operations that move numbers about move variances likewise."""
     moved = [_zeros_inside(one) for one in args]
@@ -87,27 +87,8 @@ def _moved(op: Call, *args: Any, **kwargs: Any) -> Any:
 
 def _zeros_inside(value: Any) -> Any:
     if isinstance(value, list | tuple) and is_random(value):
-        return [_known(one) for one in value]
+        return [known(one) for one in value]
     return variance_of(value) if isinstance(value, Gauss) else value
-
-
-def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> Tensor:
-    """Sums of products of independent factors: Var Σ w x = Σ (w̄² + v_w) v_x + v_w x̄²."""
-    plain = (None, *rest[1:]) if op in _WITH_BIAS and rest else rest
-    total: Any = None
-    (xm, xv), (wm, wv) = ((mean_of(one), variance_of(one)) for one in (x, w))
-    if xv is not None:
-        total = op(xv, wm.square() if wv is None else wm.square() + wv, *plain, **kwargs)
-    if wv is not None:
-        part = op(xm.square(), wv, *plain, **kwargs)
-        total = part if total is None else total + part
-    bias = variance_of(rest[0]) if op in _WITH_BIAS and rest else None
-    if bias is not None:
-        bias = bias if op is aten.linear.default else bias.reshape(-1, *[1] * (wm.dim() - 2))
-        if total is None:
-            total = torch.zeros_like(at_means(op, x, w, *rest, **kwargs))
-        total = total + bias
-    return total
 
 
 def _added(op: Call, a: Any, b: Any, alpha: float = 1) -> Tensor:
@@ -125,86 +106,23 @@ def _multiplied(op: Call, a: Any, b: Any) -> Tensor:
         return a.variance * (b * b)
     if not isinstance(a, Gauss):
         return b.variance * (a * a)
-    va, vb = _known(a), _known(b)
+    va, vb = known(a), known(b)
     return a.mean.square() * vb + b.mean.square() * va + va * vb
 
 
 def _divided(op: Call, a: Any, b: Any) -> Tensor:
     b = mean_of(b)
-    return _known(a) / (b * b)
+    return known(a) / (b * b)
 
 
 def _averaged(op: Call, x: Gauss, dims: Any, keepdim: bool = False, **kwargs: Any) -> Tensor:
-    return op(_known(x), dims, keepdim) / math.prod(x.mean.shape[dim] for dim in dims)
+    return op(known(x), dims, keepdim) / math.prod(x.mean.shape[dim] for dim in dims)
 
 
 def _adaptive(op: Call, x: Gauss, size: Any) -> Tensor:
     out = op(x.mean, size)
     share = math.prod(out.shape[-2:]) / math.prod(x.mean.shape[-2:])
-    return op(_known(x), size) * share
-
-
-def _batch_norm_terms(x: Any, *rest: Any) -> tuple[Tensor, Tensor]:
-    weight, bias, mean, variance, _, eps = (mean_of(one) for one in rest)
-    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
-    shift = (0 if bias is None else bias) - mean * gain
-    shape = [-1, *[1] * (mean_of(x).dim() - 2)]
-    return gain.reshape(shape), shift.reshape(shape)
-
-
-def _batch_norm_mean(op: Call, x: Any, *rest: Any) -> tuple[Tensor]:
-    gain, shift = _batch_norm_terms(x, *rest)
-    return (mean_of(x) * gain + shift,)
-
-
-def _batch_norm_variance(op: Call, x: Any, *rest: Any) -> tuple[Tensor]:
-    return (_known(x) * _batch_norm_terms(x, *rest)[0].square(),)
-
-
-def _layer_norm_variance(
-    op: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Tensor:
-    """Statistics taken at the mean."""
-    dims = tuple(range(-len(shape), 0))
-    gain = (x.mean.var(dims, correction=0, keepdim=True) + eps).rsqrt()
-    weight = mean_of(weight)
-    return _known(x) * (gain if weight is None else gain * weight).square()
-
-
-def _softmax_variance(op: Call, x: Any, dim: int, *rest: Any) -> Tensor:
-    return gm.softmax_variance(op(x.mean, dim, *rest), _known(x), dim)
-
-
-def _attention_weights(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Tensor:
-    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported."""
-    query, key = mean_of(q), mean_of(k)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.mT * scale
-    if causal:
-        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
-        mask = ones.tril()
-    if mask is not None:
-        mask = mean_of(mask)
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return scores.softmax(-1)
-
-
-def _attention_mean(
-    op: Call, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, causal: bool = False, **kw: Any
-) -> Tensor:
-    return _attention_weights(q, k, mask, causal, kw.get("scale")) @ mean_of(v)
-
-
-def _attention_variance(
-    op: Call, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, causal: bool = False, **kw: Any
-) -> Tensor:
-    """Of values and, through the softmax to first order, of scores."""
-    weights = _attention_weights(q, k, mask, causal, kw.get("scale"))
-    scale = kw.get("scale") or 1 / math.sqrt(mean_of(q).shape[-1])
-    turned = Gauss(mean_of(k).mT, _known(k).mT)
-    scores = _bilinear(torch.matmul, Gauss(mean_of(q), _known(q)), turned) * scale**2
-    spread = gm.softmax_variance(weights, scores, -1)
-    return _bilinear(torch.matmul, Gauss(weights, spread), Gauss(mean_of(v), _known(v)))
+    return op(known(x), size) * share
 
 
 def _smooth(function: Call) -> Rule:
@@ -236,17 +154,6 @@ def _embedding(op: Call, w: Any, ids: Any, *rest: Any) -> Tensor:
     return F.embedding(ids, w.variance)
 
 
-_WITH_BIAS = frozenset(
-    {
-        aten.linear.default,
-        aten.conv1d.default,
-        aten.conv2d.default,
-        aten.conv3d.default,
-        aten.conv1d.padding,
-        aten.conv2d.padding,
-        aten.conv3d.padding,
-    }
-)
 _MOVES = (
     aten.reshape.default,
     aten.flatten.using_ints,
@@ -289,16 +196,16 @@ _SMOOTH: dict[Any, Call] = {
 
 
 def _same(op: Call, x: Any, *rest: Any, **kwargs: Any) -> Any:
-    return _known(x)
+    return known(x)
 
 
 RULES: dict[Any, Rule] = {
     **{op: Rule(_moved, at_means) for op in _MOVES},
-    **{op: Rule(_bilinear, at_means) for op in _WITH_BIAS},
+    **{op: Rule(bilinear, at_means) for op in WITH_BIAS},
     **{op: _smooth(function) for op, function in _SMOOTH.items()},
-    aten.matmul.default: Rule(_bilinear, at_means),
-    aten.bmm.default: Rule(_bilinear, at_means),
-    aten.mm.default: Rule(_bilinear, at_means),
+    aten.matmul.default: Rule(bilinear, at_means),
+    aten.bmm.default: Rule(bilinear, at_means),
+    aten.mm.default: Rule(bilinear, at_means),
     aten.relu.default: _rectifier(0.0),
     aten.leaky_relu.default: _rectifier(0.01),
     aten.add.Tensor: Rule(_added, at_means),
@@ -309,10 +216,10 @@ RULES: dict[Any, Rule] = {
     aten.adaptive_avg_pool2d.default: Rule(_adaptive, at_means),
     aten.avg_pool2d.default: Rule(avg_pool_variance, at_means),
     aten.max_pool2d.default: Rule(max_pool_variance, max_pool_mean),
-    aten._native_batch_norm_legit_no_training.default: Rule(_batch_norm_variance, _batch_norm_mean),
-    aten.layer_norm.default: Rule(_layer_norm_variance, at_means),
-    aten.softmax.int: Rule(_softmax_variance, at_means),
-    aten.scaled_dot_product_attention.default: Rule(_attention_variance, _attention_mean),
+    aten._native_batch_norm_legit_no_training.default: Rule(batch_norm_variance, batch_norm_mean),
+    aten.layer_norm.default: Rule(layer_norm_variance, at_means),
+    aten.softmax.int: Rule(softmax_variance, at_means),
+    aten.scaled_dot_product_attention.default: Rule(attention_variance, attention_mean),
     aten.embedding.default: Rule(_embedding, at_means),
     aten.dropout.default: Rule(_same, at_means),
 }

@@ -1,8 +1,8 @@
 """Where random weights enter a graph, and what a change there does to the output.
 
-A tap is one call of an affine operation with a random weight or bias. With its input a and the derivative g of an
-output in the call's result, the derivative of that output in the weight is g aᵀ, summed over positions and
-calls; the posterior says what variance that makes.
+A tap is one call of an affine operation with a random weight or bias. With its input a and the derivative g
+of an output in the call's result, the derivative of that output in the weight is g aᵀ, summed over positions
+and calls; the posterior says what variance that makes.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,6 +42,11 @@ class Tap:
     source: fx.Node
     weight: str | None
     bias: str | None
+
+    @property
+    def op(self) -> Any:
+        """What is called."""
+        return self.node.target
 
 
 def find_taps(traced: Traced) -> list[Tap]:
@@ -98,8 +103,8 @@ def covariance(
             by_bias.setdefault(tap.bias, []).append((tap, slope))
     total: Any = 0.0
     for name, uses in by_bias.items():
-        slope = sum(_per_feature(tap, slope).sum(2) for tap, slope in uses)
-        total = total + _products(traced.random[name], slope)
+        direction = sum(_per_feature(tap, slope).sum(2) for tap, slope in uses)
+        total = total + _products(traced.random[name], direction)
     for name, uses in by_weight.items():
         total = total + _weight_part(traced, traced.random[name], uses, means, variances)
     return total
@@ -107,7 +112,7 @@ def covariance(
 
 def _per_feature(tap: Tap, slope: Tensor) -> Tensor:
     """(O, batch, positions, features)."""
-    if tap.node.target in _CONV:
+    if tap.op in _CONV:
         return slope.flatten(3).mT
     return slope.reshape(*slope.shape[:2], -1, slope.shape[-1])
 
@@ -123,7 +128,7 @@ def _products(random: Random, slope: Any) -> Tensor:
 def _weight_part(
     traced: Traced, random: Random, uses: list[tuple[Tap, Tensor]], means: Lookup, variances: Lookup
 ) -> Tensor:
-    if uses[0][0].node.target is aten.embedding.default:
+    if uses[0][0].op is aten.embedding.default:
         return _embedded(random, uses, means)
     total: Any = 0.0
     matrix: Any = 0.0
@@ -132,13 +137,13 @@ def _weight_part(
         inputs = _batch_first(traced, tap.source, means(tap.source), slope.shape[1])
         noise = variances(tap.source)
         slope_ = _per_feature(tap, slope)
-        single = exact and tap.node.target is aten.linear.default and slope_.shape[2] == 1
+        single = exact and tap.op is aten.linear.default and slope_.shape[2] == 1
         squares = inputs.square() if single else None
         if noise is not None:
             moved = _batch_first(traced, tap.source, noise, slope.shape[1])
             squares = moved if squares is None else squares + moved
         if squares is not None:  # noise that is independent from place to place
-            own = tap.node.target(squares, random.variance().detach(), None, *tap.node.args[3:])
+            own = tap.op(squares, random.variance().detach(), None, *tap.node.args[3:])
             own = _per_feature(tap, own.unsqueeze(0))[0]
             spread = slope_.transpose(0, 1).flatten(2)  # (batch, O, positions · features)
             total = total + (spread * own.flatten(1).unsqueeze(1)) @ spread.mT
@@ -154,19 +159,20 @@ def _batch_first(traced: Traced, node: fx.Node, value: Any, batch: Any) -> Tenso
 
 def _derivative(tap: Tap, inputs: Tensor, slope: Tensor) -> Tensor:
     """Derivative in the weight as a matrix, (O, batch, *blocks, out, in)."""
-    if tap.node.target is aten.linear.default:
+    if tap.op is aten.linear.default:
         rows = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
         return slope.mT @ rows
-    patches, groups = _patches(tap.node, inputs)  # (batch, groups, in, positions)
+    patches, groups = _patches(tap, inputs)  # (batch, groups, in, positions)
     split = slope.mT.unflatten(2, (groups, -1))  # (O, batch, groups, out, positions)
     return split @ patches.mT
 
 
-def _patches(node: fx.Node, x: Tensor) -> tuple[Tensor, int]:
+def _patches(tap: Tap, x: Tensor) -> tuple[Tensor, int]:
     """What a convolution's kernel meets at every position, and its number of groups."""
-    dims = _CONV[node.target]
-    _, _, _, stride, padding, dilation, groups = (*node.args, *_DEFAULTS[len(node.args) :])
-    kernel = list(node.args[1].meta["val"].shape[2:])
+    dims = _CONV[tap.op]
+    given: tuple[Any, ...] = tap.node.args
+    _, weight, _, stride, padding, dilation, groups = (*given, *_DEFAULTS[len(given) :])
+    kernel = list(weight.meta["val"].shape[2:])
     stride, dilation = (_spatial(one, dims) for one in (stride, dilation))
     pads = _pads(padding, kernel, dilation, dims)
     if dims == 1:

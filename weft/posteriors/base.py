@@ -114,7 +114,7 @@ class Posterior(nn.Module, ABC):
         return self.entropy(), self.squared_norm()
 
     def pull(self, directions: Tensor) -> Tensor:
-        """Fᵀ j of directions j (N, *shape), F Fᵀ = Cov[W]: Cov(⟨a, W⟩, ⟨b, W⟩) = ⟨pull(a), pull(b)⟩.
+        """Fᵀ j of directions j (N, *shape), F Fᵀ = Cov[W]: products of two are covariances of ⟨j, W⟩.
 
         As if weights were independent; families whose weights covary have their own.
         """
