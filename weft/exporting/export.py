@@ -1,5 +1,6 @@
 """`weft.export`: what was trained, as a file that needs no weft."""
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -174,7 +175,8 @@ class _Plan:
             ]  # as weft.predict numbers draws
             made = Ensemble([self.plain(net, "sample", one) for one in seeds], *rest)
         elif kind == "variance":
-            moments = MomentNetwork(net, self.inputs, covariance, self.names, self.output)
+            still = copy.deepcopy(net).requires_grad_(False)
+            moments = MomentNetwork(still, self.inputs, covariance, self.names, self.output)
             made = SamplingFree(moments, *rest, outputs=moments.outputs)
         else:
             made = Single(self.plain(net, "sample" if kind == "draw" else "mean", seed), *rest)

@@ -29,7 +29,7 @@ def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgra
         inputs = tuple(torch.cat([one, one]) for one in inputs)
     module: nn.Module = network
     try:
-        if isinstance(network, SamplingFree) and network.network.kind == "full":
+        if isinstance(network, SamplingFree):
             module = Flat(_with_backward(network, inputs))
         return exported(module, inputs)
     except (RuntimeError, torch._dynamo.exc.UserError) as error:
@@ -120,7 +120,7 @@ def onnx_bytes(
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
-    """Give values their names; others that have them already get longer ones."""
+    """Give values their names, and the batch its; other values of these names get longer ones."""
 
     def renamed(name: str) -> str:
         return f"weft.inner.{name}" if name in wanted.values() else wanted.get(name, name)
@@ -131,6 +131,9 @@ def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
     for values in (graph.initializer, graph.value_info, graph.output):
         for value in values:
             value.name = renamed(value.name)
+    for value in (*graph.input, *graph.output):
+        for size in value.type.tensor_type.shape.dim[:1]:
+            size.dim_param = "batch"
 
 
 def _convolution_backward(

@@ -68,8 +68,10 @@ def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Predic
     noise = entropy = None
     if likelihood is not None:
         parts = likelihood.moments(fs.flatten(0, 1))  # draws are examples to it
+        whole = torch.contiguous_format  # a copy: views of expanded tensors hinder torch.export
         value, noise, entropy = (
-            None if part is None else part.unflatten(0, (count, -1)) for part in parts
+            None if part is None else part.clone(memory_format=whole).unflatten(0, (count, -1))
+            for part in parts
         )
     assert value is not None
     mean = value.mean(0)

@@ -59,7 +59,10 @@ def _folded(x: Gauss, kernel: Any, stride: Any, padding: Any, dilation: Any) -> 
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
         left = players[len(pairs) * 2 :]
-        players = [(larger_mean(*pair), larger_variance(*pair)) for pair in pairs] + left
+        # variances smooth and are constants: no derivative goes through them
+        constant = [[one.detach() for one in pair] for pair in pairs]
+        spreads = [larger_variance(*pair) for pair in constant]
+        players = [(larger_mean(*a), b) for a, b in zip(pairs, spreads, strict=True)] + left
     return Gauss(*players[0])
 
 

@@ -71,15 +71,19 @@ def predict_moments(
 
 def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
     """(names of named inputs, all inputs in their order)."""
-    if isinstance(x, Tensor):
-        return None, (x,)
-    if isinstance(x, Mapping):
-        return tuple(x), tuple(x.values())
-    if isinstance(x, tuple | list) and x and all(isinstance(one, Tensor) for one in x):
-        return None, tuple(x)
-    raise TypeError(
-        f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"
-    )
+    names = tuple(x) if isinstance(x, Mapping) else None
+    inputs = (x,) if isinstance(x, Tensor) else tuple(x.values() if names else x)
+    if not inputs or not all(isinstance(one, Tensor) for one in inputs):
+        raise TypeError(
+            f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"
+        )
+    sizes = {one.shape[:1] for one in inputs}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError(
+            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: the first dimension of every "
+            "input counts examples, and all have as many"
+        )
+    return names, inputs
 
 
 def in_chunks(

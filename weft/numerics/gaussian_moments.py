@@ -1,8 +1,8 @@
 """Mean and variance of functions of normal variables: activations, maxima, products, softmax.
 
-Exact: rectifiers, products of independent variables, sums. By quadrature, to about 1e-4: smooth
-activations. By Clark's formula: the maximum of two, of which more are taken pair by pair. To first order:
-softmax. All are elementwise, so that they can be written to any graph format.
+Exact: rectifiers, products of independent variables, sums. By quadrature, to a few thousandths:
+smooth activations. By Clark's formula: the maximum of two, of which more are taken pair by pair. To first
+order: softmax. All are elementwise, so that they can be written to any graph format.
 """
 
 import math
