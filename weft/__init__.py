@@ -30,12 +30,16 @@ from weft.estimators import shared as shared
 from weft.evaluation import Evaluation as Evaluation
 from weft.evaluation import assess as assess
 from weft.evaluation import evaluate as evaluate
+from weft.exporting.export import Exported as Exported
+from weft.exporting.export import export as export
+from weft.exporting.programs import ExportError as ExportError
 from weft.likelihoods import Bernoulli as Bernoulli
 from weft.likelihoods import Categorical as Categorical
 from weft.likelihoods import GammaGaussian as GammaGaussian
 from weft.likelihoods import Gaussian as Gaussian
 from weft.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
 from weft.likelihoods import Likelihood as Likelihood
+from weft.moments.predict import predict_moments as predict_moments
 from weft.objectives import ELBO as ELBO
 from weft.objectives import MaximumLikelihood as MaximumLikelihood
 from weft.posteriors.base import Elementwise as Elementwise
@@ -89,6 +93,8 @@ __all__ = [
     "CompressionReport",
     "Elementwise",
     "Evaluation",
+    "ExportError",
+    "Exported",
     "Family",
     "FileError",
     "Fitted",
@@ -128,6 +134,7 @@ __all__ = [
     "distributions",
     "ensemble",
     "evaluate",
+    "export",
     "fit",
     "fit_halving",
     "fit_many",
@@ -142,6 +149,7 @@ __all__ = [
     "metrics",
     "named_posteriors",
     "predict",
+    "predict_moments",
     "quantise",
     "reference",
     "relevance",

@@ -113,6 +113,13 @@ class Posterior(nn.Module, ABC):
         """(entropy, E‖W‖²), for families that can share work between the two."""
         return self.entropy(), self.squared_norm()
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """Fᵀ j of directions j (N, *shape), F Fᵀ = Cov[W]: products of two are covariances of ⟨j, W⟩.
+
+        As if weights were independent; families whose weights covary have their own.
+        """
+        return (directions * self.variance.sqrt()).flatten(1)
+
     def kl(self, prior: SupportsKL) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
         return prior.kl(self)
@@ -134,10 +141,7 @@ class Pushable(ABC):
         """A draw of op(x, W) + bias with fresh W and bias for every example."""
 
     def push_is_cheaper(self, vectors: int) -> bool:
-        """Whether pushing so many input vectors takes less arithmetic than one draw of W.
-
-        The estimator `auto` asks; families whose `push` costs about one more layer say yes.
-        """
+        """Whether pushing so many input vectors takes less arithmetic than one draw of W; `auto` asks."""
         return True
 
 
@@ -199,10 +203,6 @@ class Elementwise(Located, Pushable, Dense):
     def entropy(self) -> Tensor:
         """n/2 · log(2πe) + Σ log scale."""
         return self.entropy_and_square()[0]
-
-    def squared_norm(self) -> Tensor:
-        """E‖W‖² = Σ loc² + Σ scale²."""
-        return self.entropy_and_square()[1]
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Σ log N(w; loc, scale²)."""

@@ -96,6 +96,10 @@ class FullNormalPosterior(Located, Dense):
         with torch.autocast(self.loc.device.type, enabled=False):
             return self.loc + self.side.spread(noise).reshape(self.shape)
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """Fᵀ j, block by block."""
+        return (directions.flatten(-2).unsqueeze(-2) @ self.side.factor()).flatten(1)
+
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
         """N/2 · log(2πe) + log|F|, and ‖M‖² + ‖F‖²."""
         logs, trace = self.side.sums()

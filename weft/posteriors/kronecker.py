@@ -131,6 +131,15 @@ class KroneckerPosterior(Located):
         with torch.autocast(like.device.type, enabled=False):
             return self.rows.spread(self.columns.spread(noise).mT).mT
 
+    def kronecker_pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ j C of directions j (N, *blocks, out, in)."""
+        return (self.rows.factor().mT @ (directions @ self.columns.factor())).flatten(1)
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ j C, and the noise of single weights that the family has beside."""
+        own = (self.variance - self.kronecker_variance()).clamp(min=0).sqrt()
+        return torch.cat([self.kronecker_pull(directions), (directions * own).flatten(1)], -1)
+
     def kronecker_push_is_cheaper(self, vectors: int) -> bool:
         """Whether pushing vectors through both sides takes less than a draw: B < about in + out."""
         outs, ins = self.shape[-2:]

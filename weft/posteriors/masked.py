@@ -97,6 +97,10 @@ class MaskedPosterior(Posterior, ABC):
         """A draw of the other posterior, masked."""
         return self.keep(self.base.rsample())
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """That of the other posterior, along the weights that are left."""
+        return self.base.pull(self.keep(directions))
+
     @abstractmethod
     def entropy(self) -> Tensor:
         """Differential entropy of the weights that are left."""

@@ -78,6 +78,10 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         """M + R X Cᵀ."""
         return self.loc + self.kronecker_draw()
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ j C."""
+        return self.kronecker_pull(directions)
+
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
         """N/2 · log(2πe) + in · log|R| + out · log|C|, and ‖M‖² + ‖R‖² ‖C‖², in O(out² + in²)."""
         outs, ins = self.shape[-2:]

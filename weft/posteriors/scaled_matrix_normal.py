@@ -123,6 +123,11 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         inside = self.kronecker_draw() + torch.randn_like(self.loc)
         return torch.addcmul(self.loc, self.outer_scale, inside)
 
+    def pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ (S ∘ j) C and S ∘ j."""
+        scaled = directions * self.outer_scale
+        return torch.cat([self.kronecker_pull(scaled), scaled.flatten(1)], -1)
+
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + Σ log S + ½ Σ log(1 + λ_i μ_j)."""
         rows, columns = self.rows.spectrum()[0], self.columns.spectrum()[0]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from weft.balanced import Balanced
 from weft.convert import bayesianize
 from weft.evaluation import evaluate
+from weft.exporting.export import Exported, Kind, export
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix, seeded
 from weft.objectives import ELBO
@@ -140,6 +141,34 @@ class BayesianEstimator(BaseEstimator, ABC):
             state["feature_names_in_"] = columns.tolist()
         params = self.get_params(deep=False)
         files.write(Path(path), type(self).__name__, params, state | self._state(), self.objective_)
+
+    def export(
+        self, path: str | os.PathLike[str] | None = None, kind: Kind = "ensemble", **options: Any
+    ) -> Exported:
+        """Write the model to a file that needs neither weft nor scikit-learn, see `weft.export`.
+
+        Its input are raw rows in float64, its outputs in the target's own unit; scaling is inside. An
+        ensemble has the functions of `predict`, unless other `members` or another `seed` are asked for.
+
+        Args:
+            path: of the file; None to get its content only.
+            kind: "ensemble", "variance", "mean" or "draw".
+            options: of `weft.export`.
+        """
+        check_is_fitted(self, "objective_")
+        ours: dict[str, Any] = {
+            "members": settings.draws(self.n_samples),
+            "seed": mix(self.seed_, _DRAWS),
+            "input_scaling": (self.inputs_.zero, self.inputs_.unit),
+            **self._units(),
+        }
+        rows = self.inputs_.zero + self.inputs_.unit * torch.linspace(-1, 1, 5).unsqueeze(1)
+        with _TURN:
+            return export(self.objective_, rows, path, kind, **(ours | options))
+
+    def _units(self) -> dict[str, Any]:
+        """Mean and scale of the targets, as `weft.export` wants them."""
+        return {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -211,6 +211,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """A column as a vector, if the target was one."""
         return rows[:, 0] if self._is_flat else rows
 
+    def _units(self) -> dict[str, Any]:
+        return {"target_mean": self.targets_.zero, "target_scale": self.targets_.unit}
+
     def _state(self) -> dict[str, Any]:
         return {"targets_": self.targets_.options(), "is_flat": self._is_flat}
 

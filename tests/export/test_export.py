@@ -1,0 +1,289 @@
+"""Exported files compute what the network computes, without weft."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.export.nets import NAMES, make
+from weft.exporting import export as exporting
+
+ROOT = Path(__file__).parents[2]
+
+
+def onnx_run(data: bytes, *inputs: torch.Tensor) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    outputs = [one.name for one in session.get_outputs()]
+    fed = {name: one.numpy() for name, one in zip(names, inputs, strict=True)}
+    return dict(zip(outputs, session.run(outputs, fed), strict=True))
+
+
+def differs(found: np.ndarray, expected: torch.Tensor) -> float:
+    assert tuple(found.shape) == tuple(expected.shape)
+    return float((torch.from_numpy(found) - expected).abs().max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_network_in_onnx(name):
+    net, x = make(name)
+    bnn = weft.bayesianize(net, weft.KTied(rank=2, scale=0.1)).eval()
+    mean = weft.export(bnn, x)
+    assert mean.error <= 1e-5
+    for count in (1, 6, 11):
+        batch = x[torch.arange(count) % len(x)]
+        assert differs(onnx_run(mean.data, batch)["output"], bnn(batch).detach()) <= 1e-5
+    onnx.checker.check_model(onnx.load_model_from_string(mean.data))
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_a_draw_is_a_function_of_the_posterior(form):
+    net, x = make("lstm")
+    bnn = weft.bayesianize(net, weft.KTied(rank=2, scale=0.1))
+    draw = weft.export(bnn, x, kind="draw", seed=3, format=form)
+    with torch.no_grad(), weft.frozen(bnn.eval(), 3):
+        expected = bnn(x)
+    if form == "onnx":
+        assert differs(onnx_run(draw.data, x)["output"], expected) <= 1e-5
+    else:
+        (found,) = torch.export.load(io.BytesIO(draw.data)).module()(x)
+        assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, "onnx") for name in NAMES), ("resnet", "torch")]
+)
+def test_an_ensemble_says_what_predict_says(name, form):
+    net, x = make(name)
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1))
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=10)
+    file = weft.export(elbo, x, kind="ensemble", members=3, seed=5, format=form)
+    assert file.error <= 1e-5
+    batch = x[torch.arange(9) % len(x)]
+    pred = weft.predict(elbo, batch, samples=3, seed=5)
+    if form == "onnx":
+        found = onnx_run(file.data, batch)
+    else:
+        outputs = torch.export.load(io.BytesIO(file.data)).module()(batch)
+        found = dict(zip(file.outputs, (one.numpy() for one in outputs), strict=True))
+    assert list(found) == ["mean", "std", "entropy", "mutual_information"]
+    for word, value in found.items():
+        assert differs(value, getattr(pred, word)) <= 1e-5
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+@pytest.mark.parametrize(
+    "name", ["small", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES)]
+)
+def test_a_variance_says_what_predict_moments_says(name, form):
+    small = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    net, x = (small, torch.randn(6, 3)) if name == "small" else make(name)
+    bnn = weft.bayesianize(net, weft.KTied(rank=2, scale=0.1))
+    likelihood = weft.Categorical()
+    file = weft.export(bnn, x, kind="variance", likelihood=likelihood, format=form)
+    assert file.error <= 1e-5
+    batch = x[torch.arange(8) % len(x)]
+    pred = weft.predict_moments(bnn, batch, likelihood=likelihood)
+    if form == "onnx":
+        found = list(onnx_run(file.data, batch).values())
+    else:
+        found = [one.numpy() for one in torch.export.load(io.BytesIO(file.data)).module()(batch)]
+    for word, value in zip(file.outputs, found, strict=True):
+        assert differs(value, getattr(pred, word)) <= 1e-5
+
+
+def test_a_diagonal_variance():
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MatrixNormal(scale=0.1))
+    file = weft.export(bnn, x, kind="variance", covariance="diagonal")
+    pred = weft.predict_moments(bnn, x, covariance="diagonal")
+    assert file.outputs == ("mean", "std")
+    assert differs(onnx_run(file.data, x)["std"], pred.std) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "kind"),
+    [
+        (weft.Gaussian(0.3), "ensemble"),
+        (weft.GammaGaussian(), "ensemble"),
+        (weft.HeteroscedasticGaussian(), "ensemble"),
+        (weft.Bernoulli(), "ensemble"),
+        (weft.HeteroscedasticGaussian(), "variance"),
+    ],
+)
+def test_every_likelihood(likelihood, kind):
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(nn.Sequential(nn.Linear(3, 2)), weft.MeanField(scale=0.2))
+    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=10)
+    x = torch.randn(5, 3)
+    file = weft.export(elbo, x, kind=kind, members=4, format="torch")
+    pred = (
+        weft.predict(elbo, x, samples=4, seed=0)
+        if kind == "ensemble"
+        else weft.predict_moments(elbo, x)
+    )
+    outputs = torch.export.load(io.BytesIO(file.data)).module()(x)
+    for word, value in zip(file.outputs, outputs, strict=True):
+        assert torch.allclose(value, getattr(pred, word), atol=1e-5), word
+
+
+def test_units_of_the_target():
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(nn.Linear(3, 1), weft.MeanField(scale=0.2))
+    elbo = weft.ELBO(bnn, weft.Gaussian(0.3), weft.Normal(1.0), num_data=10)
+    x = torch.randn(5, 3)
+    units = {"target_mean": 7.0, "target_scale": 2.5}
+    file = weft.export(elbo, x, kind="ensemble", members=4, format="torch", **units)
+    pred = weft.predict(elbo, x, samples=4, seed=0)
+    mean, std, noise, spread = torch.export.load(io.BytesIO(file.data)).module()(x)
+    assert torch.allclose(mean, pred.mean * 2.5 + 7)
+    assert torch.allclose(std, pred.std * 2.5)
+    assert torch.allclose(noise, pred.aleatoric * 2.5**2)
+    assert torch.allclose(spread, pred.epistemic * 2.5**2)
+    single = weft.export(elbo, x, format="torch", **units)
+    (output,) = torch.export.load(io.BytesIO(single.data)).module()(x)
+    assert torch.allclose(output, bnn.eval()(x) * 2.5 + 7)
+
+
+def test_an_estimator_exports_what_it_predicts(tmp_path):
+    from weft.sklearn import BayesianClassifier, BayesianRegressor
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 3)) * [1, 100, 0.01] + [5, 0, 1]
+    target = 300 + 20 * rows[:, 0] + rng.normal(size=40)
+    options = {"max_epochs": 2, "n_samples": 5, "random_state": 0}
+    model = BayesianRegressor((6,), **options).fit(rows, target)
+    model.export(tmp_path / "model.onnx")
+    found = onnx_run((tmp_path / "model.onnx").read_bytes(), torch.from_numpy(rows))
+    mean, std = model.predict(rows, return_std=True)
+    assert np.allclose(found["mean"][:, 0], mean, rtol=1e-9)
+    assert np.allclose(found["std"][:, 0], std, rtol=1e-9)
+    labels = np.where(target > 400, "high", "low")
+    labels[:5] = "high"
+    classifier = BayesianClassifier((6,), **options).fit(rows, labels)
+    found = onnx_run(classifier.export().data, torch.from_numpy(rows))
+    assert np.allclose(found["mean"], classifier.predict_proba(rows), atol=1e-9)
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 2), nn.Linear(4, 2)
+
+    def forward(self, left, right):
+        return {"logits": self.a(left) + self.b(right)}
+
+
+def test_several_named_inputs_and_an_output_to_take_out():
+    bnn = weft.bayesianize(Two(), weft.MeanField(scale=0.1)).eval()
+    x = {"right": torch.randn(4, 4), "left": torch.randn(4, 3)}
+
+    def take(out):
+        return out["logits"]
+
+    for kind in ("ensemble", "variance"):
+        file = weft.export(bnn, x, kind=kind, members=2, output=take, format="torch")
+        assert file.inputs == ("right", "left")
+        assert file.metadata["weft.inputs"] == "right, left"
+    named = weft.export(bnn, x, output=take, input_names=["r", "l"])
+    found = onnx_run(named.data, x["right"], x["left"])["output"]
+    assert differs(found, take(bnn(**x)).detach()) <= 1e-5
+
+
+def test_what_a_file_says_about_itself(tmp_path):
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.KTied(rank=2))
+    file = weft.export(bnn, x, tmp_path / "net.onnx", kind="ensemble", members=2, seed=9)
+    assert (tmp_path / "net.onnx").read_bytes() == file.data
+    session = onnxruntime.InferenceSession(file.data)
+    told = session.get_modelmeta().custom_metadata_map
+    assert told["weft.kind"] == "ensemble"
+    assert told["weft.members"] == "2"
+    assert told["weft.seed"] == "9"
+    assert told["weft.family"] == "KTied, MeanField"
+    assert told["weft.version"] == weft.__version__
+    assert told["weft.outputs"] == "mean, std"
+    assert session.get_inputs()[0].shape[0] == "batch"
+    stored = weft.export(bnn, x, kind="draw", format="torch")
+    extra = {"weft.json": ""}
+    torch.export.load(io.BytesIO(stored.data), extra_files=extra)
+    assert json.loads(extra["weft.json"])["weft.kind"] == "draw"
+
+
+def test_an_ordinary_network_and_a_batch_of_one():
+    net, x = make("lenet")
+    found = onnx_run(weft.export(net.train(), x[:1]).data, x)["output"]
+    assert net.training
+    assert differs(found, net.eval()(x).detach()) <= 1e-5
+
+
+def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
+    net, x = make("mlp")
+    path = tmp_path / "net.onnx"
+    path.write_text("old")
+    monkeypatch.setattr(exporting, "largest_error", lambda *_: 0.5)
+    with pytest.raises(
+        weft.ExportError, match=r"differs from PyTorch by 0\.5.*nothing was written"
+    ):
+        weft.export(net, x, path)
+    assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["net.onnx"]
+    assert weft.export(net, x, path, verify=False).error is None
+    assert path.read_bytes() != b"old"
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_refusals_are_sentences():
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField())
+    with pytest.raises(ValueError, match="no posterior to draw from"):
+        weft.export(net, x, kind="ensemble")
+    with pytest.raises(ValueError, match="did you mean 'variance'"):
+        weft.export(bnn, x, kind="variances")
+    with pytest.raises(ValueError, match="there is: 'onnx', 'torch'"):
+        weft.export(bnn, x, format="h5")
+    with pytest.raises(ValueError, match='one function is kind="draw"'):
+        weft.export(bnn, x, kind="ensemble", members=1)
+    with pytest.raises(ValueError, match="classes have no unit"):
+        weft.export(bnn, x, kind="ensemble", likelihood=weft.Categorical(), target_scale=2.0)
+    with pytest.raises(ValueError, match="positive"):
+        weft.export(bnn, x, target_scale=-2.0)
+    with pytest.raises(TypeError, match="have a method `export`"):
+        weft.export("network", x)
+    with pytest.raises(TypeError, match="give a tensor"):
+        weft.export(bnn, "rows")
+    with pytest.raises(ValueError, match="1 inputs want 1 different names"):
+        weft.export(bnn, x, input_names=["a", "b"])
+    with pytest.raises(ValueError, match="all have as many"):
+        weft.export(Two(), (torch.randn(3, 3), torch.randn(4, 4)), output=lambda out: out["logits"])
+    with pytest.raises(weft.ExportError, match="`if` on the values"):
+        weft.export(Branching(), x)
+
+
+def test_a_torch_file_needs_no_weft(tmp_path):
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField())
+    weft.export(bnn, x, tmp_path / "net.pt2", kind="ensemble", members=2, format="torch")
+    code = (
+        "import sys; sys.modules['weft'] = None\n"
+        "import torch; torch.set_num_threads(1)\n"
+        f"mean, std = torch.export.load(r'{tmp_path / 'net.pt2'}').module()(torch.zeros(3, 4))\n"
+        "print(tuple(mean.shape))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == "(3, 3)", done.stderr

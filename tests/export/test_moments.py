@@ -1,0 +1,189 @@
+"""Predictions without draws: exact where possible, linear for small noise, close to draws elsewhere."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+import weft
+from tests.export.nets import NAMES, make
+from tests.laws.families import FAMILIES
+from weft.moments.places import Place
+from weft.moments.predictor import MomentNetwork
+
+CORRELATED = [name for name in FAMILIES if "radial" not in name and not name.startswith("point")]
+
+
+def randomise(module):
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("name", CORRELATED)
+def test_pull_is_a_root_of_the_covariance(name):
+    posterior = FAMILIES[name](torch.randn(2, 3)).double()
+    randomise(posterior)
+    with torch.no_grad():
+        draw = torch.vmap(lambda _: posterior.rsample(), randomness="different")
+        draws = draw(torch.empty(20_000)).flatten(1)
+        pulled = posterior.pull(torch.eye(6, dtype=torch.float64).reshape(6, 2, 3))
+    full = pulled @ pulled.T
+    scale = full.diagonal().sqrt()
+    assert torch.allclose(full.diagonal(), posterior.variance.flatten())
+    found = torch.cov(draws.T)
+    assert ((found - full) / (scale[:, None] * scale)).abs().max() < 0.05
+
+
+def test_pull_of_blocks_and_masks():
+    q = weft.MatrixNormal(scale=0.5)(torch.randn(2, 3, 4)).double()
+    randomise(q)
+    pulled = q.pull(torch.eye(24, dtype=torch.float64).reshape(24, 2, 3, 4))
+    full = pulled @ pulled.T
+    assert torch.allclose(full.diagonal(), q.variance.flatten())
+    assert torch.equal(full[:12, 12:], torch.zeros(12, 12, dtype=torch.float64))
+    from weft.posteriors.masked import masked
+
+    mask = torch.rand(2, 3, 4) > 0.5
+    left = masked(q, mask).pull(torch.eye(24, dtype=torch.float64).reshape(24, 2, 3, 4))
+    keep = mask.flatten().double()
+    assert torch.allclose(left @ left.T, full * keep * keep[:, None])
+
+
+def dense_covariance(bnn, x):
+    """J Σ Jᵀ of every example, from gradients of the mean network and draws' variances."""
+    net = weft.collapse(bnn).eval()
+    spread = {name: q for name, q in weft.named_posteriors(bnn)}
+    parameters = dict(net.named_parameters())
+    found = []
+    for one in x:
+        out = functional_call(net, parameters, (one.unsqueeze(0),))[0]
+        rows = []
+        for value in out:
+            slopes = torch.autograd.grad(value, [parameters[n] for n in spread], retain_graph=True)
+            pieces = []
+            for (name, q), slope in zip(spread.items(), slopes, strict=True):
+                scale = q.variance.reshape(slope.shape).sqrt()
+                if name == "embedding.weight":
+                    scale = scale * (torch.arange(len(scale)) != 0).unsqueeze(1)
+                pieces.append((slope * scale).flatten())
+            rows.append(torch.cat(pieces))
+        j = torch.stack(rows)
+        found.append(j @ j.T)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_small_noise_is_linear(name):
+    net, x = make(name)
+    x = x.double() if x.is_floating_point() else x
+    bnn = weft.bayesianize(net.double(), weft.MeanField(scale=1e-7, noise=0.5)).eval()
+    mean, full = MomentNetwork(bnn, (x,))(x)
+    expected = dense_covariance(bnn, x).detach()
+    largest = expected.abs().amax((1, 2), keepdim=True)
+    assert ((full - expected) / largest).abs().max() < 1e-4
+    assert torch.allclose(mean, bnn(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_close_to_draws(name):
+    net, x = make(name)
+    matrices = name in ("lenet", "transformer")
+    family = weft.MatrixNormal(scale=0.05) if matrices else weft.KTied(rank=2, scale=0.05)
+    bnn = weft.bayesianize(net, family)
+    for posterior in dict(weft.named_posteriors(bnn)).values():
+        for key, parameter in posterior.named_parameters():
+            if "lower" in key:  # correlations, which start at 0
+                nn.init.normal_(parameter, std=0.5)
+    draws = weft.predict(bnn, x, samples=1000, seed=0)
+    full = weft.predict_moments(bnn, x)
+    assert (full.std / draws.std).log().mean().abs() < 0.06
+    assert (full.std / draws.std).log().std() < 0.08
+    assert ((full.mean - draws.mean) / draws.std).abs().mean() < 0.15
+    rough = weft.predict_moments(bnn, x, covariance="diagonal")
+    assert torch.allclose(rough.mean, full.mean, atol=1e-5)
+    assert (rough.std / draws.std).log().mean().abs() < 0.8
+
+
+def test_a_last_layer_is_exact():
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.FullNormal(scale=0.3), where=weft.last_layer(net)).double()
+    x = x.double()
+    layer = bnn[4]
+    randomise(layer.posteriors)
+    features = nn.Sequential(*list(bnn)[:4])(x).detach()
+    weight, bias = layer.posterior("weight"), layer.posterior("bias")
+    factor = weight.side.factor()
+    sigma = (factor @ factor.T).reshape(3, 10, 3, 10)
+    expected = torch.einsum("bi,oipj,bj->bop", features, sigma, features)
+    expected = expected + torch.diag(bias.variance)
+    _, full = MomentNetwork(bnn.eval(), (x,))(x)
+    assert torch.allclose(full, expected.detach())
+
+
+def test_words_of_a_prediction():
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.2))
+    classes = weft.predict_moments(bnn, x, likelihood=weft.Categorical(), chunk=4)
+    draws = weft.predict(bnn, x, samples=2000, likelihood=weft.Categorical(), seed=0)
+    assert torch.allclose(classes.mean, draws.mean, atol=0.02)
+    assert torch.allclose(classes.mutual_information, draws.mutual_information, atol=0.02)
+    assert torch.allclose(classes.mean.sum(-1), torch.ones(6))
+    real = weft.predict_moments(bnn, x, likelihood=weft.Gaussian(0.5))
+    plain = weft.predict_moments(bnn, x)
+    assert torch.allclose(real.std.square(), plain.std.square() + 0.25, rtol=1e-4)
+    low, high = real.interval(0.9)
+    normal = torch.distributions.Normal(real.mean, real.std)
+    assert torch.allclose(normal.cdf(high) - normal.cdf(low), torch.full((6, 3), 0.9), atol=5e-3)
+
+
+def test_the_network_and_the_generator_stay_as_they_are():
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField()).train()
+    before = copy.deepcopy(bnn.state_dict())
+    state = torch.get_rng_state()
+    one, two = (weft.predict_moments(bnn, x).mean for _ in range(2))
+    assert torch.equal(one, two)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert bnn.training
+    assert all(torch.equal(value, before[key]) for key, value in bnn.state_dict().items())
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(4))
+        self.dense = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.dense(x * self.gain).sort(-1).values
+
+
+def test_refusals_are_sentences():
+    x = torch.randn(5, 4)
+    bnn = weft.bayesianize(Scaled(), weft.MeanField())
+    with pytest.raises(ValueError, match=r"gain is used by aten\.mul.*weft\.predict with draws"):
+        weft.predict_moments(bnn, x)
+    with pytest.raises(ValueError, match=r"no rule for the variance of aten\.sort"):
+        weft.predict_moments(bnn, x, covariance="diagonal")
+    with pytest.raises(ValueError, match="no Bayesian layer"):
+        weft.predict_moments(Scaled(), x)
+    with pytest.raises(ValueError, match='"full" or "diagonal"'):
+        weft.predict_moments(bnn, x, covariance="half")
+    pool = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten())
+    with pytest.raises(ValueError, match="ceil_mode"):
+        weft.predict_moments(weft.bayesianize(pool, weft.MeanField()), torch.randn(3, 1, 7, 7))
+
+
+@pytest.mark.parametrize("place", [Place(0), Place(1), Place(0, 2, 1), Place(1, 1, 3)])
+def test_places_undo_themselves(place):
+    shape = [5, 4]
+    shape[place.dim] = 5 * place.before * place.after
+    value = torch.randn(shape)
+    assert torch.equal(place.join(place.split(value)), value)
+    assert len(place.split(value)) == 5
+    twice = place.split(place.repeat(value, 2))
+    assert torch.equal(twice[:5], place.split(value))
+    assert torch.equal(twice[5:], place.split(value))

@@ -1,0 +1,85 @@
+"""The serving example needs numpy and onnxruntime alone; the table in the docs is that of the results."""
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import weft
+from benchmarks import moments
+from tests.export.nets import make
+from tools.tables import shown
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "serve_onnx.py"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1))
+    path = tmp_path_factory.mktemp("served") / "net.onnx"
+    weft.export(bnn, x, path, kind="ensemble", members=3, likelihood=weft.Categorical())
+    return path, weft.predict(bnn, x, samples=3, seed=0, likelihood=weft.Categorical()), x
+
+
+def test_predictions_without_torch(file, tmp_path):
+    path, pred, x = file
+    np.save(tmp_path / "rows.npy", x.numpy())
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['serve', r'{path}', r'{tmp_path / 'rows.npy'}']\n"
+        f"runpy.run_path(r'{EXAMPLE}', run_name='__main__')\n"
+        "assert not {'torch', 'weft', 'onnx', 'sklearn'} & set(sys.modules), 'imports too much'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    about, *lines = done.stdout.splitlines()
+    assert "weft.kind ensemble" in about
+    assert len(lines) == len(x)
+    best = int(pred.mean[0].argmax())
+    assert f"class {best} with probability {pred.mean[0, best]:.3f}" in lines[0]
+
+
+def test_answers_requests(file):
+    sys.path.insert(0, str(EXAMPLE.parent))
+    try:
+        import serve_onnx
+    finally:
+        sys.path.pop(0)
+    path, pred, x = file
+    server = serve_onnx.HTTPServer(
+        ("127.0.0.1", 0), serve_onnx.handler(serve_onnx.Model(str(path)))
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        body = json.dumps({"rows": x.tolist()}).encode()
+        with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
+            found = json.loads(answer.read())
+        assert torch.allclose(torch.tensor(found["mean"]), pred.mean, atol=1e-5)
+        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
+            urllib.request.urlopen(urllib.request.Request(url, b'{"rows": [[1.0]]}'))
+        refused.value.close()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_table_is_that_of_the_results():
+    result = json.loads(moments.OUT.read_text())
+    assert shown("docs/howto/export.md", moments.MARK) == moments.tables(result).strip()
+    for name, found in result["networks"].items():
+        assert found["full"]["probability"] < 0.03, name
+        assert 0.8 < found["full"]["std_ratio"] < 1.2, name

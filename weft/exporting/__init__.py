@@ -1,0 +1,1 @@
+"""Networks out of the door: files that PyTorch alone, or onnxruntime alone, can run."""

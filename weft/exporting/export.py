@@ -1,0 +1,273 @@
+"""`weft.export`: what was trained, as a file that needs no weft."""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from weft.bayesian import named_bayesian
+from weft.contexts import named_posteriors
+from weft.convert import collapse
+from weft.errors import near_misses
+from weft.exporting.networks import Ensemble, SamplingFree, Servable, Single
+from weft.exporting.outputs import Reported, Units
+from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_bytes
+from weft.exporting.verify import largest_error, onnx_runner, torch_runner
+from weft.files import write_atomically
+from weft.likelihoods import Bernoulli, Categorical, Likelihood
+from weft.moments.graph import Wrapped
+from weft.moments.predict import positional
+from weft.moments.predictor import Covariance, MomentNetwork
+from weft.numerics.seeds import mix
+from weft.objectives import Objective
+from weft.predict import evaluating
+from weft.training.fitted import Fitted
+from weft.version import __version__
+
+Kind = Literal["mean", "draw", "ensemble", "variance"]
+Format = Literal["onnx", "torch"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported network.
+
+    Args:
+        data: the file's content.
+        metadata: what the file says about itself.
+        inputs: names of its inputs.
+        outputs: names of its outputs.
+        error: largest difference to PyTorch (relative above 1), None if it was not compared.
+        path: where it was written, None if it was not.
+    """
+
+    data: bytes = field(repr=False)
+    metadata: dict[str, str] = field(repr=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    error: float | None
+    path: Path | None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file; an existing one is replaced, or left untouched if anything fails."""
+        write_atomically(Path(path), self.data)
+
+
+def export(
+    model: nn.Module | Fitted,
+    example: Any,
+    path: str | os.PathLike[str] | None = None,
+    kind: Kind = "mean",
+    *,
+    members: int = 16,
+    seed: int = 0,
+    format: Format = "onnx",
+    likelihood: Likelihood | None = None,
+    covariance: Covariance = "full",
+    target_mean: float | Tensor = 0.0,
+    target_scale: float | Tensor = 1.0,
+    input_scaling: tuple[Tensor, Tensor] | None = None,
+    input_names: Sequence[str] | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+    verify: bool = True,
+    tolerance: float = 1e-5,
+) -> Exported:
+    """A trained network as a file that PyTorch alone, or onnxruntime alone, can run, with any batch size.
+
+    | kind       | the graph computes                               | its outputs                     |
+    |------------|--------------------------------------------------|---------------------------------|
+    | "mean"     | the network at the posterior mean                | output, as the network gives it |
+    | "draw"     | one function of the posterior                    | output                          |
+    | "ensemble" | `members` functions, what they say together      | mean, std and more, see below   |
+    | "variance" | moments without draws (`weft.predict_moments`)   | mean, std and more              |
+
+    More is `entropy` and `mutual_information` for classes (`mean` and `std` are then those of the
+    probabilities); the variances `aleatoric` and `epistemic` for real targets (`std` is that of a new
+    target, noise included). An ensemble with `members` and `seed` says what `weft.predict` with so many
+    samples and this seed says.
+
+    The file is compared with PyTorch before it is written, at three batch sizes.
+
+    Args:
+        model: what `weft.fit` returned, an ELBO, a network from `bayesianize`, or (kind "mean") any network.
+        example: inputs as the network takes them: a tensor (batch first), a tuple, a mapping of named ones.
+        path: of the file; None to get its content only.
+        kind: see above.
+        members: number of functions of an ensemble.
+        seed: of the draws.
+        format: "onnx", or "torch" for torch.export.load.
+        likelihood: what the outputs mean; that of the objective if there is one.
+        covariance: of kind "variance", "full" or "diagonal" (cheaper, rougher).
+        target_mean: mean that was taken out of the targets before training.
+        target_scale: what they were divided by; outputs are in the target's own unit again.
+        input_scaling: (mean, scale) to standardise the first input with, inside the graph.
+        input_names: names of the inputs in the file; by default those of a mapping, or "input".
+        output: takes the tensor out of what the network returns.
+        verify: compare with PyTorch; of an ONNX file this needs onnxruntime.
+        tolerance: largest difference allowed, relative above 1.
+
+    Examples:
+        >>> import weft
+        >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> bnn = weft.bayesianize(net, weft.KTied(rank=1, scale=0.1))
+        >>> file = weft.export(
+        ...     bnn, torch.randn(5, 3), kind="ensemble", likelihood=weft.Categorical(), format="torch"
+        ... )
+        >>> file.outputs
+        ('mean', 'std', 'entropy', 'mutual_information')
+    """
+    net, likelihood, output = _parts(model, likelihood, output)
+    _check(net, kind, format, members, likelihood, target_mean, target_scale)
+    names, inputs = positional(example)
+    units = Units.of(target_mean, target_scale)
+    plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
+    with evaluating(net):
+        network = plan.network(net, kind, members, seed, covariance)
+        with torch.no_grad():
+            outputs = tuple(network.named(*inputs))
+        labels = _input_names(input_names, names, len(inputs))
+        metadata = _metadata(net, kind, members, seed, likelihood, labels, outputs)
+        program = program_of(network, inputs)
+        if format == "onnx":
+            data = onnx_bytes(program, metadata, labels, outputs)
+        else:
+            data = torch_bytes(program, metadata)
+        error = None
+        if verify:
+            runner = onnx_runner(data) if format == "onnx" else torch_runner(data)
+            error = largest_error(network, runner, inputs)
+            if not error <= tolerance:
+                raise ExportError(
+                    f"the exported network differs from PyTorch by {error:.2g}, more than "
+                    f"tolerance={tolerance:g}; nothing was written. Export a network in float64, or "
+                    "allow more if that is good enough"
+                )
+    made = Exported(data, metadata, labels, outputs, error, None if path is None else Path(path))
+    if path is not None:
+        made.save(path)
+    return made
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the networks of all kinds have in common."""
+
+    names: tuple[str, ...] | None
+    inputs: tuple[Tensor, ...]
+    likelihood: Likelihood | None
+    output: Callable[[Any], Tensor] | None
+    report: Reported
+    scaling: tuple[Tensor, Tensor] | None
+
+    def network(
+        self, net: nn.Module, kind: Kind, members: int, seed: int, covariance: Covariance
+    ) -> Servable:
+        rest = (self.likelihood, self.report, self.scaling)
+        made: Servable
+        if kind == "ensemble":
+            seeds = [
+                mix(seed, member) for member in range(members)
+            ]  # as weft.predict numbers draws
+            made = Ensemble([self.plain(net, "sample", one) for one in seeds], *rest)
+        elif kind == "variance":
+            still = copy.deepcopy(net).requires_grad_(False)
+            moments = MomentNetwork(still, self.inputs, covariance, self.names, self.output)
+            made = SamplingFree(moments, *rest, outputs=moments.outputs)
+        else:
+            made = Single(self.plain(net, "sample" if kind == "draw" else "mean", seed), *rest)
+        return made.eval().requires_grad_(False)
+
+    def plain(self, net: nn.Module, draw: str, seed: int) -> Wrapped:
+        return Wrapped(collapse(net, draw, seed=seed), self.names, self.output)
+
+
+def _parts(
+    model: nn.Module | Fitted, likelihood: Likelihood | None, output: Any
+) -> tuple[nn.Module, Likelihood | None, Any]:
+    """Network, likelihood and output of whatever was given."""
+    if isinstance(model, Fitted):
+        model = model.objective
+    if isinstance(model, Objective):
+        return model.net, likelihood or model.likelihood, output or model.output
+    if isinstance(model, nn.Module):
+        return model, likelihood, output
+    raise TypeError(
+        f"export of {type(model).__name__}: give what weft.fit returned, an ELBO or a network; estimators of "
+        "weft.sklearn have a method `export` of their own"
+    )
+
+
+def _check(
+    net: nn.Module,
+    kind: str,
+    format: str,
+    members: int,
+    likelihood: Likelihood | None,
+    target_mean: Any,
+    target_scale: Any,
+) -> None:
+    """Refuse what cannot be meant."""
+    for asked, known, name in ((kind, Kind, "kind"), (format, Format, "format")):
+        if asked not in get_args(known):
+            raise ValueError(
+                f"export({name}={asked!r}): {near_misses(str(asked), get_args(known))}"
+            )
+    if kind != "mean" and next(named_posteriors(net), None) is None:
+        raise ValueError(
+            f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
+            "or export the network from weft.bayesianize"
+        )
+    if kind == "ensemble" and members < 2:
+        raise ValueError(
+            f'export(kind="ensemble", members={members}): at least 2; one function is kind="draw"'
+        )
+    if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
+        raise ValueError(
+            f"export(target_mean={target_mean}, target_scale={target_scale}) with "
+            f"{type(likelihood).__name__}: classes have no unit"
+        )
+
+
+def _input_names(
+    asked: Sequence[str] | None, names: tuple[str, ...] | None, count: int
+) -> tuple[str, ...]:
+    if asked is None:
+        return names or (("input",) if count == 1 else tuple(f"input_{i}" for i in range(count)))
+    if len(asked) != count or len(set(asked)) != count:
+        raise ValueError(f"input_names={list(asked)}: {count} inputs want {count} different names")
+    return tuple(asked)
+
+
+def _metadata(
+    net: nn.Module,
+    kind: str,
+    members: int,
+    seed: int,
+    likelihood: Likelihood | None,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+) -> dict[str, str]:
+    families = {
+        type(family).__name__
+        for _, layer in named_bayesian(net)
+        for family in layer.families.values()
+    }
+    told = {
+        "kind": kind,
+        "family": ", ".join(sorted(families)) or "none",
+        "likelihood": "none" if likelihood is None else type(likelihood).__name__,
+        "inputs": ", ".join(inputs),
+        "outputs": ", ".join(outputs),
+        "version": __version__,
+        "torch": torch.__version__,
+    }
+    if kind == "ensemble":
+        told["members"] = str(members)
+    if kind in ("ensemble", "draw"):
+        told["seed"] = str(seed)
+    return {f"weft.{key}": value for key, value in told.items()}

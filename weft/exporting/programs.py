@@ -1,0 +1,175 @@
+"""From a module to a program: torch.export, and ONNX through it."""
+
+import contextlib
+import io
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from weft.exporting.networks import Flat, SamplingFree, Servable
+from weft.moments.graph import exported, quiet
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+
+
+class ExportError(RuntimeError):
+    """A network that cannot be exported, or an export that does not compute what the network does."""
+
+
+def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
+    """The network as a program of torch operations, with any batch size."""
+    if len(inputs[0]) == 1:
+        inputs = tuple(torch.cat([one, one]) for one in inputs)
+    module: nn.Module = network
+    try:
+        if isinstance(network, SamplingFree):
+            module = Flat(_with_backward(network, inputs))
+        return exported(module, inputs)
+    except (RuntimeError, torch._dynamo.exc.UserError) as error:
+        raise ExportError(
+            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are "
+            f"an `if` on the values of a tensor and a batch size used as a number.\n{error}"
+        ) from error
+
+
+def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
+    """The network with its backward pass as operations like any others; only the batch has a free size."""
+    # imported here: slow, and `import weft` needs none of it
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    def free_batch(dims: int) -> Any:
+        sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
+        return StatelessSymbolicContext(dynamic_sizes=sizes)
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with quiet():
+        shapes = [mode.from_tensor(one, symbolic_context=free_batch(one.dim())) for one in inputs]
+        with mode:
+            made = make_fx(network, tracing_mode="fake", _allow_non_fake_inputs=True)(*shapes)
+    # views of copies: strides that follow from others would be taken for conditions on the batch
+    for node in list(made.graph.nodes):
+        if node.target is aten.view.default:
+            with made.graph.inserting_before(node):
+                copy = made.graph.call_function(
+                    aten.clone.default, node.args[:1], {"memory_format": torch.contiguous_format}
+                )
+            node.replace_input_with(node.args[0], copy)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
+    """The file that torch.export.load reads; the description is its extra file "weft.json"."""
+    buffer = io.BytesIO()
+    with quiet():
+        torch.export.save(program, buffer, extra_files={"weft.json": json.dumps(dict(metadata))})
+    return buffer.getvalue()
+
+
+def onnx_bytes(
+    program: "ExportedProgram",
+    metadata: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> bytes:
+    """The ONNX file, its description in metadata_props."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ExportError(
+            f'format="onnx" needs {error.name}: pip install "weft[export]", or write format="torch"'
+        ) from None
+    with quiet(), _less_talk():
+        if any(node.target is aten.convolution_backward.default for node in program.graph.nodes):
+            table: Any = torch.export.default_decompositions()
+            table[aten.convolution_backward.default] = _convolution_backward
+            program = program.run_decompositions(table)
+        written = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            input_names=list(inputs),
+            output_names=[f"weft.{name}" for name in outputs],
+            verbose=False,
+        )
+    assert written is not None
+    model = written.model_proto
+    _rename(model.graph, {f"weft.{name}": name for name in outputs})
+    model.producer_name, model.producer_version = "weft", metadata["weft.version"]
+    for key, value in metadata.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value
+    try:
+        data: bytes = model.SerializeToString()
+    except ValueError as error:
+        raise ExportError(
+            f"the ONNX file would be larger than its format allows (2 GB): {error}; fewer members are smaller"
+        ) from error
+    return data
+
+
+def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
+    """Give values their names, and the batch its; other values of these names get longer ones."""
+
+    def renamed(name: str) -> str:
+        return f"weft.inner.{name}" if name in wanted.values() else wanted.get(name, name)
+
+    for node in graph.node:
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+    for values in (graph.initializer, graph.value_info, graph.output):
+        for value in values:
+            value.name = renamed(value.name)
+    for value in (*graph.input, *graph.output):
+        for size in value.type.tensor_type.shape.dim[:1]:
+            size.dim_param = "batch"
+
+
+def _convolution_backward(
+    slope: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> Any:
+    """The derivative of a convolution in its input, as a transposed convolution, which ONNX has."""
+    if transposed or wanted[1] or wanted[2]:
+        return NotImplemented
+    rest = [
+        x.shape[dim + 2]
+        - ((slope.shape[dim + 2] - 1) * stride[dim] - 2 * padding[dim])
+        - dilation[dim] * (weight.shape[dim + 2] - 1)
+        - 1
+        for dim in range(len(stride))
+    ]
+    back = aten.convolution(slope, weight, None, stride, padding, dilation, True, rest, groups)
+    return back, None, None
+
+
+@contextlib.contextmanager
+def _less_talk() -> Iterator[None]:
+    """Without torch's notes about libraries that are not installed and not needed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

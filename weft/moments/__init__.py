@@ -1,0 +1,1 @@
+"""Predictions without drawing weights: means and variances carried through a network's graph."""

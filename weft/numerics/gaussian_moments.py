@@ -1,0 +1,188 @@
+"""Mean and variance of functions of normal variables: activations, maxima, products, softmax.
+
+Exact: rectifiers, products of independent variables, sums. By quadrature, to a few thousandths:
+smooth activations. By Clark's formula: the maximum of two, of which more are taken pair by pair. To first
+order: softmax. All are elementwise, so that they can be written to any graph format.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_SQRT_HALF = math.sqrt(0.5)
+_STEEPEST = (
+    12.0  # standard deviations beyond which a normal distribution function is 0 or 1 in float32
+)
+
+
+def hermite(count: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights for expectations under N(0, 1), `count` of them, in float64 (Golub-Welsch).
+
+    Examples:
+        >>> nodes, weights = hermite(3)
+        >>> weights
+        tensor([0.1667, 0.6667, 0.1667], dtype=torch.float64)
+    """
+    off = torch.arange(1, count, dtype=torch.float64).sqrt()
+    nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    return (nodes - nodes.flip(0)) / 2, vectors[0].square()
+
+
+# made once: a graph that is being traced must not make them
+_RULES = {
+    dtype: tuple(one.to(dtype) for one in hermite(7)) for dtype in (torch.float32, torch.float64)
+}
+
+
+def ndtr(z: Tensor) -> Tensor:
+    """Distribution function of the standard normal, by erf (which graph formats know)."""
+    return 0.5 * (1 + torch.erf(z * _SQRT_HALF))
+
+
+def density(z: Tensor) -> Tensor:
+    """Density of the standard normal."""
+    return (-0.5 * z.square()).exp() * (1 / math.sqrt(2 * math.pi))
+
+
+def _standardised(mean: Tensor, scale: Tensor) -> Tensor:
+    tiny = torch.finfo(scale.dtype).tiny
+    return (mean / scale.clamp(min=tiny)).clamp(-_STEEPEST, _STEEPEST)
+
+
+def rectified_mean(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
+    """E max(z, slope · z) for z ~ N(mean, variance), slope ≤ 1; its derivative in `mean` is E of the slope.
+
+    Examples:
+        >>> rectified_mean(torch.zeros(1), torch.ones(1))  # 1/√(2π)
+        tensor([0.3989])
+    """
+    scale = variance.sqrt()
+    z = _standardised(mean, scale)
+    positive = mean * ndtr(z) + scale * density(z)
+    return positive if slope == 0 else (1 - slope) * positive + slope * mean
+
+
+def rectified_variance(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
+    """Var max(z, slope · z) for z ~ N(mean, variance).
+
+    Examples:
+        >>> rectified_variance(torch.zeros(1), torch.ones(1))  # ½ - 1/(2π)
+        tensor([0.3408])
+    """
+    scale = variance.sqrt()
+    z = _standardised(mean, scale)
+    second = (mean.square() + variance) * ndtr(z) + mean * scale * density(z)
+    first = rectified_mean(mean, variance)
+    rectified = (second - first.square()).clamp(min=0)
+    if slope == 0:
+        return rectified
+    # max(z, az) = (1-a) r + a z with Cov(r, z) = variance · Φ
+    return (
+        (1 - slope) ** 2 * rectified
+        + slope**2 * variance
+        + 2 * slope * (1 - slope) * variance * ndtr(z)
+    )
+
+
+def smooth_mean(function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
+    """E φ(z) of a smooth function for z ~ N(mean, variance), by seven Gauss-Hermite nodes.
+
+    Examples:
+        >>> smooth_mean(torch.exp, torch.zeros(1), torch.full((1,), 0.25))  # e^(1/8)
+        tensor([1.1331])
+    """
+    values, weights = _at_nodes(function, mean, variance)
+    return (weights * values).sum(0)
+
+
+def smooth_moments(
+    function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of φ(z) for a smooth function, by the same nodes."""
+    values, weights = _at_nodes(function, mean, variance)
+    centre = (weights * values).sum(0)
+    return centre, (weights * (values - centre).square()).sum(0)
+
+
+def _at_nodes(
+    function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    shape = [-1, *[1] * mean.dim()]
+    nodes, weights = (one.to(mean.device).reshape(shape) for one in _RULES[mean.dtype])
+    return function(mean + variance.sqrt() * nodes), weights
+
+
+def larger_mean(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
+    """E max(z₁, z₂) of independent normals (Clark's formula).
+
+    Examples:
+        >>> one = torch.ones(1)
+        >>> larger_mean(0 * one, one, 0 * one, one)  # 1/√π
+        tensor([0.5642])
+    """
+    spread = (v1 + v2).sqrt()
+    z = _standardised(m1 - m2, spread)
+    return m2 + (m1 - m2) * ndtr(z) + spread * density(z)
+
+
+def larger_variance(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
+    """Var max(z₁, z₂) of independent normals (Clark's formula)."""
+    spread = (v1 + v2).sqrt()
+    z = _standardised(m1 - m2, spread)
+    # about m2, where little cancels
+    gap, share = m1 - m2, ndtr(z)
+    first = gap * share + spread * density(z)
+    second = (gap.square() + v1) * share + v2 * (1 - share) + gap * spread * density(z)
+    return (second - first.square()).clamp(min=0)
+
+
+def softmax_variance(probs: Tensor, variance: Tensor, dim: int) -> Tensor:
+    """Var of softmax(z), independent z with these variances, to first order at `probs`.
+
+    Var p_i ≈ p_i² ((1 - 2 p_i) v_i + Σ_j p_j² v_j).
+    """
+    total = (probs.square() * variance).sum(dim, keepdim=True)
+    return (probs.square() * ((1 - 2 * probs) * variance + total)).clamp(min=0)
+
+
+def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
+    """E softmax(z) for z ~ N(mean, covariance), by the pairwise mean-field approximation.
+
+    p_k ∝ 1 / Σ_j exp(-(m_k - m_j) / √(1 + π/8 · Var(z_k - z_j))).
+
+    Args:
+        mean: (..., C).
+        covariance: (..., C, C).
+
+    Examples:
+        >>> probit_softmax(torch.tensor([1.0, -1.0]), torch.zeros(2, 2))
+        tensor([0.8808, 0.1192])
+    """
+    own = covariance.diagonal(dim1=-2, dim2=-1)
+    variance = own.unsqueeze(-1) + own.unsqueeze(-2) - 2 * covariance
+    gap = mean.unsqueeze(-1) - mean.unsqueeze(-2)
+    logits = -gap / (1 + math.pi / 8 * variance.clamp(min=0)).sqrt()
+    return (-torch.logsumexp(logits, -1)).softmax(-1)
+
+
+def factor(covariance: Tensor) -> Tensor:
+    """L with L Lᵀ = covariance (..., C, C), column by column: also of singular ones, and without a solver.
+
+    Examples:
+        >>> factor(torch.tensor([[4.0, 2.0], [2.0, 1.0]]))
+        tensor([[2., 0.],
+                [1., 0.]])
+    """
+    rest, columns = covariance, []
+    size = covariance.shape[-1]
+    floor = torch.finfo(covariance.dtype).eps * covariance.diagonal(dim1=-2, dim2=-1)
+    for index in range(size):
+        pivot = rest[..., index, index]
+        kept = pivot > 4 * size * floor[..., index]  # the rest is rounding
+        scale = torch.where(kept, pivot, 1.0).rsqrt().unsqueeze(-1)
+        column = torch.where(kept.unsqueeze(-1), rest[..., index] * scale, 0.0)
+        columns.append(column)
+        rest = rest - column.unsqueeze(-1) * column.unsqueeze(-2)
+    return torch.stack(columns, -1)
