@@ -144,7 +144,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report.calibration", "report.cards", "report.steps", "report.spectra"),
     ("report.heatmaps", "report.gradients", "report.sparsities", "report.sheets"),
     ("report.compressions",),
-    ("report.sweeps", "report.findings"),
+    ("report.sweeps", "report.findings", "report.frontiers"),
     ("report.layers", "report.sections"),
     ("report.blocks",),
     ("report.page",),

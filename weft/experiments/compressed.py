@@ -1,7 +1,7 @@
 """Smaller networks out of posteriors: what is left, what it costs, and the frontier of size and error."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class Compressed(Sparse):
         criterion: of `weft.compress`.
         tolerances: growth of the validation loss, nats per example, at which to compress.
         error: share of wrong validation answers that is allowed.
+        rivals: published networks by name: "weights", "flops" and "error".
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
     """
@@ -42,6 +43,7 @@ class Compressed(Sparse):
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
     error: float = 0.01
+    rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
     radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
 
     def smoke(self) -> "Compressed":
@@ -79,7 +81,8 @@ class Compressed(Sparse):
         left = {f"{key}_left": float(points[best][key]) for key in ("weights", "flops")}
         left |= {key: float(points[best][key]) for key in ("error", "valid_error", "speedup")}
         left |= {"nll_small": float(points[best]["nll"])}
-        told = {"compression": reports[best].as_dict(), "frontier": points}
+        frontier = {"points": points, "published": self.rivals}
+        told = {"compression": reports[best].as_dict(), "frontier": frontier}
         return metrics | left, figures | told
 
 

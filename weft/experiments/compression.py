@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.data.augment import flip
 from weft.experiments.compressed import Compressed
+from weft.experiments.compression_published import LENET5
 from weft.experiments.networks import MLP, VGG, LeNet5
 from weft.experiments.spec import Experiment
 from weft.posteriors.base import Family
@@ -33,6 +34,15 @@ _RADIAL: dict[str, Any] = {
     "radial": (0.01, 0.001),
     "criterion": "log_mode",
     "estimator": "shared",
+}
+
+_RIVALS = {
+    name: {
+        "weights": one.widths.weights,
+        "flops": one.widths.macs_and_biases,
+        "error": one.error_percent / 100,
+    }
+    for name, one in LENET5.items()
 }
 
 
@@ -68,6 +78,7 @@ _LENET5 = _rows(
         title="MNIST, LeNet-5-Caffe 20-50-500: what is left at 1 % error, without retraining",
         options={"flat": False},
         network=LeNet5(),
+        rivals=_RIVALS,
     )
 )
 _LENET300 = _rows(

@@ -151,6 +151,24 @@ COLUMNS: tuple[Column, ...] = (
     Column("rows_left", "rows left", "lower", "Outputs of layers not pruned.", decimals=0),
     Column("columns_left", "columns left", "lower", "Inputs of layers not pruned.", decimals=0),
     Column(
+        "flops_left",
+        "MACs and biases left",
+        "lower",
+        "Multiply-accumulates and biases of the small network, for one example.",
+        decimals=0,
+    ),
+    Column(
+        "error",
+        "error of the small network (%)",
+        "lower",
+        "Share of wrong answers of the plain network that is left, without retraining.",
+        factor=100.0,
+        decimals=2,
+    ),
+    Column(
+        "speedup", "times faster", "higher", "Time per call before and after, same run.", decimals=1
+    ),
+    Column(
         "accuracy_pruned",
         "pruned accuracy (%)",
         "higher",

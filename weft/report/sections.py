@@ -7,6 +7,7 @@ from weft.report.calibration import intervals, ood, reliability
 from weft.report.compressions import compressions
 from weft.report.figures import Figure, curves, legend
 from weft.report.findings import findings
+from weft.report.frontiers import frontiers
 from weft.report.gains import gain_table
 from weft.report.gradients import gradient_tables
 from weft.report.heatmaps import heat_maps
@@ -41,6 +42,7 @@ def figure_sections(rows: Sequence[Row]) -> Iterator[Html]:
     """The sections, below buttons that show and hide variants in all of them."""
     yield from remarks(rows)
     yield from _section(_Kind("Curves over what was varied", "sweep", sweeps(rows), special=True))
+    yield from _section(_Kind("Size and error", "frontier", frontiers(rows), special=True))
     yield from findings(rows)
     silent = [row.name for row in rows if not any(result.history for result in row.results)]
     kinds = [

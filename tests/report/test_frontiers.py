@@ -1,0 +1,37 @@
+"""Size against error of compressed networks."""
+
+from weft.report import compare
+from weft.report.frontiers import frontiers
+from weft.report.reading import Result
+
+
+def run(variant, seed, points, **more):
+    figures = {"frontier": {"points": points, **more}}
+    return Result("e", variant, seed, metrics={"nll": 1.0}, figures=figures)
+
+
+def rows(*runs):
+    return compare(runs).groups[0].rows
+
+
+def test_a_line_goes_through_the_best_points_of_all_seeds():
+    first = [
+        {"weights": 100, "flops": 900, "error": 0.01},
+        {"weights": 50, "flops": 800, "error": 0.02},
+    ]
+    second = [{"weights": 80, "flops": 700, "error": 0.005}]
+    rival = {"BC": {"weights": 60, "flops": 500, "error": 0.01}}
+    drawn, missing = frontiers(rows(run("a", 0, first, published=rival), run("a", 1, second)))
+    assert not missing
+    weights, flops = drawn
+    ours, published = weights.data
+    assert (ours["x"], ours["y"]) == ([50, 80], [2, 0.5])
+    assert (published["x"], published["y"], published["text"]) == ([60], [1], ["BC"])
+    assert flops.data[0]["x"] == [700], "fewer operations and a lower error than both others"
+    assert "BC 1 % at 60" in weights.label
+
+
+def test_what_cannot_be_drawn_is_named():
+    drawn, missing = frontiers(rows(run("a", 0, [{"weights": "many", "error": 0.1}])))
+    assert not drawn
+    assert missing == ["a"]
