@@ -40,6 +40,14 @@ class LayerState:
         wide: share of weights with a standard deviation above 1.5 times the prior's.
         narrow: share of weights with one below 0.01 times the prior's.
         snr: histogram of log10 |mean| / std; None for a point estimate.
+
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(torch.nn.Linear(3, 2), weft.MeanField(scale=1e-4))
+        >>> elbo = weft.ELBO(bnn, weft.Gaussian(1.0), weft.Normal(1.0), num_data=10)
+        >>> layer = collapse_check(elbo).layers[0]
+        >>> layer.name, layer.at_prior, layer.narrow
+        ('weight', 0.0, 1.0)
     """
 
     name: str
@@ -78,6 +86,14 @@ class Collapse:
         predictive_ratio: variance of the outputs over draws of the posterior, in units of that over draws
             of the prior, both averaged over the given inputs: near 1 if predictions are those of
             the prior; None without data or if the prior cannot be drawn from.
+
+    Examples:
+        >>> import weft
+        >>> bnn = weft.bayesianize(torch.nn.Linear(3, 2), weft.MeanField())
+        >>> elbo = weft.ELBO(bnn, weft.Gaussian(1.0), weft.Normal(1.0), num_data=10)
+        >>> found = collapse_check(elbo)
+        >>> found.kl > 0, found.kl_share is None
+        (True, True)
     """
 
     layers: tuple[LayerState, ...]

@@ -37,6 +37,11 @@ class Diagnosis:
         scores: of `weft.evaluate`.
         k_hat: of importance weights; None where it says nothing.
         notes: what could not be looked at.
+
+    Examples:
+        >>> finding = Finding("unfinished", "training was not finished", "train longer")
+        >>> Diagnosis((finding,), None, {}, None, ()).findings[0].advice
+        'train longer'
     """
 
     findings: tuple[Finding, ...]

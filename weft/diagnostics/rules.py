@@ -35,6 +35,10 @@ class Finding:
         kind: a word for programs.
         what: is wrong, in words.
         advice: what to try.
+
+    Examples:
+        >>> Finding("unfinished", "training was not finished", "train longer").kind
+        'unfinished'
     """
 
     kind: str

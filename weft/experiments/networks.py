@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ class MLP:
 
     hidden: Sequence[int] = (400, 400)
     dropout: float = 0.0
-    per_target: int = 1
+    per_target: int = field(default=1, repr=False)
     activation: ClassVar[type[nn.Module]] = nn.ReLU
 
     def __call__(self, data: Dataset) -> nn.Sequential:
