@@ -80,9 +80,8 @@ def test_an_ensemble_says_what_predict_says(name, form):
         assert differs(value, getattr(pred, word)) <= 1e-5
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch"])
 @pytest.mark.parametrize(
-    "name", ["small", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES)]
+    ("name", "form"), [("small", "torch"), ("resnet", "torch"), *((name, "onnx") for name in NAMES)]
 )
 def test_a_variance_says_what_predict_moments_says(name, form):
     small = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))

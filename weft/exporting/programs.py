@@ -68,6 +68,9 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     return made
 
 
+LARGE = 1000  # nodes of a graph
+
+
 def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
     """The file that torch.export.load reads; the description is its extra file "weft.json"."""
     buffer = io.BytesIO()
@@ -102,6 +105,8 @@ def onnx_bytes(
             input_names=list(inputs),
             output_names=[f"weft.{name}" for name in outputs],
             verbose=False,
+            # looking for patterns takes minutes in a graph of thousands, and onnxruntime does its own
+            optimize=len(program.graph.nodes) < LARGE,
         )
     assert written is not None
     model = written.model_proto
