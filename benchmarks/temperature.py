@@ -1,6 +1,6 @@
 """Two ways to choose the temperature: follow validation in one run, or successive halving.
 
-    python -m benchmarks.temperature digits --seeds 0 1 2
+    python -m benchmarks.temperature    # then: make tables
 
 The network, the data and the learning rate are the same. "follow" is `weft.fit`: one run, whose temperature
 moves at validations in its second half. "halving" is `weft.fit_halving`: successive halving from one warm
@@ -9,17 +9,26 @@ start, which takes as many steps as one run.
 
 import argparse
 import json
+import math
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import weft
+from benchmarks import environment
 from weft.experiments.networks import MLP
 from weft.files import write_atomically
+from weft.training.defaults import batch_size
 
-EPOCHS = {"digits": 160, "breast-cancer": 320}
+LENGTHS = (  # data, epochs, seeds: a third of the default length, and the default
+    ("digits", 160, 6),
+    ("breast-cancer", 320, 6),
+    ("digits", 500, 4),
+    ("breast-cancer", 1334, 4),
+)
 RATE = 5e-3
 
 
@@ -50,38 +59,46 @@ def halving(data: Any, epochs: int, rate: float, seed: int) -> tuple[weft.ELBO, 
 WAYS = {"follow": follow, "halving": halving}
 
 
+def measured(data: Any, epochs: int, seed: int, way: str, rate: float) -> dict[str, Any]:
+    """One network, trained in one of the ways and tested."""
+    began = time.process_time()
+    elbo, temperature = WAYS[way](data, epochs, rate, seed)
+    spent = time.process_time() - began
+    scores = weft.evaluate(elbo, data.test, samples=100)
+    told = {"way": way, "seed": seed, "temperature": temperature, "cpu_seconds": round(spent, 2)}
+    return told | {key: scores[key] for key in ("nll", "nll_sem", "accuracy", "ece")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=list(EPOCHS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--rate", type=float, default=RATE)
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--results", type=Path, default=Path("results/numerics"))
+    parser.add_argument("--out", type=Path, default=Path("results/numerics/temperature.json"))
     options = parser.parse_args()
-    data = weft.data.load(options.data)
-    epochs = options.epochs or EPOCHS[options.data]
-    place = options.results / f"temperature-{options.data}.json"
-    rows = json.loads(place.read_text())["rows"] if place.exists() else []
-    for seed in options.seeds:
-        for name in options.ways:
-            began = time.process_time()
-            elbo, temperature = WAYS[name](data, epochs, options.rate, seed)
-            spent = time.process_time() - began
-            scores = weft.evaluate(elbo, data.test, samples=100)
-            row = {
-                "way": name,
-                "seed": seed,
-                "temperature": temperature,
-                "cpu_seconds": round(spent, 2),
-            }
-            row |= {key: scores[key] for key in ("nll", "nll_sem", "accuracy", "ece")}
-            rows = [one for one in rows if (one["way"], one["seed"]) != (name, seed)] + [row]
-            print(row, flush=True)
-    settings = {"data": options.data, "epochs": epochs, "learning_rate": options.rate}
-    told = {**settings, "torch": torch.__version__, "rows": rows}
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(place, (json.dumps(told, indent=1) + "\n").encode())
+    torch.set_num_threads(1)
+    before, rows = environment.load(), []
+    for name, epochs, seeds in LENGTHS:
+        data = weft.data.load(name)
+        steps = epochs * math.ceil(len(data.train) / batch_size(len(data.train)))
+        for seed in range(seeds):
+            for way in WAYS:
+                found = measured(data, epochs, seed, way, options.rate)
+                rows.append({"data": name, "epochs": epochs, "steps": steps} | found)
+                print(rows[-1], flush=True)
+    told = {
+        "settings": {
+            "command": "python -m benchmarks.temperature",
+            "network": "MLP with two hidden layers of 100, MeanField(), local",
+            "learning_rate": options.rate,
+        },
+        "processor": environment.processor(),
+        "load": before,
+        "versions": environment.versions(only_weft=True),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **environment.commit(),
+        "rows": rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(options.out, (json.dumps(told, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
 from weft.report import compare, markdown_table, read
 from weft.report.gains import gain_text
@@ -15,8 +16,13 @@ _ALL = (
     ("docs/papers/matrix-normal.md", "auto-encoder tables", "results/vae"),
     ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
     ("docs/papers/radial-directional.md", "compression tables", "results/compression"),
+    ("docs/howto/temperature.md", "temperature table", "results/numerics/temperature.json"),
 )
-TABLES = tuple(one for one in _ALL if (ROOT / one[2]).is_dir())  # what was run
+TABLES = tuple(one for one in _ALL if (ROOT / one[2]).exists())  # what was run
+_OWN = {  # tables of another form
+    "results/uci": uci_tables,  # nine tables are too many for one each
+    "results/numerics/temperature.json": temperature_table,
+}
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -26,8 +32,8 @@ def marks(name: str) -> tuple[str, str]:
 
 def table_of(results: str) -> str:
     """The table of the result files in a folder."""
-    if results == "results/uci":  # nine tables are too many for one each
-        return uci_tables(ROOT / results)
+    if results in _OWN:
+        return _OWN[results](ROOT / results)
     found, problems = read(ROOT / results)
     if problems or not found:
         raise ValueError(f"{results}: {problems or 'no result files'}")

@@ -15,6 +15,7 @@ of other posteriors beside them it is the logarithm of the length of the mean ro
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ from weft.views import View
 RATIOS = ("snr", "group_ard", "ard", "kl")
 RADII: dict[str, Statistic] = {"log_mode": "mode", "product_mode": "product_mode"}
 CRITERIA = (*RATIOS, *RADII)
+SIDES: tuple[Literal["rows", "columns"], ...] = ("rows", "columns")
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,9 @@ def log_modes(one: Random, criterion: str) -> tuple[Tensor | None, Tensor | None
     has = {"rows": base.rows is not None}
     has["columns"] = base.columns is not None or base.column_radii is not None
     found: list[Tensor | None] = [None, None]
-    for index, side in enumerate(("rows", "columns")):
+    for index, side in enumerate(SIDES):
         if has[side]:
-            modes = base.log_modes(side, RADII[criterion])  # type: ignore[arg-type]
+            modes = base.log_modes(side, RADII[criterion])
             modes = modes.detach().cpu().double()
             if isinstance(q, MaskedPosterior):
                 alive = q.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)

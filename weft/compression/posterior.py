@@ -1,6 +1,7 @@
 """The smaller Bayesian network: the small plain one with marginals of the posterior in it."""
 
 import copy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ def small_posterior(
         for parameter, q in layer.named():
             full = f"{name}.{parameter}" if name else parameter
             new = _new(full, layer, parameter, q, (plain, small, index), notes)
-            builders[parameter] = lambda weight, new=new: new  # type: ignore[misc]
+            builders[parameter] = partial(_instead, new)
             families[full] = family_of(new, layer.families[parameter])
         conversions.append(Conversion(name, builders, _gates(layer), layer.estimator))
     result = apply_plans(small, conversions)
@@ -47,6 +48,11 @@ def small_posterior(
             layer.families[parameter] = families[f"{name}.{parameter}" if name else parameter]
     result.train(bnn.training)
     return result, notes
+
+
+def _instead(new: Posterior, weight: Tensor) -> Posterior:
+    """A posterior that is there already, in the place of one built around the weight."""
+    return new
 
 
 @torch.no_grad()

@@ -90,12 +90,23 @@ def softmax_variance(op: Call, x: Any, dim: int, *rest: Any) -> Tensor:
     return gm.softmax_variance(op(x.mean, dim, *rest), known(x), dim)
 
 
-def _attention_weights(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Tensor:
-    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported."""
+def _attention_weights(
+    q: Any,
+    k: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
+
+    Arguments are called as torch calls them, so that they may be given by name.
+    """
     query, key = mean_of(q), mean_of(k)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.mT * scale
-    if causal:
+    scores, mask = query @ key.mT * scale, attn_mask
+    if is_causal:
         ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
         mask = ones.tril()
     if mask is not None:
@@ -104,33 +115,15 @@ def _attention_weights(q: Any, k: Any, mask: Any, causal: bool, scale: float | N
     return scores.softmax(-1)
 
 
-def attention_mean(
-    op: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    dropout: float = 0.0,
-    causal: bool = False,
-    **kw: Any,
-) -> Tensor:
+def attention_mean(op: Call, q: Any, k: Any, v: Any, *rest: Any, **named: Any) -> Tensor:
     """Weights at their mean times values at theirs."""
-    return _attention_weights(q, k, mask, causal, kw.get("scale")) @ mean_of(v)
+    return _attention_weights(q, k, *rest, **named) @ mean_of(v)
 
 
-def attention_variance(
-    op: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    dropout: float = 0.0,
-    causal: bool = False,
-    **kw: Any,
-) -> Tensor:
+def attention_variance(op: Call, q: Any, k: Any, v: Any, *rest: Any, **named: Any) -> Tensor:
     """Of values and, through the softmax to first order, of scores."""
-    weights = _attention_weights(q, k, mask, causal, kw.get("scale"))
-    scale = kw.get("scale") or 1 / math.sqrt(mean_of(q).shape[-1])
+    weights = _attention_weights(q, k, *rest, **named)
+    scale = named.get("scale") or 1 / math.sqrt(mean_of(q).shape[-1])
     turned = Gauss(mean_of(k).mT, known(k).mT)
     scores = bilinear(torch.matmul, Gauss(mean_of(q), known(q)), turned) * scale**2
     spread = gm.softmax_variance(weights, scores, -1)

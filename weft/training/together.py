@@ -174,8 +174,10 @@ def _one_each(
     temperature: Temperature | Sequence[Temperature] | None, count: int
 ) -> Sequence[Temperature | None]:
     """A temperature for each of so many networks; "auto" is a word, not a sequence."""
-    several = isinstance(temperature, Sequence) and not isinstance(temperature, str)
-    each: list[Any] = list(temperature) if several else [temperature] * count  # type: ignore[arg-type]
+    if isinstance(temperature, Sequence) and not isinstance(temperature, str):
+        each: list[Temperature | None] = list(temperature)
+    else:
+        each = [temperature] * count
     if len(each) != count:
         raise ValueError(f"fit_many: {len(each)} temperatures for {count} networks")
     return each
