@@ -91,14 +91,15 @@ def _matrices(model: nn.Module) -> Iterator[tuple[str, _Matrix]]:
             "columns to drop; convert weight matrices as well"
         )
     for name, q in matrices.items():
-        signal, noise = _double(name, q.mean).square(), _double(name, q.variance)
+        signal, noise = finite_double(name, q.mean).square(), finite_double(name, q.variance)
         rows, columns = torch.ones(signal.shape[:-1]), torch.ones_like(signal[..., 0, :])
         if name in groups:
             rows, columns = groups[name].precisions(q)
         yield name, _Matrix(signal, noise, rows.cpu().double(), columns.cpu().double())
 
 
-def _double(name: str, values: Tensor) -> Tensor:
+def finite_double(name: str, values: Tensor) -> Tensor:
+    """Means or variances for looking at: on the CPU, in double precision; refused if not finite."""
     if not bool(values.isfinite().all()):
         raise ValueError(
             f"means or variances of {name!r} are not all finite, so nothing can be said about them: "

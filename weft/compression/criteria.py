@@ -28,7 +28,7 @@ from weft.posteriors.masked import MaskedPosterior
 from weft.posteriors.point import PointPosterior
 from weft.posteriors.radial_posterior import RadialPosterior, Statistic
 from weft.priors import Normal, NormalPrior, Prior
-from weft.relevance import network_of
+from weft.relevance import finite_double, network_of
 from weft.views import View
 
 RATIOS = ("snr", "group_ard", "ard", "kl")
@@ -127,7 +127,7 @@ def entries_of(name: str, one: Random, criterion: str) -> Entries:
         tensor([0.2500, 0.2500, 0.2500], dtype=torch.float64)
     """
     q = one.posterior
-    mean, variance = (_double(name, part) for part in (q.mean, q.variance))
+    mean, variance = (finite_double(name, part) for part in (q.mean, q.variance))
 
     def tensors(*parts: Tensor) -> tuple[Tensor, Tensor]:
         signal, noise = (one.view.tensor(part).contiguous() for part in parts)
@@ -213,12 +213,3 @@ def is_radial(one: Random) -> bool:
     """Whether a weight has radii."""
     q = one.posterior
     return isinstance(q.base if isinstance(q, MaskedPosterior) else q, RadialPosterior)
-
-
-def _double(name: str, values: Tensor) -> Tensor:
-    if not bool(values.isfinite().all()):
-        raise ValueError(
-            f"means or variances of {name!r} are not all finite, so nothing can be said about them: "
-            "this network did not train; take an earlier checkpoint"
-        )
-    return values.detach().cpu().double()
