@@ -87,11 +87,16 @@ class Compressed(Sparse):
 
 
 def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[str, Any]:
-    """Sizes and scores of a small network: a point of the frontier."""
+    """Sizes and scores of a small network: a point of the frontier.
+
+    Weights and operations are counted as published tables count them, without columns of zeros (inputs
+    that a layer does not look at); "dense_weights" has these as well.
+    """
     judge = MaximumLikelihood(small, Categorical())
     valid, test = evaluate(judge, data.valid), evaluate(judge, data.test)
     return {
-        "weights": report.after.weights,
+        "weights": report.after.nonzero,
+        "dense_weights": report.after.weights,
         "parameters": report.after.parameters,
         "flops": report.after.table_flops,
         "units": {one.layer: one.after for one in report.units},

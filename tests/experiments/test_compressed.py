@@ -1,0 +1,51 @@
+"""Experiments on compression: what is counted and what is chosen."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+import weft
+from weft.experiments.catalog import variants
+from weft.experiments.compressed import scored
+from weft.experiments.networks import MLP
+from weft.experiments.spec import Where
+
+
+def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
+    data = weft.data.load("digits")
+    net = nn.Sequential(nn.Linear(64, 10))
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.01, noise=0.0))
+    with torch.no_grad():
+        bnn[0].posterior("weight").loc[:, 5:] = 0.0  # 5 of 64 inputs are left
+    small, report = weft.compress(bnn, data.test.x[:9], threshold=1e-6, calls=0)
+    found = scored(small, report, data)
+    assert found["weights"] == 5 * 10
+    assert found["flops"] == 5 * 10 + 10
+    assert found["dense_weights"] == 64 * 10
+    wrong = small(data.test.x).argmax(1) != data.test.y
+    assert (
+        found["error"]
+        == 1
+        - weft.evaluate(weft.MaximumLikelihood(small, weft.Categorical()), data.test)["accuracy"]
+    )
+    assert abs(found["error"] - float(wrong.float().mean())) < 1e-6
+
+
+def test_the_smallest_network_within_the_error_is_reported():
+    one = replace(
+        variants("compression/lenet300-short")["mean-field"],
+        data="digits",
+        network=MLP((30,)),
+        epochs=40,
+        learning_rate=0.01,
+        error=0.3,
+        tolerances=(0.0, 0.5),
+    )
+    found = one.run(0, Where(None, show=False))
+    points = found.figures["frontier"]["points"]
+    within = [point["weights"] for point in points if point["valid_error"] <= 0.3]
+    assert len(within) == 2
+    assert found.metrics["weights_left"] == min(within) < 64 * 30 + 300
+    assert points[1]["weights"] < points[0]["weights"], "a higher tolerance leaves less"
+    assert found.figures["compression"]["after"]["nonzero"] == min(within)
