@@ -1,7 +1,8 @@
 """The slides on overparameterised networks, and a little beyond.
 
 Settings: docs/papers/overparameterised.md. Learning rate and epochs behind the slides' figures are not
-stated; these are those of the authors' public job files. Priors have standard deviation 0.2, as in that code.
+stated; the authors' public job files have three pairs for MNIST, of which this one has the lowest validation NLL
+(and comes closest to the figure). Priors have standard deviation 0.2, as in that code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ _MNIST = Tempered(
     estimator="shared",
     epochs=50,
     batch_size=128,
-    learning_rate=1e-3,
+    learning_rate=1e-2,
     drop_every=100,
     keep="last",
     prior_scale=0.2,
