@@ -2,7 +2,8 @@
 
 Settings: docs/papers/overparameterised.md. Learning rate and epochs behind the slides' figures are not
 stated; of the two rates that the authors' public job files have for 50 epochs of MNIST this one has the lower
-validation NLL at τ = 0.001, and comes closer to the figure. Priors have standard deviation 0.2, as in that code.
+validation NLL at τ = 0.001, and comes closer to the figure. Priors have standard deviation 0.2, as in that
+code.
 """
 
 from collections.abc import Mapping, Sequence
