@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tools.sweep_tables import sweep_tables
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
 
@@ -49,3 +50,46 @@ def test_two_ways_to_choose_the_temperature_are_averaged_over_seeds(tmp_path):
     path.write_text(json.dumps({"rows": rows}))
     line = temperature_table(path).splitlines()[-1]
     assert line == "| digits | 1,300 | 2 | 1.500 ± 0.500 | 2.500 ± 0.500 | 0.1 to 0.2 | 2.0 / 4.0 |"
+
+
+def sweep_point(folder, variant, seed, tau, series, curves, published=None, **metrics):
+    told = {
+        "format": 1,
+        "experiment": "tempering/x",
+        "variant": variant,
+        "seed": seed,
+        "title": "T",
+    }
+    sweep = {"x": "tau", "value": tau, "series": series, "curves": curves, "marks": {}}
+    path = folder / variant / f"{seed}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = {"metrics": metrics, "figures": {"sweep": sweep}, "published": published or {}}
+    path.write_text(json.dumps(told | body))
+
+
+def test_one_curve_over_the_temperature_has_its_scores_side_by_side_and_seeds_averaged(tmp_path):
+    curves = ["accuracy", "gibbs_nll"]
+    for seed, nll in ((0, 0.1), (1, 0.3)):
+        printed = {"accuracy": [0.97, None]}
+        scores = {"accuracy": 0.9, "gibbs_nll": nll}
+        sweep_point(tmp_path, "cold", seed, 0.01, "mean-field", curves, printed, **scores)
+    sweep_point(tmp_path, "warm", 0, 1.0, "mean-field", curves, accuracy=0.8, gibbs_nll=0.5)
+    lines = sweep_tables(tmp_path).splitlines()
+    assert lines[0] == "### tempering/x: T"
+    assert lines[2] == "| τ | Accuracy (%) | NLL of a draw (Gibbs) |"
+    assert lines[4:] == ["| 0.01 | **90** / 97 | **0.2** |", "| 1 | 80 | 0.5 |"]
+
+
+def test_several_curves_have_a_table_for_each_score(tmp_path):
+    for tau, one, other in ((0.1, 1.0, 2.0), (1.0, 3.0, 1.5)):
+        sweep_point(tmp_path, f"a-{tau}", 0, tau, "a", ["nll"], nll=one)
+        sweep_point(tmp_path, f"b-{tau}", 0, tau, "b", ["nll"], nll=other)
+    lines = sweep_tables(tmp_path).splitlines()
+    assert lines[4] == "| τ | a | b |"
+    assert lines[6:] == ["| 0.1 | **1** | 2 |", "| 1 | 3 | **1.5** |"]
+
+
+def test_an_experiment_that_varies_nothing_is_refused(tmp_path):
+    write(tmp_path, "x", "plain", nll=1.0)
+    with pytest.raises(ValueError, match="uci/x"):
+        sweep_tables(tmp_path)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tools.sweep_tables import sweep_tables
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
 from weft.report import compare, markdown_table, read
@@ -16,11 +17,13 @@ _ALL = (
     ("docs/papers/matrix-normal.md", "auto-encoder tables", "results/vae"),
     ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
     ("docs/papers/radial-directional.md", "compression tables", "results/compression"),
+    ("docs/papers/overparameterised.md", "tempering tables", "results/tempering"),
     ("docs/howto/temperature.md", "temperature table", "results/numerics/temperature.json"),
 )
 TABLES = tuple(one for one in _ALL if (ROOT / one[2]).exists())  # what was run
 _OWN = {  # tables of another form
     "results/uci": uci_tables,  # nine tables are too many for one each
+    "results/tempering": sweep_tables,  # a variant for every temperature
     "results/numerics/temperature.json": temperature_table,
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tools.markdown import markdown
 from weft.experiments import uci_published as published
 from weft.report import read
 from weft.report.results import Result
@@ -82,7 +83,7 @@ def _table(
     for table in sorted(scores):
         ours = [cell(scores[table][one]) if one in scores[table] else "" for one in variants]
         rows.append([table, *ours, *(other(table, method) for method in methods)])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _summary(scores: Scores, variants: Sequence[str]) -> str:
@@ -114,9 +115,4 @@ def _audit(scores: Scores) -> str:
                 f"{-metrics['nll']:.2f} ± {metrics['nll_sem']:.2f}",
             ]
         )
-    return _markdown(rows)
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+    return markdown(rows)

@@ -11,7 +11,7 @@ from weft.report.results import Result, Row
 from weft.report.stored import told
 from weft.report.values import finite, mapping, short
 
-_AXES = {"tau": "τ", "neurons": "neurons N"}
+AXES = {"tau": "τ", "neurons": "neurons N"}
 _LABELS = {
     "gibbs_nll": "NLL of a draw (Gibbs)",
     "confidence": "Mean confidence",
@@ -117,7 +117,7 @@ def _figure(
             places += xs
     if not values:
         return None
-    label = _AXES.get(x, x)
+    label = AXES.get(x, x)
     data += [_mark(name, at, min(values), max(values)) for name, at in marks.items()]
     logarithmic = wide(values)
     layout = {
