@@ -28,6 +28,9 @@ class Governing(nn.Module, ABC):
         self.patterns = tuple(prior) if isinstance(prior, Mapping) else None
         self._posteriors = [[posteriors[name] for name in names] for names in self.governed]
         for (one, _), governed in zip(groups, self._posteriors, strict=True):
+            if one.of_weights:
+                for q in governed:
+                    q.require_density()
             one.prepare(governed)
 
     def groups(self) -> list[tuple[Prior, tuple[str, ...]]]:

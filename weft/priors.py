@@ -17,7 +17,13 @@ from weft.posteriors.base import LOG_TWO_PI, Posterior
 
 
 class Prior(nn.Module, ABC):
-    """p(W) over the weights of any number of posteriors."""
+    """p(W) over the weights of any number of posteriors.
+
+    Attributes:
+        of_weights: whether the KL is that of densities of weights, which every governed posterior must have.
+    """
+
+    of_weights = True
 
     @abstractmethod
     def log_prob(self, weight: Tensor) -> Tensor:

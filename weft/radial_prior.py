@@ -59,6 +59,8 @@ class RadialPrior(Prior):
         )
     """
 
+    of_weights = False
+
     def __init__(
         self,
         local: float = 1.0,

@@ -217,3 +217,12 @@ def test_a_network_without_radii_is_refused_and_one_that_fell_back_is_not():
     single = weft.bayesianize(nn.Linear(3, 1), weft.Radial(grouping="column"))
     elbo = weft.ELBO(single, weft.Gaussian(), weft.RadialPrior(), num_data=10)
     assert float(elbo.kl().detach()) > 0
+
+
+@pytest.mark.parametrize("prior", [weft.Normal(1.0), weft.ARD(), weft.GroupARD()])
+def test_a_prior_of_weights_for_rows_and_columns_together_is_refused_at_construction(prior):
+    bnn = weft.bayesianize(torch.nn.Linear(4, 3), weft.Radial(grouping="double"))
+    with pytest.raises(TypeError, match=r"prior=weft.RadialPrior\(\)"):
+        weft.ELBO(bnn, weft.Gaussian(), prior, num_data=10)
+    rows = weft.bayesianize(torch.nn.Linear(4, 3), weft.Radial(grouping="row"))
+    assert torch.isfinite(weft.ELBO(rows, weft.Gaussian(), prior, num_data=10).kl())

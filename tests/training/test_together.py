@@ -208,8 +208,9 @@ def test_what_cannot_be_stacked_is_refused():
         weft.fit_many([nets[0]] * 2, data, temperature=1.0)
     with pytest.raises(ValueError, match="1 trains for 2 networks"):
         weft.fit_many(nets, data[:1], temperature=1.0)
-    with pytest.raises(ValueError, match="3 temperatures for 2"):
-        weft.fit_many(nets, data, temperature=[1.0, 1.0, 1.0])
+    for three in ([1.0, 1.0, 1.0], torch.ones(3), torch.ones(3).numpy()):
+        with pytest.raises(ValueError, match="3 temperatures for 2"):
+            weft.fit_many(nets, data, temperature=three)
     with pytest.raises(ValueError, match="no validation data to choose temperatures"):
         weft.fit_many(nets, data)
     wider = [nets[0], weft.bayesianize(network(9), weft.MeanField())]

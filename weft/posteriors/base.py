@@ -105,6 +105,9 @@ class Posterior(nn.Module, ABC):
     def entropy(self) -> Tensor:
         """Differential entropy in nats."""
 
+    def require_density(self) -> None:
+        """Refuse, if the weights have no density that could be written down: called where one is needed."""
+
     def squared_norm(self) -> Tensor:
         """E‖W‖² = Σ (mean² + variance)."""
         return (self.mean.square() + self.variance).sum()

@@ -101,6 +101,10 @@ class MaskedPosterior(Posterior, ABC):
         """That of the other posterior, along the weights that are left."""
         return self.base.pull(self.keep(directions))
 
+    def require_density(self) -> None:
+        """As the other posterior."""
+        self.base.require_density()
+
     @abstractmethod
     def entropy(self) -> Tensor:
         """Differential entropy of the weights that are left."""

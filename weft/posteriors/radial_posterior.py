@@ -112,15 +112,20 @@ class RadialPosterior(Posterior):
             return self.rows if self.column_radii is None else None
         return self.columns if self.rows is None else None
 
-    def entropy(self) -> Tensor:
-        """Differential entropy, for rows or columns alone."""
-        polar = self._only()
-        if polar is None:
+    def require_density(self) -> None:
+        """Refuse for rows and columns together."""
+        if self._only() is None:
             raise TypeError(
                 "a radial posterior of rows and columns together has more radii and directions than weights, "
                 "and no density of the weights that could be written down: take a prior of radii and "
                 'directions, prior=weft.RadialPrior(), or grouping="row"'
             )
+
+    def entropy(self) -> Tensor:
+        """Differential entropy, for rows or columns alone."""
+        self.require_density()
+        polar = self._only()
+        assert polar is not None
         return polar.entropy().to(polar.directions.loc.dtype)
 
     def squared_norm(self) -> Tensor:

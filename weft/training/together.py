@@ -174,6 +174,9 @@ def _one_each(
     temperature: Temperature | Sequence[Temperature] | None, count: int
 ) -> Sequence[Temperature | None]:
     """A temperature for each of so many networks; "auto" is a word, not a sequence."""
+    listed: Any = getattr(temperature, "tolist", None)  # of an array or a tensor
+    if listed is not None:
+        temperature = listed()
     if isinstance(temperature, Sequence) and not isinstance(temperature, str):
         each: list[Temperature | None] = list(temperature)
     else:
