@@ -159,7 +159,7 @@ _LENET_SHORT = [
     if isinstance(row.network, LeNet) and row.network.kernel == 3
 ]
 
-# --- beyond the paper: convolutions tied as well, everything else the defaults of weft.fit --------
+# --- beyond the paper: convolutions tied as well, everything else but the length by default -------
 
 _DEFAULTS = Supervised(
     name="k-tied/everywhere",
@@ -170,6 +170,7 @@ _DEFAULTS = Supervised(
     network=LeNet((16, 32), kernel=3, hidden=128),
     family=MeanField(),
     limit=20_000,
+    epochs=25,  # half of the default
     samples=30,
 )
 _EVERYWHERE = [
