@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weft.numerics import safe
-from weft.numerics.mixture import mixture_entropy, mixture_quantile
+from weft.numerics.mixture import mixture_cdf, mixture_entropy, mixture_quantile
 from weft.numerics.seeds import mix, seeded
 
 FUNCTIONS = {
@@ -80,6 +80,17 @@ def test_mixture_quantile_inverts_the_distribution_function():
         y = mixture_quantile(means, scale, probability)
         back = torch.special.ndtr((y - means) / scale).mean(0)
         torch.testing.assert_close(back, torch.full((6,), probability, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("concentration", [None, 6.0])
+def test_quantiles_of_components_far_apart(concentration):
+    """Newton's method alone would leave: there is no density between the components."""
+    means = torch.tensor([-1e4, -1.0, 0.0, 1e4]).double().unsqueeze(-1)
+    a = None if concentration is None else torch.tensor(concentration)
+    for probability in (0.1, 0.25, 0.6, 0.8, 0.9):
+        y = mixture_quantile(means, torch.ones(1).double(), probability, a)
+        back = mixture_cdf(y, means, torch.ones(1).double(), a)
+        torch.testing.assert_close(back, torch.full((1,), probability).double())
 
 
 def test_mixture_entropy_against_numerical_integration():
