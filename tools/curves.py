@@ -58,7 +58,7 @@ def panel(
         lines.append((COLOURS[number % len(COLOURS)], beside, True))
     xs = [x for _, points, _ in lines for x in points] + list(marks.values())
     ys = [y for _, points, _ in lines for y in points.values()]
-    steep = wide(ys)
+    steep = wide(ys) and factor == 1  # shares in per cent are read on an even scale
     x = scale(xs, left + LEFT, left + PANEL - RIGHT, True)
     y = scale(ys, HEIGHT - BOTTOM, TOP, steep)
     parts = [el("text", title + (" (log)" if steep else ""), x=left + LEFT, y=TOP - 10)]

@@ -12,6 +12,7 @@ from tests.compression.networks import bayesian
 from weft.compression.bits import bits_of
 from weft.compression.latency import latency
 from weft.compression.masking import masked_net
+from weft.compression.searching import loss_of
 
 
 def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
@@ -77,7 +78,7 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
 
     @torch.no_grad()
     def nll(net: nn.Module) -> float:
-        return float(nn.functional.cross_entropy(net(x.double()), y))
+        return float(nn.functional.cross_entropy(net(x), y))  # in the network's own precision
 
     results = []
     for tolerance in (0.0, 0.05, 0.5):
@@ -85,8 +86,8 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
             elbo, x, validation=(x, y), tolerance=tolerance, agree="either", calls=0
         )
         start = report.trials[0].loss
-        assert start == pytest.approx(nll(weft.collapse(bnn).double()), abs=1e-9)
-        assert nll(small.double()) <= start + tolerance + 1e-6
+        assert start == pytest.approx(nll(weft.collapse(bnn)), abs=1e-6)
+        assert nll(small) <= start + tolerance + 1e-6
         results.append(small[0].out_features)
         _, other = weft.compress(
             bnn, x, validation=nll, tolerance=tolerance, agree="either", calls=0
@@ -94,6 +95,18 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
         assert left(other)["0"] == results[-1]
     assert results == sorted(results, reverse=True)
     assert results[-1] < results[0]
+
+
+def test_a_validation_loss_is_the_mean_over_all_batches_of_any_inputs() -> None:
+    torch.manual_seed(0)
+    bnn = noisy()
+    x, y = torch.randn(1203, 4), torch.randint(0, 3, (1203,))
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+    plain = weft.collapse(bnn).eval()
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(plain(x), y))
+    for inputs in (x, (x,), {"input": x}):
+        assert loss_of((inputs, y), elbo)(plain) == pytest.approx(expected, abs=1e-6)
 
 
 def test_radial_posteriors_by_log_mode() -> None:

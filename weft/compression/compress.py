@@ -103,7 +103,7 @@ def compress(
     weights = random_weights(model)
     rule = Rule(structure, agree)
     statistics = statistics_of(work, weights, criterion, rule)
-    task = Task(model, work, groups, weights, statistics, criterion, rule)
+    task = Task(model, plain, work, groups, weights, statistics, criterion, rule)
     levels, trials, said = levels_of(task, threshold, validation, tolerance)
     keep = task.keep(levels)
     masked = masked_net(work, keep)

@@ -1,11 +1,12 @@
 """From statistics to levels: one gap per side of every layer, one number for all, or a search."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from weft.compression.criteria import RADII
 from weft.compression.graph import run as run_net
@@ -16,6 +17,7 @@ from weft.objectives import ELBO
 # what is above this is needed, whatever gaps there are: as much signal as noise
 CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5), "kl": math.log(0.5 * math.log(2))}
 CANDIDATES = 512
+BATCH = 500
 Levels = dict[Key, float]
 Loss = Callable[[nn.Module], float]
 
@@ -105,21 +107,24 @@ def loss_of(validation: Any, model: nn.Module) -> Loss:
     x, y = validation
     likelihood, output = model.likelihood, model.output
 
+    @torch.no_grad()
     def nll(net: nn.Module) -> float:
-        with torch.no_grad():
-            out = run_net(net, _like(x, net))
+        total = 0.0
+        for part, targets in _batches(x, y):
+            out = run_net(net, part)
             f: Tensor = out if output is None else output(out)
-            return -float(likelihood.log_prob(f, y).mean())
+            total += float(likelihood.log_prob(f, targets).double().sum())
+        return -total / len(y)
 
     return nll
 
 
-def _like(x: Any, net: nn.Module) -> Any:
-    """Inputs in the precision of the network."""
-    kind = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
-
-    def convert(leaf: Any) -> Any:
-        floating = isinstance(leaf, Tensor) and leaf.is_floating_point()
-        return leaf.to(kind) if floating else leaf
-
-    return torch.utils._pytree.tree_map(convert, x)
+def _batches(x: Any, y: Tensor) -> Iterator[tuple[Any, Tensor]]:
+    """Examples in parts that fit into a cache; all at once if inputs do not count them first."""
+    leaves, spec = tree_flatten(x)
+    if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == len(y) for leaf in leaves):
+        yield x, y
+        return
+    parts = zip(*(leaf.split(BATCH) for leaf in leaves), strict=True)
+    for part, targets in zip(parts, y.split(BATCH), strict=True):
+        yield tree_unflatten(list(part), spec), targets

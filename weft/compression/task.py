@@ -30,7 +30,8 @@ class Task:
 
     Args:
         model: what was given to compress.
-        net: the posterior mean, plain, in double precision.
+        plain: the posterior mean.
+        net: the same on the CPU in double precision.
         groups: of its units.
         weights: its random weights.
         statistics: of units, or of single weights.
@@ -39,6 +40,7 @@ class Task:
     """
 
     model: nn.Module
+    plain: nn.Module
     net: nn.Module
     groups: list[Group]
     weights: dict[str, Random]
@@ -98,7 +100,8 @@ def levels_of(
     loss = loss_of(validation, task.model)
 
     def masked_at(levels: Levels) -> nn.Module:
-        return masked_net(task.net, task.keep(levels)).eval()
+        # in the network's own precision: a loss needs no more, and double takes several times as long
+        return masked_net(task.plain, task.keep(levels)).eval()
 
     levels, trials = searched_levels(task.statistics, masked_at, loss, tolerance)
     return levels, trials, []

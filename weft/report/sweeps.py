@@ -119,7 +119,7 @@ def _figure(
         return None
     label = AXES.get(x, x)
     data += [_mark(name, at, min(values), max(values)) for name, at in marks.items()]
-    logarithmic = wide(values)
+    logarithmic = wide(values) and factor == 1  # shares in per cent are read on an even scale
     layout = {
         "xaxis": axis(label, **log_axis(*_around([*places, *marks.values()]))),
         "yaxis": log_axis(min(values), max(values)) if logarithmic else {},
