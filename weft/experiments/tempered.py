@@ -19,6 +19,7 @@ from weft.metrics import calibration_bins
 from weft.training.defaults import MakeScheduler
 from weft.training.fitted import Fitted
 
+DIAGNOSED = 2000  # validation rows
 BATCH = 128  # over which the slides' code averages the calibration error
 
 
@@ -71,8 +72,9 @@ class Tempered(Supervised):
         weights = sum(q.numel() for _, q in named_posteriors(fitted.net))
         count = len(data.train)
         metrics["eta"] = self.tau * count / weights
+        valid = data.valid.subset(min(len(data.valid), DIAGNOSED))
         looked = diagnose(
-            fitted, data.valid, data.train, samples=min(self.samples, 16), seed=seed
+            fitted, valid, data.train, samples=min(self.samples, 16), seed=seed
         ).as_dict()
         sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": weights / count})
         return metrics, found.figures | {"sweep": sweep, "diagnosis": looked}

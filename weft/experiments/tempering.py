@@ -140,7 +140,7 @@ _SHORT_CIFAR = _short(
     limit=10_000,
     epochs=20,
     drop_every=0,
-    samples=20,
+    samples=10,
 )
 
 EXPERIMENTS: list[Experiment] = [
