@@ -160,9 +160,10 @@ def _files(paths: Iterable[Path]) -> dict[Path, bool]:
     return found
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sorting key by which 2.json comes before 10.json."""
-    return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d{1,9})", str(path))]
+def _natural(path: Path) -> list[tuple[float, str]]:
+    """Sorting key by which 2.json comes before 10.json, and tau-0.005 before tau-0.01."""
+    parts = re.split(r"(\d{1,9}(?:\.\d{1,9})?)", str(path), flags=re.ASCII)
+    return [(float(p), "") if place % 2 else (-1.0, p) for place, p in enumerate(parts)]
 
 
 def _read_file(path: Path, asked_for: bool) -> Result | None:
