@@ -45,7 +45,9 @@ def test_files_are_in_natural_order_and_each_is_read_once(tmp_path):
 
 def test_variants_with_decimals_are_in_the_order_of_the_numbers(tmp_path):
     names = [f"tau-{tau:g}" for tau in (0.001, 0.005, 0.01, 0.1, 1.0, 10.0)]
-    folder = samples.write(tmp_path, [samples.regression(name) for name in sorted(names)])
+    folder = samples.write(
+        tmp_path, [samples.regression("plain") | {"variant": name} for name in sorted(names)]
+    )
     assert [r.variant for r in read([folder])[0]] == names
 
 
