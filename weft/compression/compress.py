@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from weft.compression.bits import bit_widths
 from weft.compression.constants import in_double, probes
-from weft.compression.counting import count
+from weft.compression.counting import count, uses
 from weft.compression.criteria import random_weights
 from weft.compression.decisions import Rule
 from weft.compression.graph import Group, find_groups
@@ -38,6 +38,7 @@ def compress(
     agree: str = "both",
     validation: Validation | None = None,
     tolerance: float = 0.01,
+    price: str = "weights",
     keep_posterior: bool = False,
     rank: int | str | None = None,
     floor: float | None = None,
@@ -59,8 +60,9 @@ def compress(
         criterion: "snr" (signal-to-noise), "ard", "group_ard", "kl" (share in the KL; needs the ELBO),
             or for weft.Radial "log_mode" and "product_mode".
         threshold: "gap" for the largest gap in the sorted statistic, on each side of each layer; "loss" for
-            the most that validation data allow; "auto" for "loss" if there are validation data, else
-            "gap"; or a number: what is below it goes.
+            the most that validation data allow, with one level for the whole network; "layers" for the same
+            with a level for every layer, found in steps, which takes longer and leaves less; "auto" for
+            "loss" if there are validation data, else "gap"; or a number: what is below it goes.
         structure: "both" asks the layer that makes a unit (rows) and those that read it (columns); "rows" or
             "columns" asks one side; "weights" drops weights one by one, and units only if nothing is
             left of their rows or columns.
@@ -68,6 +70,7 @@ def compress(
             the other decides.
         validation: (x, y), if model is a weft.ELBO; or a function from a network to its loss.
         tolerance: by how much that loss may grow: nats per example, with (x, y).
+        price: with "layers", what units should save: "weights", or "macs" (multiply-accumulates).
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left.
         rank: with keep_posterior, tie standard deviations of mean-field matrices to this rank ("auto" to
             have it chosen), as `weft.diagnostics.tie` does.
@@ -92,7 +95,7 @@ def compress(
         (72, 23)
     """
     check_options(
-        criterion, threshold, structure, validation, keep_posterior, rank, floor, finetune
+        criterion, threshold, structure, validation, keep_posterior, rank, floor, finetune, price
     )
     bnn = network_of(model)
     require_posteriors(bnn)
@@ -104,7 +107,8 @@ def compress(
     rule = Rule(structure, agree)
     statistics = statistics_of(work, weights, criterion, rule)
     task = Task(model, plain, work, groups, weights, statistics, criterion, rule)
-    levels, trials, said = levels_of(task, threshold, validation, tolerance)
+    prices = uses(work, sample) if price == "macs" else {}
+    levels, trials, said = levels_of(task, threshold, validation, tolerance, prices)
     keep = task.keep(levels)
     masked = masked_net(work, keep)
     done = shrink(masked, sample, groups, carry=not keep_posterior)

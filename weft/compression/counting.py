@@ -6,7 +6,8 @@ Weights that are 0 take part in a dense computation, and do not in a sparse one:
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,13 +71,6 @@ def count(net: nn.Module, example: Any) -> Counts:
         (8, 6, 14)
     """
     total = [0.0, 0.0, 0.0]
-    inside = {
-        id(child)
-        for module in net.modules()
-        if isinstance(module, nn.MultiheadAttention)
-        for child in module.modules()
-        if child is not module
-    }
 
     def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         for weight, bias, positions in _uses(module, args, kwargs, out):
@@ -89,20 +83,8 @@ def count(net: nn.Module, example: Any) -> Counts:
             total[0] += 2 * pairs * module.embed_dim
             total[2] += 2 * pairs * module.embed_dim
 
-    handles = [
-        module.register_forward_hook(add, with_kwargs=True)
-        for module in net.modules()
-        if id(module) not in inside
-    ]
-    was = net.training
-    net.eval()
-    try:
-        with plain_path():
-            run(net, example)
-    finally:
-        net.train(was)
-        for handle in handles:
-            handle.remove()
+    with _watching(net, add):
+        run(net, example)
     size = _batch(example)
     weights = [p for p in net.parameters() if p.dim() >= 2]
     return Counts(
@@ -111,6 +93,59 @@ def count(net: nn.Module, example: Any) -> Counts:
         sum(int(p.count_nonzero()) for p in weights),
         *(round(value / size) for value in total),
     )
+
+
+@contextmanager
+def _watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
+    """Call a hook after every layer, in evaluation mode; attention counts as one layer."""
+    inside = {
+        id(child)
+        for module in net.modules()
+        if isinstance(module, nn.MultiheadAttention)
+        for child in module.modules()
+        if child is not module
+    }
+    handles = [
+        module.register_forward_hook(seen, with_kwargs=True)
+        for module in net.modules()
+        if id(module) not in inside
+    ]
+    was = net.training
+    net.eval()
+    try:
+        with plain_path():
+            yield
+    finally:
+        net.train(was)
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def uses(net: nn.Module, example: Any) -> dict[str, float]:
+    """How often each weight of a matrix is multiplied with, for one example.
+
+    Args:
+        net: plain.
+        example: a batch of inputs.
+
+    Examples:
+        >>> uses(nn.Conv2d(1, 2, 3), torch.zeros(5, 1, 6, 6))
+        {'weight': 16.0}
+    """
+    found: dict[int, float] = {}
+
+    def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        for weight, _, positions in _uses(module, args, kwargs, out):
+            matrix = weight if weight._base is None else weight._base
+            if weight.numel():  # one of three maps in a matrix counts a third of the matrix
+                share = weight.numel() / matrix.numel()
+                found[id(matrix)] = found.get(id(matrix), 0.0) + positions * share
+
+    with _watching(net, add):
+        run(net, example)
+    size = _batch(example)
+    return {name: found[id(p)] / size for name, p in net.named_parameters() if id(p) in found}
 
 
 def _batch(example: Any) -> int:

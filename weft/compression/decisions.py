@@ -127,6 +127,8 @@ def _decide_group(
     for reader in readers:
         at = decision.columns.setdefault((reader.layer, reader.side), set())
         at.update(_where(reader, by_columns))
+        if rule.columns and any(len(spread) > 1 for spread in reader.places):
+            at.update(_unread(reader, low))
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> Tensor | None:
@@ -142,6 +144,18 @@ def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> 
 
 def _where(member: Member, units: Tensor) -> list[int]:
     return [place for unit in units.nonzero().flatten().tolist() for place in member.places[unit]]
+
+
+def _unread(reader: Member, low: Mapping[Key, Tensor]) -> list[int]:
+    """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
+
+    The unit stays as long as one place is read; columns of the others are set to 0.
+    """
+    below = low.get((reader.layer, reader.side))
+    if below is None:
+        return []
+    gone = [place for spread in reader.places for place in spread if bool(below[place])]
+    return gone if len(gone) < sum(map(len, reader.places)) else []
 
 
 def _worth(group: Group, statistics: Mapping[Key, Statistic]) -> Tensor:

@@ -51,16 +51,14 @@ def gap_levels(statistics: Mapping[Key, Statistic], criterion: str) -> tuple[Lev
 
 def searched_levels(
     statistics: Mapping[Key, Statistic],
-    masked_at: Callable[[Levels], nn.Module],
-    loss: Loss,
+    loss_at: Callable[[Levels], float],
     tolerance: float,
 ) -> tuple[Levels, list[Trial]]:
     """The highest common level at which the loss of the masked network stays within a tolerance.
 
     Args:
         statistics: of all sides.
-        masked_at: the masked network at certain levels.
-        loss: of a network on validation data.
+        loss_at: loss of the masked network at certain levels, on validation data.
         tolerance: by how much it may exceed that of the network as it is.
     """
     if not tolerance >= 0:
@@ -78,10 +76,8 @@ def searched_levels(
     def levels(common: float) -> Levels:
         return {key: common + one.offset for key, one in statistics.items()}
 
-    start = loss(masked_at(levels(-math.inf)))
-    best, trials = bisect(
-        candidates, lambda level: loss(masked_at(levels(level))), start + tolerance
-    )
+    start = loss_at(levels(-math.inf))
+    best, trials = bisect(candidates, lambda level: loss_at(levels(level)), start + tolerance)
     return levels(best), [Trial(-math.inf, start), *trials]
 
 

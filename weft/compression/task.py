@@ -19,8 +19,10 @@ from weft.compression.searching import (
     searched_levels,
 )
 from weft.compression.statistics import Key, Statistic, unit_statistics
+from weft.compression.stepping import Search, blocks_of, saving
 from weft.compression.thresholds import Trial
 
+PRICES = ("weights", "macs")
 Validation = tuple[Any, Tensor] | Callable[[nn.Module], float]
 
 
@@ -85,7 +87,11 @@ def statistics_of(
 
 
 def levels_of(
-    task: Task, threshold: float | str, validation: Validation | None, tolerance: float
+    task: Task,
+    threshold: float | str,
+    validation: Validation | None,
+    tolerance: float,
+    prices: Mapping[str, float],
 ) -> tuple[Levels, list[Trial], list[str]]:
     """Levels of all statistics, the steps of a search, and what is to be said."""
     if not isinstance(threshold, str):
@@ -99,11 +105,18 @@ def levels_of(
         return levels, [], notes
     loss = loss_of(validation, task.model)
 
-    def masked_at(levels: Levels) -> nn.Module:
-        # in the network's own precision: a loss needs no more, and double takes several times as long
-        return masked_net(task.plain, task.keep(levels)).eval()
+    # in the network's own precision: a loss needs no more, and double takes several times as long
+    def loss_with(masks: Mapping[str, Tensor]) -> float:
+        return loss(masked_net(task.plain, masks).eval())
 
-    levels, trials = searched_levels(task.statistics, masked_at, loss, tolerance)
+    if threshold == "layers":
+        blocks = blocks_of(task.groups, task.statistics)
+        worth = saving(prices)
+        search = Search(blocks, task.statistics, task.keep, loss_with, worth, tolerance)
+        return *search.run(), []
+    levels, trials = searched_levels(
+        task.statistics, lambda levels: loss_with(task.keep(levels)), tolerance
+    )
     return levels, trials, []
 
 
@@ -116,17 +129,22 @@ def check_options(
     rank: Any,
     floor: Any,
     finetune: Any,
+    price: str,
 ) -> None:
     """Refuse what does not go together."""
     check_criterion(criterion)
-    if isinstance(threshold, str) and threshold not in ("auto", "gap", "loss"):
+    if isinstance(threshold, str) and threshold not in ("auto", "gap", "loss", "layers"):
         raise ValueError(
-            f'compress(threshold={threshold!r}): write "auto", "gap", "loss" or a number'
+            f'compress(threshold={threshold!r}): write "auto", "gap", "loss", "layers" or a number'
         )
-    if threshold == "loss" and validation is None:
+    if price not in PRICES:
         raise ValueError(
-            'compress(threshold="loss"): the loss of what? Give validation=(x, y) with a weft.ELBO, or '
-            "a function from a network to its loss"
+            f'compress(price={price!r}): write "weights", or "macs" for multiply-accumulates'
+        )
+    if threshold in ("loss", "layers") and validation is None:
+        raise ValueError(
+            f'compress(threshold="{threshold}"): the loss of what? Give validation=(x, y) with a '
+            "weft.ELBO, or a function from a network to its loss"
         )
     if structure == "weights" and criterion in RADII:
         raise ValueError(
