@@ -49,3 +49,32 @@ def test_the_smallest_network_within_the_error_is_reported():
     assert found.metrics["weights_left"] == min(within) < 64 * 30 + 300
     assert points[1]["weights"] < points[0]["weights"], "a higher tolerance leaves less"
     assert found.figures["compression"]["after"]["nonzero"] == min(within)
+
+
+def test_units_go_while_training_goes_on():
+    one = replace(
+        variants("compression/lenet300-short")["mean-field"],
+        data="digits",
+        network=MLP((30, 20)),
+        epochs=40,
+        learning_rate=0.01,
+        stages=3,
+        stage_tolerance=0.05,
+        tolerances=(0.01,),
+    )
+    assert [(part.epochs, part.falling) for part in one.staged()] == [
+        (20, False),  # hold and ramp
+        (5, False),
+        (5, False),
+        (10, True),
+    ]
+    data = one.load(one.data, one.options, 0)
+    (fitted,) = one.trained(data, 0, Where(None, show=False))
+    sizes = {name: tuple(q.shape) for name, q in weft.named_posteriors(fitted.net)}
+    assert sizes["0.weight"][0] < 30, "units are really gone"
+    assert sizes["2.weight"][1] == sizes["0.weight"][0]
+    assert [row["epoch"] for row in fitted.history] == list(range(1, 41))
+    assert fitted.history[-1]["step"] == 40 * -(-len(data.train) // one.batch_size)
+    found = one.run(0, Where(None, show=False))
+    assert found.metrics["weights_left"] < 64 * 30 + 30 * 20 + 200
+    assert found.metrics["error"] < 0.3

@@ -3,21 +3,25 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from weft.compression.compress import compress
 from weft.compression.report import CompressionReport
 from weft.data.dataset import Dataset
 from weft.evaluation import evaluate
-from weft.experiments.sparse import Sparse
-from weft.experiments.spec import FIXED
+from weft.experiments.sparse import VALIDATED, Sparse
+from weft.experiments.spec import FIXED, Where
 from weft.experiments.supervised import Supervised
 from weft.likelihoods import Categorical
+from weft.numerics.seeds import mix
 from weft.objectives import MaximumLikelihood
 from weft.priors import Normal, Prior
 from weft.radial_prior import RadialPrior
+from weft.training.callbacks import Callback
 from weft.training.fitted import Fitted
 
 
@@ -34,11 +38,18 @@ class Compressed(Sparse):
         tolerances: growth of the validation loss, nats per example, at which to compress.
         error: share of wrong validation answers that is allowed.
         rivals: published networks by name: "weights", "flops" and "error".
+        stages: how often units are taken out while training goes on, at equal distances from the end of
+            the KL's rise to three quarters of the epochs; 0 for never.
+        stage_tolerance: growth of the validation loss that each stage may cost.
+        price: what units should save, of `weft.compress`.
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
     """
 
     criterion: str = "group_ard"
+    stages: int = 0
+    stage_tolerance: float = 0.01
+    price: str = "weights"
     tolerances: tuple[float, ...] = field(
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
@@ -50,13 +61,77 @@ class Compressed(Sparse):
         """Two epochs on 200 examples, two tolerances."""
         small = super().smoke()
         assert isinstance(small, Compressed)
-        return dataclasses.replace(small, tolerances=self.tolerances[-2:])
+        return dataclasses.replace(
+            small, tolerances=self.tolerances[-2:], stages=min(self.stages, 1)
+        )
 
     def prior(self) -> Prior:
         """Radial, or as in every experiment on sparsity."""
         if self.radial is None:
             return super().prior()
         return RadialPrior(*self.radial, others=Normal(1.0))
+
+    def train(
+        self,
+        data: Dataset,
+        seed: int,
+        folder: Path | None,
+        where: Where,
+        callbacks: Sequence[Callback] = (),
+    ) -> Fitted:
+        """As in every experiment; with stages smaller and smaller networks, one after the other."""
+        if not self.stages:
+            return super().train(data, seed, folder, where, callbacks)
+        torch.manual_seed(seed)
+        net = self.convert(self.network(data))
+        history: list[dict[str, float]] = []
+        seconds = 0.0
+        for number, stage in enumerate(self.staged()):
+            at = None if folder is None else folder / f"stage-{number}"
+            fitted = stage.fit(net, data, mix(seed, number), at, where, callbacks)
+            done = history[-1] if history else {"epoch": 0, "step": 0}
+            history += [
+                row | {key: row[key] + done[key] for key in ("epoch", "step")}
+                for row in fitted.history
+            ]
+            seconds += fitted.seconds
+            if number < self.stages:
+                net = self.smaller(fitted, data)
+        return dataclasses.replace(fitted, history=history, seconds=seconds)
+
+    def staged(self) -> list["Compressed"]:
+        """Parts of the training: the KL's rise, equal parts at a constant rate, and the rate's fall."""
+        first, last = self.hold + self.ramp, 0.25
+        shares = [first, *[(1 - first - last) / (self.stages - 1)] * (self.stages - 1), last]
+        if self.stages == 1:
+            shares = [1 - last, last]
+        return [
+            dataclasses.replace(
+                self,
+                stages=0,
+                epochs=max(1, round(share * self.epochs)),
+                falling=number == self.stages and self.falling,
+                hold=0.0 if number else self.hold / share,
+                ramp=0.0 if number else self.ramp / share,
+            )
+            for number, share in enumerate(shares)
+        ]
+
+    def smaller(self, fitted: Fitted, data: Dataset) -> nn.Module:
+        """The same posterior without the units that validation data can do without."""
+        check = data.valid.subset(min(len(data.valid), VALIDATED))
+        net, _ = compress(
+            fitted.objective,
+            data.train.x[:64],
+            criterion=self.criterion,
+            threshold="layers",
+            price=self.price,
+            validation=(check.x, check.y),
+            tolerance=self.stage_tolerance,
+            keep_posterior=True,
+            calls=0,
+        )
+        return net
 
     def tested(
         self, fits: Sequence[Fitted], data: Dataset, seed: int
@@ -70,7 +145,8 @@ class Compressed(Sparse):
                 objective,
                 data.test.x[:64],
                 criterion=self.criterion,
-                threshold="loss",
+                threshold="layers" if self.stages else "loss",
+                price=self.price,
                 validation=(data.valid.x, data.valid.y),
                 tolerance=tolerance,
                 calls=20,

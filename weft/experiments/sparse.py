@@ -27,7 +27,7 @@ class Sparse(Supervised):
         relevance: whose precisions the prior fits: one "constant" for all weights, those of single
             "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
         hold: share of the epochs in which the KL counts nothing.
-        ramp: share of the epochs in which its weight then rises to 1.
+        ramp: share of the epochs in which its weight then rises to 1; 0 for all of it from the start.
         thresholds: signal-to-noise ratios mean²/variance, falling. What is below the first of them at
             which the validation loss grows by no more than `tolerance` is dropped.
         tolerance: nats per example.
@@ -52,7 +52,9 @@ class Sparse(Supervised):
     def tempered(self, data: Dataset) -> dict[str, Any]:
         """As in every experiment; the KL is off at first."""
         batches = -(-len(data.train) // self.batch_size)
-        weight = HoldThenRamp(self.hold * self.epochs, self.ramp * self.epochs, batches)
+        weight: Any = 1.0
+        if self.ramp:
+            weight = HoldThenRamp(self.hold * self.epochs, self.ramp * self.epochs, batches)
         return {**super().tempered(data), "kl_weight": weight}
 
     def tested(

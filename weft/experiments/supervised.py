@@ -164,6 +164,18 @@ class Supervised(Experiment):
         """One network: made, converted, trained; resumed if it was interrupted."""
         torch.manual_seed(seed)
         net = self.convert(self.network(data))
+        return self.fit(net, data, seed, folder, where, callbacks)
+
+    def fit(
+        self,
+        net: nn.Module,
+        data: Dataset,
+        seed: int,
+        folder: Path | None,
+        where: Where,
+        callbacks: Sequence[Callback] = (),
+    ) -> Fitted:
+        """A network that was made and converted, trained; resumed if it was interrupted."""
         bayesian = self.family is not None
         fitted = fit(
             net,

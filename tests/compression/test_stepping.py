@@ -1,0 +1,158 @@
+"""`threshold="layers"`: a level for every layer, and columns that are read at single places."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.compression.test_compress import left, noisy
+from weft.compression.counting import count, uses
+from weft.compression.masking import masked_net
+from weft.compression.statistics import Statistic
+from weft.compression.stepping import Block, Search, saving
+
+KEYS = (("a", "out"), ("b", "out"))
+
+
+def toy(costs: dict[str, list[float]], values: dict[str, list[float]]):
+    """Two layers whose units cost so many nats if they go; masks of what stays."""
+    statistics = {key: Statistic(*key, torch.tensor(values[key[0]]).double()) for key in KEYS}
+    blocks = [Block((key,), sorted(values[key[0]])) for key in KEYS]
+
+    def keep(levels):
+        return {key[0]: statistics[key].logs >= levels[key] for key in KEYS}
+
+    def loss(masks):
+        return sum(
+            cost
+            for layer, each in costs.items()
+            for cost, stays in zip(each, masks[layer].tolist(), strict=True)
+            if not stays
+        )
+
+    return blocks, statistics, keep, loss
+
+
+def test_units_go_where_they_cost_least_whatever_their_statistics_say_across_layers() -> None:
+    """By one level for all, the units of a would go first: each of them costs too much."""
+    costs = {"a": [1.0, 1.0, 1.0], "b": [0.01, 0.01, 0.5]}
+    blocks, statistics, keep, loss = toy(costs, {"a": [-3.0, -2.0, -1.0], "b": [1.0, 2.0, 3.0]})
+    levels, trials = Search(blocks, statistics, keep, loss, saving({}), 0.1).run()
+    masks = keep(levels)
+    assert masks["a"].tolist() == [True] * 3
+    assert masks["b"].tolist() == [False, False, True]
+    assert trials[0].loss == 0
+    assert trials[0].level == -math.inf
+
+
+def test_what_is_dear_goes_first() -> None:
+    costs = {"a": [0.1, 0.1], "b": [0.1, 0.1]}
+    values = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
+    for prices, gone in (({"a": 10.0}, "a"), ({"b": 10.0}, "b")):
+        blocks, statistics, keep, loss = toy(costs, values)
+        search = Search(blocks, statistics, keep, loss, saving(prices), 0.2)
+        masks = keep(search.run()[0])
+        assert [not bool(masks[name].any()) for name in ("a", "b")] == [gone == "a", gone == "b"]
+
+
+def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
+    costs = {"a": [0.0] * 19 + [9.0] * 5, "b": [9.0]}
+    values = {"a": [float(n) for n in range(24)], "b": [0.0]}
+    blocks, statistics, keep, loss = toy(costs, values)
+    search = Search(blocks, statistics, keep, loss, saving({}), 0.0)
+    masks = keep(search.run()[0])
+    assert int((~masks["a"]).sum()) == 19
+    assert bool(masks["b"].all())
+    assert len(search.trials) < 24, "not one by one"
+
+
+def test_the_loss_stays_within_the_tolerance_and_less_is_left_than_with_one_level() -> None:
+    bnn, x = noisy(), torch.randn(300, 4)
+    y = weft.collapse(bnn)(x).argmax(1)
+    # the same network, but its first layer pretends to be certain of everything
+    bnn[0].posterior("weight").log_scale.data.fill_(-12.0)
+    bnn[2].posterior("weight").log_scale.data.fill_(-12.0)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=300)
+    how = {"validation": (x, y), "tolerance": 0.05, "calls": 0}
+    small, report = weft.compress(elbo, x, threshold="layers", **how)
+    start = report.trials[0].loss
+    with torch.no_grad():
+        assert float(nn.functional.cross_entropy(small(x), y)) <= start + 0.05 + 1e-6
+    common = weft.compress(elbo, x, threshold="loss", **how)[1]
+    assert report.after.weights <= common.after.weights < report.before.weights
+
+
+def convolution() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * 16, 8),
+        nn.ReLU(),
+        nn.Linear(8, 3),
+    )
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05, noise=0.0))
+    with torch.no_grad():
+        bnn[3].posterior("weight").loc[:, 20:27] = 0.0  # seven places of the second channel
+        bnn[3].posterior("weight").loc[:, 32:48] = 0.0  # the third channel
+        bnn[0].posterior("weight").loc[2] = 0.0
+    return bnn, torch.randn(5, 1, 6, 6)
+
+
+def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> None:
+    bnn, x = convolution()
+    small, report = weft.compress(bnn, x, threshold=1e-4, calls=0)
+    assert left(report)["0"] == 3
+    assert small[3].in_features == 48
+    assert int((small[3].weight == 0).all(0).sum()) == 7
+    masked = masked_net(weft.collapse(bnn).double(), report.masks)
+    torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
+    assert report.after.nonzero == report.after.weights - 7 * 8
+
+
+@pytest.mark.parametrize("price", ["weights", "macs"])
+def test_the_small_network_is_the_masked_one(price: str) -> None:
+    bnn, _ = convolution()
+    x = torch.randn(200, 1, 6, 6)
+    y = weft.collapse(bnn)(x).argmax(1)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+    small, report = weft.compress(
+        elbo, x, threshold="layers", price=price, validation=(x, y), tolerance=0.2, calls=0
+    )
+    assert report.after.parameters < report.before.parameters
+    masked = masked_net(weft.collapse(bnn).double(), report.masks)
+    torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
+
+
+def test_uses_of_weights_add_up_to_the_operations() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    for net, x in (
+        (convolution()[0], torch.randn(5, 1, 6, 6)),
+        (nn.LSTM(3, 4, batch_first=True), torch.randn(2, 7, 3)),
+    ):
+        plain = weft.collapse(net) if not isinstance(net, nn.LSTM) else net
+        each = uses(plain, x)
+        total = sum(each[name] * p.numel() for name, p in plain.named_parameters() if name in each)
+        assert total == count(plain, x).macs
+    tokens = uses(layer.eval(), torch.randn(2, 5, 8))
+    assert tokens["self_attn.in_proj_weight"] == tokens["linear1.weight"] == 5
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"threshold": "layers"}, "the loss of what"),
+        ({"threshold": "steps"}, '"layers" or a number'),
+        ({"price": "flops"}, '"macs"'),
+        (
+            {"threshold": "layers", "tolerance": -1.0, "validation": lambda net: 0.0},
+            "0 or more",
+        ),
+    ],
+)
+def test_refusals(how: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        weft.compress(noisy(), torch.randn(5, 4), calls=0, **how)
