@@ -85,7 +85,9 @@ def panel(
     for name, at in marks.items():
         d = f"M{x(at):.1f} {TOP} V{HEIGHT - BOTTOM}"
         parts.append(el("path", d=d, stroke="#cc0000", stroke_dasharray="6 4"))
-        parts.append(el("text", name, x=f"{x(at) + 4:.1f}", y=TOP + 12, fill="#cc0000"))
+        inside = x(at) < left + PANEL - 50  # else the words go to the left of their line
+        aside = {"x": f"{x(at) + (4 if inside else -4):.1f}", "y": TOP + 12, "fill": "#cc0000"}
+        parts.append(el("text", name, text_anchor="start" if inside else "end", **aside))
     for colour, points, dotted in lines:
         places = [(x(a), y(points[a])) for a in sorted(points)]
         line = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
