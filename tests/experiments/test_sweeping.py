@@ -37,6 +37,9 @@ def test_whole_grid_is_tried_once_and_the_best_is_found(tmp_path):
     assert found["best"]["settings"]["learning_rate"] == 3e-2
     (file,) = tmp_path.rglob("sweep.json")
     assert json.loads(file.read_text()) == json.loads(json.dumps(found))
+    assert found["settings"]["epochs"] == TINY.epochs
+    assert {"versions", "commit", "dirty", "machine"} < set(found)
+    assert all(one["seconds"] > 0 for one in found["trials"])
 
 
 def test_sweep_goes_on_where_it_stopped(tmp_path):

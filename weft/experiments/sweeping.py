@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from weft.errors import near_misses
+from weft.experiments.results import commit, machine, versions
 from weft.experiments.spec import Experiment, Where
 from weft.files import write_atomically
 
@@ -58,9 +59,18 @@ def sweep(
         "metric": f"validation {metric}",
         "seed": seed,
         "smoke": smoke,
+        "settings": experiment.settings(),
+        "versions": versions(),
+        **commit(),
+        "machine": machine(),
         "best": {"settings": study.best_params, "value": study.best_value},
         "trials": [
-            {"settings": one.params, "value": one.value, "state": one.state.name}
+            {
+                "settings": one.params,
+                "value": one.value,
+                "state": one.state.name,
+                "seconds": one.duration.total_seconds() if one.duration is not None else None,
+            }
             for one in study.get_trials(deepcopy=False)
         ],
     }
