@@ -58,6 +58,8 @@ def test_units_go_while_training_goes_on():
         network=MLP((30, 20)),
         epochs=40,
         learning_rate=0.01,
+        hold=0.05,
+        ramp=0.45,
         stages=3,
         stage_tolerance=0.05,
         tolerances=(0.01,),

@@ -102,9 +102,10 @@ class Compressed(Sparse):
     def staged(self) -> list["Compressed"]:
         """Parts of the training: the KL's rise, equal parts at a constant rate, and the rate's fall."""
         first, last = self.hold + self.ramp, 0.25
-        shares = [first, *[(1 - first - last) / (self.stages - 1)] * (self.stages - 1), last]
-        if self.stages == 1:
-            shares = [1 - last, last]
+        between = self.stages - 1
+        shares = [1 - last, last]
+        if between:
+            shares = [first, *[(1 - first - last) / between] * between, last]
         return [
             dataclasses.replace(
                 self,

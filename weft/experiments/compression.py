@@ -36,6 +36,8 @@ _RADIAL: dict[str, Any] = {
     "estimator": "shared",
 }
 
+_AT_THE_END: dict[str, Any] = {"stages": 0, "hold": 0.05, "ramp": 0.45}
+
 _RIVALS = {
     name: {
         "weights": one.widths.weights,
@@ -48,11 +50,20 @@ _RIVALS = {
 
 def _rows(base: Compressed) -> list[Compressed]:
     rows = [replace(base, variant=name, family=family) for name, family in _FAMILIES.items()]
-    return [*rows, replace(base, variant="radial-double", **_RADIAL)]
+    if not base.stages:
+        return [*rows, replace(base, variant="radial-double", **_RADIAL)]
+    # what it is worth to take units out while training goes on; a part of a direction is none, so radial
+    # posteriors cannot
+    late = replace(rows[0], variant="mean-field-at-the-end", **_AT_THE_END)
+    return [*rows, replace(base, variant="radial-double", **_RADIAL, **_AT_THE_END), late]
 
 
 def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:
-    return [replace(one, name=f"{one.name}-short", **changes) for one in rows]
+    """The same rows with other lengths; those without stages stay without."""
+    late = {name: value for name, value in changes.items() if name in ("epochs", "learning_rate")}
+    return [
+        replace(one, name=f"{one.name}-short", **(changes if one.stages else late)) for one in rows
+    ]
 
 
 _BASE = Compressed(
@@ -62,11 +73,13 @@ _BASE = Compressed(
     data="mnist",
     relevance="both",
     estimator="auto",
-    batch_size=100,
-    learning_rate=1e-3,
-    epochs=200,
-    hold=0.05,
-    ramp=0.45,
+    batch_size=250,
+    learning_rate=2e-3,
+    epochs=150,
+    hold=0.01,
+    ramp=0.03,
+    stages=8,
+    stage_tolerance=0.003,
     temperature=1.0,
     keep="last",
     samples=30,
@@ -105,8 +118,11 @@ _VGG = [
             options={"scale": "standard"},
             bias=False,
             batch_size=128,
+            learning_rate=1e-3,
+            epochs=200,
             hold=0.15,
             ramp=0.2,
+            stages=0,
             augment=flip,
             error=0.0,  # the most accurate of them
         )
@@ -118,7 +134,7 @@ EXPERIMENTS: list[Experiment] = [
     *_LENET5,
     *_LENET300,
     *_VGG,
-    *_short(_LENET5, epochs=12, batch_size=250, learning_rate=2e-3),
-    *_short(_LENET300, epochs=30, batch_size=250, learning_rate=2e-3),
+    *_short(_LENET5, epochs=25, ramp=0.1, stages=6, stage_tolerance=0.01),
+    *_short(_LENET300, epochs=50, ramp=0.1, stages=6, stage_tolerance=0.01),
     *_short(_VGG, epochs=10, learning_rate=2e-3),
 ]
