@@ -120,6 +120,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compression.latency", "compression.quantising", "compression.slimming", "compression.tuning"),
     ("compression.cutting", "compression.counting", "compression.decisions"),
     ("compression.shrinking", "compression.posterior", "compression.searching"),
+    ("compression.stepping",),
     ("compression.heads", "compression.report", "compression.task"),
     ("compression.compress",),
     ("experiments", "experiments.spec", "experiments.networks", "experiments.rdp_audit"),

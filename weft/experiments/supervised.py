@@ -144,9 +144,7 @@ class Supervised(Experiment):
 
     def load(self, name: str, options: Mapping[str, Any], seed: int) -> Dataset:
         """A data set, cut down to `limit`."""
-        split: dict[str, int] = {}
-        if name.startswith("uci/"):
-            split["split"] = seed if self.split < 0 else self.split
+        split = {"split": seed if self.split < 0 else self.split} if name.startswith("uci/") else {}
         data = datasets.load(name, **options, **split)
         if self.held_out:
             train, valid = hold_out(data.everything().train, self.held_out, seed)
@@ -163,8 +161,7 @@ class Supervised(Experiment):
     ) -> Fitted:
         """One network: made, converted, trained; resumed if it was interrupted."""
         torch.manual_seed(seed)
-        net = self.convert(self.network(data))
-        return self.fit(net, data, seed, folder, where, callbacks)
+        return self.fit(self.convert(self.network(data)), data, seed, folder, where, callbacks)
 
     def fit(
         self,

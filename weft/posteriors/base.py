@@ -1,11 +1,8 @@
 """What a posterior is: a distribution over one weight matrix that knows nothing about layers.
 
-To add a family, write one file with two classes:
-
-1. a `Posterior` (or `Elementwise`, if the weights are independent) built around a weight;
-2. a `Family`: a frozen dataclass of options whose call builds that posterior;
-
-then export the family in `weft/__init__.py` and add one line to `tests/laws/families.py`.
+To add a family, write one file with a `Posterior` (or `Elementwise`, if the weights are independent) built
+around a weight, and a `Family`, a frozen dataclass of options whose call builds that posterior; then export
+the family in `weft/__init__.py` and add one line to `tests/laws/families.py`.
 """
 
 import math
