@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tools.markdown import markdown
 from weft.report import compare, read
-from weft.report.columns import COLUMNS
-from weft.report.sweeps import AXES, Curve, named, pooled
+from weft.report.sweeps import AXES, Curve, column, named, pooled
 from weft.report.values import short
 
 
@@ -55,12 +54,10 @@ def _table(x: str, columns: Mapping[str, tuple[str, Curve]]) -> str:
 
 def _best(score: str, curve: Curve) -> set[float]:
     """Where the score is best; nowhere if it has no better direction."""
-    column = next((one for one in COLUMNS if one.key == score), None)
-    if score == "gibbs_nll":
-        column = next(one for one in COLUMNS if one.key == "nll")
-    if column is None or column.better == "neither" or not curve.measured:
+    known = column(score)
+    if known.better == "neither" or not curve.measured:
         return set()
-    losses = {x: column.loss(sum(v) / len(v)) for x, v in curve.measured.items()}
+    losses = {x: known.loss(sum(v) / len(v)) for x, v in curve.measured.items()}
     least = min(losses.values())
     return {x for x, loss in losses.items() if loss == least}
 

@@ -68,20 +68,28 @@ def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
     assert len(search.trials) < 24, "not one by one"
 
 
-def test_the_loss_stays_within_the_tolerance_and_less_is_left_than_with_one_level() -> None:
-    bnn, x = noisy(), torch.randn(300, 4)
-    y = weft.collapse(bnn)(x).argmax(1)
-    # the same network, but its first layer pretends to be certain of everything
-    bnn[0].posterior("weight").log_scale.data.fill_(-12.0)
-    bnn[2].posterior("weight").log_scale.data.fill_(-12.0)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=300)
-    how = {"validation": (x, y), "tolerance": 0.05, "calls": 0}
-    small, report = weft.compress(elbo, x, threshold="layers", **how)
-    start = report.trials[0].loss
+def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> None:
+    """Dead units of a layer that is certain of everything, before a layer that needs all of its own."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
+    bnn = weft.bayesianize(net, weft.MeanField(noise=0.0))
     with torch.no_grad():
-        assert float(nn.functional.cross_entropy(small(x), y)) <= start + 0.05 + 1e-6
+        bnn[0].posterior("weight").loc[:5] *= 1e-3
+        bnn[2].posterior("weight").loc[:, :5] *= 1e-3
+        for place, log_scale in ((0, -14.0), (2, -14.0), (4, 0.0)):
+            bnn[place].posterior("weight").log_scale.fill_(log_scale)
+        bnn[4].posterior("weight").loc.mul_(5.0)
+    x = torch.randn(300, 4)
+    y = weft.collapse(bnn)(x).argmax(1)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=300)
+    how = {"validation": (x, y), "tolerance": 0.01, "structure": "columns", "calls": 0}
+    small, report = weft.compress(elbo, x, threshold="layers", **how)
+    assert left(report)["0"] <= 4, "the five dead ones are gone"
+    with torch.no_grad():
+        loss = float(nn.functional.cross_entropy(small(x), y))
+    assert loss <= report.trials[0].loss + 0.01 + 1e-6
     common = weft.compress(elbo, x, threshold="loss", **how)[1]
-    assert report.after.weights <= common.after.weights < report.before.weights
+    assert left(common)["0"] == 9, "one level for all would take the needed units first"
 
 
 def convolution() -> tuple[nn.Module, torch.Tensor]:

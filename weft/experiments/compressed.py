@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from weft.compression.compress import compress
@@ -71,8 +70,9 @@ class Compressed(Sparse):
             return super().prior()
         return RadialPrior(*self.radial, others=Normal(1.0))
 
-    def train(
+    def fit(
         self,
+        net: nn.Module,
         data: Dataset,
         seed: int,
         folder: Path | None,
@@ -81,9 +81,7 @@ class Compressed(Sparse):
     ) -> Fitted:
         """As in every experiment; with stages smaller and smaller networks, one after the other."""
         if not self.stages:
-            return super().train(data, seed, folder, where, callbacks)
-        torch.manual_seed(seed)
-        net = self.convert(self.network(data))
+            return super().fit(net, data, seed, folder, where, callbacks)
         history: list[dict[str, float]] = []
         seconds = 0.0
         for number, stage in enumerate(self.staged()):

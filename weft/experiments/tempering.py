@@ -66,6 +66,7 @@ _MNIST = Tempered(
     drop_every=100,
     keep="last",
     prior_scale=0.2,
+    space={"learning_rate": (1e-3, 1e-2)},
 )
 _CIFAR = Tempered(
     name="tempering/cifar10",

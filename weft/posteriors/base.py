@@ -170,7 +170,7 @@ class Located(Posterior):
 
 
 class Elementwise(Located, Pushable, Dense):
-    """Independent normal weights: everything follows from `loc` and `scale`."""
+    """Independent normal weights: everything follows from `mean` and `scale`."""
 
     @property
     @abstractmethod
@@ -184,19 +184,19 @@ class Elementwise(Located, Pushable, Dense):
 
     def perturbation(self) -> Tensor:
         """A draw of W - E[W]."""
-        return self.scale * torch.randn_like(self.loc)
+        return self.scale * torch.randn_like(self.mean)
 
     def rsample(self) -> Tensor:
         """Mean + scale ⊙ noise."""
-        return torch.addcmul(self.loc, self.scale, torch.randn_like(self.loc))
+        return torch.addcmul(self.mean, self.scale, torch.randn_like(self.mean))
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """(Σ log scale, Σ loc² + Σ scale²)."""
+        """(Σ log scale, Σ mean² + Σ scale²)."""
         scale = self.scale
-        return scale.log().sum(), sum_squares(self.loc) + sum_squares(scale)
+        return scale.log().sum(), sum_squares(self.mean) + sum_squares(scale)
 
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
-        """n/2 · log(2πe) + Σ log scale, and Σ loc² + Σ scale²."""
+        """n/2 · log(2πe) + Σ log scale, and Σ mean² + Σ scale²."""
         logs, squares = self.sums()
         return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), squares
 
@@ -205,9 +205,9 @@ class Elementwise(Located, Pushable, Dense):
         return self.entropy_and_square()[0]
 
     def log_prob(self, weight: Tensor) -> Tensor:
-        """Σ log N(w; loc, scale²)."""
+        """Σ log N(w; mean, scale²)."""
         scale = self.scale
-        square = ((weight - self.loc) / scale).square().sum()
+        square = ((weight - self.mean) / scale).square().sum()
         return -0.5 * (square + self.numel() * LOG_TWO_PI) - scale.log().sum()
 
     def push(self, op: Op, x: Tensor) -> Tensor:

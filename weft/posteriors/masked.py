@@ -124,11 +124,6 @@ class MaskedElementwise(MaskedPosterior, Elementwise):
     base: Elementwise
 
     @property
-    def loc(self) -> Tensor:  # type: ignore[override]  # nobody sets it: the parameter is base.loc
-        """The means."""
-        return self.mean
-
-    @property
     def scale(self) -> Tensor:
         """Standard deviations, 0 for dropped weights."""
         return self.keep(self.base.scale)
@@ -138,7 +133,7 @@ class MaskedElementwise(MaskedPosterior, Elementwise):
         return self.keep(self.base.perturbation())
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """(Σ log scale, Σ loc² + Σ scale²) of the weights that are left."""
+        """(Σ log scale, Σ mean² + Σ scale²) of the weights that are left."""
         scale = self.base.scale
         logs = self.keep(scale.clamp(min=torch.finfo(scale.dtype).tiny), 1.0).log()
         return logs.sum(), (self.mean.square() + self.keep(scale).square()).sum()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.report.columns import COLUMNS
+from weft.report.columns import COLUMNS, Column
 from weft.report.figures import Figure, axis, log_axis, look, trace, wide
 from weft.report.markup import plot_text
 from weft.report.results import Result, Row
@@ -12,12 +12,14 @@ from weft.report.stored import told
 from weft.report.values import finite, mapping, short
 
 AXES = {"tau": "τ", "neurons": "neurons N"}
-_LABELS = {
-    "gibbs_nll": "NLL of a draw (Gibbs)",
-    "confidence": "Mean confidence",
-    "kl": "KL in nats",
-    "posterior_mean": "Mean of the weights",
-}
+_OWN = (  # scores that have no column in tables
+    Column(
+        "gibbs_nll", "NLL of a draw (Gibbs)", "lower", "Expected NLL of one draw of the weights."
+    ),
+    Column("confidence", "mean confidence", "neither", "Mean probability of the likeliest class."),
+    Column("kl", "KL in nats", "neither", "KL divergence of the posterior from the prior."),
+    Column("posterior_mean", "mean of the weights", "neither", "Mean of the posterior means."),
+)
 _BESIDE = "published or exact"
 
 
@@ -142,9 +144,18 @@ def _mark(name: str, at: float, low: float, high: float) -> dict[str, Any]:
     return trace([at, at], [low, high], name=plot_text(name), line=line)
 
 
+def column(score: str) -> Column:
+    """What is known of a score: as in the tables where it has a column.
+
+    Examples:
+        >>> column("nll").better, column("gibbs_nll").label, column("of_mine").label
+        ('lower', 'NLL of a draw (Gibbs)', 'of mine')
+    """
+    known = next((one for one in (*COLUMNS, *_OWN) if one.key == score), None)
+    return known or Column(score, score.replace("_", " "), "neither", "")
+
+
 def named(score: str) -> tuple[str, float]:
-    """Heading and factor of a score: as in the tables where it has a column."""
-    column = next((one for one in COLUMNS if one.key == score), None)
-    if column is not None:
-        return column.label[0].upper() + column.label[1:], column.factor
-    return _LABELS.get(score, score.replace("_", " ")), 1.0
+    """Heading and factor of a score."""
+    found = column(score)
+    return found.label[0].upper() + found.label[1:], found.factor
