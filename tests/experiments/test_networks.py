@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from weft import MeanField, bayesianize, frozen
 from weft.data.dataset import Dataset, Split
-from weft.experiments.networks import ELUMLP, VGG
+from weft.experiments.networks import ELUMLP, VGG, LeNet, LeNet5
 
 
 def pictures(*shape):
@@ -35,3 +36,23 @@ def test_fully_connected_networks_with_elu():
     made = ELUMLP((300, 300, 300))(pictures(784))
     assert sum(m.weight.numel() for m in made if isinstance(m, nn.Linear)) == 418_200
     assert sum(isinstance(m, nn.ELU) for m in made) == 3
+
+
+@pytest.mark.parametrize("net", [VGG(((4,), (6,))), LeNet((4, 6), 3, 8), LeNet5((4, 6), 8)])
+def test_pictures_stay_laid_out_pixel_by_pixel_in_bayesian_networks(net):
+    """Max-pooling of channel after channel takes most of the time of these networks on a CPU."""
+    built = bayesianize(net(pictures(1, 28, 28)), MeanField(), estimator="shared")
+    pools, layouts = [m for m in built.modules() if isinstance(m, nn.MaxPool2d)], []
+    for pool in pools:
+        pool.register_forward_hook(
+            lambda _, ins, out: layouts.append(out.is_contiguous(memory_format=torch.channels_last))
+        )
+    x = torch.randn(3, 1, 28, 28)
+    with torch.no_grad(), frozen(built, seed=0):
+        fast = built(x)
+        assert len(layouts) == len(pools)
+        assert all(layouts)
+        built._forward_pre_hooks.clear()
+        layouts.clear()
+        torch.testing.assert_close(built(x), fast)
+    assert not any(layouts)

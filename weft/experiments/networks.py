@@ -64,18 +64,17 @@ class LeNet5:
         """The network, for pictures of 28×28."""
         inputs = data.train.x.shape[1]
         first, second = self.channels
-        return _he(
-            nn.Sequential(
-                nn.Conv2d(inputs, first, 5),
-                nn.MaxPool2d(2),
-                nn.Conv2d(first, second, 5),
-                nn.MaxPool2d(2),
-                nn.Flatten(),
-                nn.Linear(16 * second, self.hidden),
-                nn.ReLU(),
-                nn.Linear(self.hidden, _outputs(data)),
-            )
+        net = nn.Sequential(
+            nn.Conv2d(inputs, first, 5),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(16 * second, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, _outputs(data)),
         )
+        return channels_last(_he(net))
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class LeNet:
                 nn.Linear(self.hidden, _outputs(data)),
             ),
         )
-        return _he(net)
+        return channels_last(_he(net))
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class VGG:
             layers.append(nn.MaxPool2d(2))
             size = [side // 2 for side in size]
         layers += [nn.Flatten(), nn.Linear(before * math.prod(size), _outputs(data), bias=False)]
-        return _he(nn.Sequential(*layers))
+        return channels_last(_he(nn.Sequential(*layers)))
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ class ResNet:
             before = width
         layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         layers.append(nn.Linear(before, _outputs(data)))
-        return _he(nn.Sequential(*layers))
+        return channels_last(_he(nn.Sequential(*layers)))
 
 
 class _Block(nn.Module):
@@ -263,6 +262,16 @@ def _elus(widths: Sequence[int]) -> list[nn.Module]:
 
 def _outputs(data: Dataset) -> int:
     return data.train.y.shape[1] if data.classes is None else len(data.classes)
+
+
+def channels_last(net: nn.Sequential) -> nn.Sequential:
+    """The same network, its pictures laid out pixel by pixel: max-pooling on a CPU is ten times as fast."""
+    net.register_forward_pre_hook(_laid_out)
+    return net
+
+
+def _laid_out(net: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x.to(memory_format=torch.channels_last) for x in inputs)
 
 
 def _he(net: nn.Sequential) -> nn.Sequential:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.data.dataset import Dataset
+from weft.experiments.networks import channels_last
 
 
 class Divide(nn.Module):
@@ -83,7 +84,7 @@ class CifarResNet:
         for module in net.modules():
             if isinstance(module, _Block):
                 nn.init.zeros_(module.conv2.weight)
-        return net
+        return channels_last(net)
 
 
 class _Block(nn.Module):
