@@ -106,7 +106,8 @@ def _title(plan: Plan, module: nn.Module) -> str:
 def _build(family: Builder, view: View, tensor: nn.Parameter) -> tuple[Posterior, View, Builder]:
     if isinstance(family, Family) and not view.vector:
         family = family.for_kernel(view.positions)
-    posterior = family(view.matrix(tensor.detach()))
+    # random starts are drawn number by number in memory: the same for every layout
+    posterior = family(view.matrix(tensor.detach()).contiguous())
     if not isinstance(posterior, Posterior):
         raise TypeError(f"{family!r} made a {type(posterior).__name__}, not a weft.Posterior")
     return posterior, view, family

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft import MeanField, bayesianize, frozen
+from weft import MeanField, bayesianize
 from weft.data.dataset import Dataset, Split
 from weft.experiments.networks import ELUMLP, VGG, LeNet, LeNet5
 
@@ -39,20 +39,12 @@ def test_fully_connected_networks_with_elu():
 
 
 @pytest.mark.parametrize("net", [VGG(((4,), (6,))), LeNet((4, 6), 3, 8), LeNet5((4, 6), 8)])
-def test_pictures_stay_laid_out_pixel_by_pixel_in_bayesian_networks(net):
+def test_pictures_are_laid_out_pixel_by_pixel(net):
     """Max-pooling of channel after channel takes most of the time of these networks on a CPU."""
-    built = bayesianize(net(pictures(1, 28, 28)), MeanField(), estimator="shared")
-    pools, layouts = [m for m in built.modules() if isinstance(m, nn.MaxPool2d)], []
+    made = bayesianize(net(pictures(1, 28, 28)), MeanField(), estimator="shared")
+    layouts = []
+    pools = [module for module in made.modules() if isinstance(module, nn.MaxPool2d)]
     for pool in pools:
-        pool.register_forward_hook(
-            lambda _, ins, out: layouts.append(out.is_contiguous(memory_format=torch.channels_last))
-        )
-    x = torch.randn(3, 1, 28, 28)
-    with torch.no_grad(), frozen(built, seed=0):
-        fast = built(x)
-        assert len(layouts) == len(pools)
-        assert all(layouts)
-        built._forward_pre_hooks.clear()
-        layouts.clear()
-        torch.testing.assert_close(built(x), fast)
-    assert not any(layouts)
+        pool.register_forward_hook(lambda _, ins, out: layouts.append(out.stride(1) == 1))
+    made(torch.randn(3, 1, 28, 28))
+    assert layouts == [True] * len(pools)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from weft.cli import main
@@ -49,6 +50,15 @@ def test_sweep_goes_on_where_it_stopped(tmp_path):
     whole = run(tmp_path)
     assert len(whole["trials"]) == 4
     assert whole["trials"][0] == first["trials"][0]
+
+
+def test_trials_of_a_killed_worker_are_not_listed(tmp_path):
+    run(tmp_path, trials=1)
+    (database,) = tmp_path.rglob("sweep.db")
+    (name,) = optuna.get_all_study_names(f"sqlite:///{database}")
+    optuna.load_study(study_name=name, storage=f"sqlite:///{database}").ask()
+    whole = run(tmp_path)
+    assert [one["state"] for one in whole["trials"]] == ["COMPLETE"] * 4
 
 
 def test_value_is_that_of_a_run_with_those_settings(tmp_path):

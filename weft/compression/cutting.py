@@ -8,6 +8,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from weft.compression.layers import bias_name, blocks, is_depthwise, unblocked
 from weft.compression.plans import Cut, Plan
+from weft.views import in_channels_last, is_channels_last
 
 
 def kept(size: int, gone: set[int]) -> list[int]:
@@ -46,8 +47,9 @@ def _take_over(module: nn.Module, cut: Cut) -> None:
 
 
 def _set(module: nn.Module, name: str, value: Tensor) -> None:
-    old = module.get_parameter(name)
-    setattr(module, name, nn.Parameter(value.contiguous(), requires_grad=old.requires_grad))
+    old, value = module.get_parameter(name), value.contiguous()
+    value = in_channels_last(value) if is_channels_last(old) else value
+    setattr(module, name, nn.Parameter(value, requires_grad=old.requires_grad))
 
 
 def _cut_convolution(module: _ConvNd, cut: Cut) -> None:

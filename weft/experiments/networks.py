@@ -265,13 +265,8 @@ def _outputs(data: Dataset) -> int:
 
 
 def channels_last(net: nn.Sequential) -> nn.Sequential:
-    """The same network, its pictures laid out pixel by pixel: max-pooling on a CPU is ten times as fast."""
-    net.register_forward_pre_hook(_laid_out)
-    return net
-
-
-def _laid_out(net: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(x.to(memory_format=torch.channels_last) for x in inputs)
+    """The same network, laid out pixel by pixel: max-pooling on a CPU is then ten times as fast."""
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _he(net: nn.Sequential) -> nn.Sequential:

@@ -72,6 +72,7 @@ def sweep(
                 "seconds": one.duration.total_seconds() if one.duration is not None else None,
             }
             for one in study.get_trials(deepcopy=False)
+            if one.state.is_finished()  # not what a killed worker left behind
         ],
     }
     write_atomically(folder / "sweep.json", (json.dumps(found, indent=1) + "\n").encode())
