@@ -80,3 +80,9 @@ def test_units_go_while_training_goes_on():
     found = one.run(0, Where(None, show=False))
     assert found.metrics["weights_left"] < 64 * 30 + 30 * 20 + 200
     assert found.metrics["error"] < 0.3
+    told = found.figures["compression"]
+    assert told["before"]["weights"] == 64 * 30 + 30 * 20 + 200, (
+        "of the first network, not of a stage"
+    )
+    assert {unit["layer"]: unit["before"] for unit in told["units"]}["0"] == 30
+    assert told["latency"]["ratio"] == found.metrics["speedup"]
