@@ -143,6 +143,6 @@ EXPERIMENTS: list[Experiment] = [
     *_FULL,
     *_short(_CONNECTED, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
     *_short(_CONV, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
-    *_short([*_VGG, *_GROUPS], epochs=12, learning_rate=2e-3, samples=30),
-    *_short(_FOUR_TIMES, epochs=6, learning_rate=2e-3, samples=20),
+    *_short([*_VGG, *_GROUPS], epochs=12, learning_rate=2e-3, samples=10),
+    *_short(_FOUR_TIMES, epochs=6, learning_rate=2e-3, samples=10),
 ]
