@@ -5,6 +5,7 @@ the KL, which is the same everywhere, counts once. Process 0 alone writes files.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+_LETTING_GO = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -98,5 +101,8 @@ def started_by_torchrun() -> Iterator[Processes]:
     try:
         yield processes()
         dist.barrier()  # a process that leaves early can bring down one that still talks to it
+        # gloo's threads let go of tensors after a collective has returned, and outlive the group if there
+        # was a DistributedDataParallel; torch aborts if the interpreter ends at that moment
+        time.sleep(_LETTING_GO)
     finally:
         dist.destroy_process_group()
