@@ -1,6 +1,6 @@
 """Kernels in channels-last layout: kept by draws, means, files and smaller networks."""
 
-import io
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,18 +9,20 @@ from torch.func import functional_call
 
 import weft
 
-FAMILIES = {
-    "mean-field": weft.MeanField(),
-    "k-tied": weft.KTied(rank=2),
-    "matrix normal": weft.MatrixNormal(),
-    "radial": weft.Radial(),
+ESTIMATORS = {  # those that each family has for convolutions
+    weft.MeanField(): ("shared", "local", "flipout", "auto"),
+    weft.KTied(rank=2): ("shared", "local", "flipout", "auto"),
+    weft.MatrixNormal(): ("shared", "local", "auto"),
+    weft.MatrixNormalDiagonal(): ("shared", "local", "auto"),
+    weft.ScaledMatrixNormal(): ("shared", "auto"),
+    weft.Radial(): ("shared", "auto"),
 }
 
 
-def flat(channels: int = 3, ties: int = 1) -> nn.Sequential:
+def flat(channels: int = 3) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, groups=ties),
+        nn.Conv2d(channels, 8, 3),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.ConvTranspose2d(8, 6, 3),
@@ -29,7 +31,7 @@ def flat(channels: int = 3, ties: int = 1) -> nn.Sequential:
 
 
 def last(net: nn.Sequential) -> nn.Sequential:
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return net.to(memory_format=torch.channels_last)
 
 
 def is_last(y: Tensor) -> bool:
@@ -37,21 +39,21 @@ def is_last(y: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("estimator", ["shared", "local", "flipout", "auto"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "estimator"),
+    [(family, one) for family, estimators in ESTIMATORS.items() for one in estimators],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_answers_are_in_the_layout_of_the_kernels(
-    family: str, estimator: str, channels: int
+    family: weft.Family, estimator: str, channels: int
 ) -> None:
-    if family in ("matrix normal", "radial") and estimator in ("flipout", "local"):
-        pytest.skip("refused, or a matter of other tests")
     x = torch.randn(2, channels, 12, 12)
-    outputs = []
-    for layout in (flat, lambda channels: last(flat(channels))):
-        bnn = weft.bayesianize(layout(channels), FAMILIES[family], estimator=estimator)
-        assert is_last(bnn[:3](x)) == (len(outputs) == 1)
-        with weft.frozen(bnn, seed=0):
-            outputs.append(bnn(x))
-    torch.testing.assert_close(outputs[0], outputs[1])
+    usual = weft.bayesianize(flat(channels), family, estimator=estimator)
+    laid_out = weft.bayesianize(last(flat(channels)), family, estimator=estimator)
+    assert not is_last(usual[:3](x))
+    assert is_last(laid_out[:3](x))
+    with weft.frozen(usual, seed=0), weft.frozen(laid_out, seed=0):
+        torch.testing.assert_close(laid_out(x), usual(x))
 
 
 def test_a_kernel_of_one_position_has_no_layout() -> None:
@@ -63,18 +65,29 @@ def test_a_kernel_of_one_position_has_no_layout() -> None:
     ]
 
 
-def test_collapsing_files_and_vmap() -> None:
+def test_collapsed_networks_keep_the_layout() -> None:
     bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1))
-    kept = is_last(weft.collapse(bnn)[0].weight)
-    assert kept
+    assert is_last(weft.collapse(bnn)[0].weight)
+
+
+def test_vmap_does_without_layouts() -> None:
+    bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1)).eval()
     x = torch.randn(2, 3, 12, 12)
-    state = {name: torch.stack([value, value]) for name, value in bnn.eval().state_dict().items()}
+    state = {name: torch.stack([value, value]) for name, value in bnn.state_dict().items()}
     both = torch.func.vmap(lambda one: functional_call(bnn, one, (x,)))(state)
     torch.testing.assert_close(both[1], bnn(x))
-    file = io.BytesIO()
-    torch.save(bnn, file)
-    file.seek(0)
-    assert is_last(torch.load(file, weights_only=False)[:3](x))
+
+
+def test_files_keep_the_layout(tmp_path: Path) -> None:
+    bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1)).eval()
+    x = torch.randn(2, 3, 12, 12)
+    torch.save(bnn, tmp_path / "whole.pt")
+    whole = torch.load(tmp_path / "whole.pt", weights_only=False)
+    weft.save(bnn, tmp_path / "weights.pt")
+    weights = weft.load(tmp_path / "weights.pt", last(flat())).eval()
+    for loaded in (whole, weights):
+        assert is_last(loaded[:3](x))
+        torch.testing.assert_close(loaded(x), bnn(x))
 
 
 @pytest.mark.parametrize("keep_posterior", [False, True])

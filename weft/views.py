@@ -36,7 +36,7 @@ class View:
         vector: the tensor has fewer than two dimensions and is left as it is.
         positions: neighbouring columns of the matrix that belong to one input (those of a kernel).
         channels_last: the kernel was laid out so, and draws of it are: a convolution answers in the layout of
-            its kernel, and on a CPU what follows it (max-pooling above all) can be ten times as fast.
+            its kernel, and on a CPU what follows it (max-pooling above all) is slow in the usual one.
 
     Examples:
         >>> view = View(tail=(3, 2, 2), blocks=2)

@@ -168,10 +168,10 @@ def since(
     report: CompressionReport, first: nn.Module, small: nn.Module, example: Tensor
 ) -> CompressionReport:
     """The report with the first network of the experiment before, whatever stages were between."""
-    counts = {one.layer: first.get_submodule(one.layer) for one in report.units}
+    weights = [first.get_submodule(one.layer).get_parameter("weight") for one in report.units]
     units = (
-        dataclasses.replace(one, before=len(counts[one.layer].get_parameter("weight")))
-        for one in report.units
+        dataclasses.replace(one, before=len(weight))
+        for one, weight in zip(report.units, weights, strict=True)
     )
     return dataclasses.replace(
         report,

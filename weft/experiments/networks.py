@@ -265,8 +265,11 @@ def _outputs(data: Dataset) -> int:
 
 
 def channels_last(net: nn.Sequential) -> nn.Sequential:
-    """The same network, laid out pixel by pixel: max-pooling on a CPU is then ten times as fast."""
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    """The same network, laid out pixel by pixel: max-pooling of channel after channel is slow on a CPU."""
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
+    return net
 
 
 def _he(net: nn.Sequential) -> nn.Sequential:
