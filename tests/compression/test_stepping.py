@@ -135,6 +135,52 @@ def test_the_small_network_is_the_masked_one(price: str) -> None:
     torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("price", "budget"), [("weights", 150), ("macs", 400)])
+def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
+    bnn, _ = convolution()
+    with torch.no_grad():
+        bnn[5].posterior("weight").loc *= 100.0  # sure of its answers, so that every unit matters
+    x = torch.randn(200, 1, 6, 6)
+    y = weft.collapse(bnn)(x).argmax(1)
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+
+    def left_over(budget: int | None) -> int:
+        _, report = weft.compress(
+            elbo,
+            x,
+            threshold="layers",
+            price=price,
+            budget=budget,
+            validation=(x, y),
+            tolerance=0.0,
+            calls=0,
+        )
+        return report.after.nonzero if price == "weights" else report.after.sparse_macs
+
+    assert left_over(None) > budget
+    assert budget / 2 < left_over(budget) <= budget  # no more goes than has to
+
+
+def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
+    costs = {"a": [0.0, 0.0, 1.0], "b": [0.0, 1.0, 1.0]}
+    values = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}
+    for wanted, gone in ((1.0, 3), (4.0, 4), (5.0, 5)):
+        blocks, statistics, keep, loss = toy(costs, values)
+        search = Search(blocks, statistics, keep, loss, saving({}), 0.1, wanted)
+        masks = keep(search.run()[0])
+        assert sum(int((~mask).sum()) for mask in masks.values()) == gone
+
+
+def test_a_budget_out_of_reach_is_said() -> None:
+    bnn, x = convolution()
+    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=5)
+    y = torch.zeros(5, dtype=torch.long)
+    _, report = weft.compress(
+        elbo, x, threshold="layers", budget=0, validation=(x, y), structure="rows", calls=0
+    )
+    assert any("the budget was 0" in note for note in report.notes), report.notes
+
+
 def test_uses_of_weights_add_up_to_the_operations() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     for net, x in (
@@ -155,6 +201,8 @@ def test_uses_of_weights_add_up_to_the_operations() -> None:
         ({"threshold": "layers"}, "the loss of what"),
         ({"threshold": "steps"}, '"layers" or a number'),
         ({"price": "flops"}, '"macs"'),
+        ({"budget": 100}, 'threshold="layers"'),
+        ({"budget": -1, "threshold": "layers", "validation": lambda net: 0.0}, "0 or more"),
         (
             {"threshold": "layers", "tolerance": -1.0, "validation": lambda net: 0.0},
             "0 or more",

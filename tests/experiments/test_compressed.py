@@ -51,6 +51,26 @@ def test_the_smallest_network_within_the_error_is_reported():
     assert found.figures["compression"]["after"]["nonzero"] == min(within)
 
 
+def test_stages_keep_a_budget():
+    one = replace(
+        variants("compression/lenet300-short")["mean-field"],
+        data="digits",
+        network=MLP((30, 20)),
+        epochs=8,
+        learning_rate=0.01,
+        stages=2,
+        stage_tolerance=0.0,
+        budget=400,
+    )
+    data = one.load(one.data, one.options, 0)
+    whole = 64 * 30 + 30 * 20 + 20 * 10
+    assert one.allowed(data, 0) == round((whole * 400) ** 0.5)
+    assert one.allowed(data, 1) == 400
+    (fitted,) = one.trained(data, 0, Where(None, show=False))
+    weights = [q.mean for name, q in weft.named_posteriors(fitted.net) if "weight" in name]
+    assert sum(int((weight != 0).sum()) for weight in weights) <= 400
+
+
 def test_units_go_while_training_goes_on():
     one = replace(
         variants("compression/lenet300-short")["mean-field"],

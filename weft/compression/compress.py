@@ -39,6 +39,7 @@ def compress(
     validation: Validation | None = None,
     tolerance: float = 0.01,
     price: str = "weights",
+    budget: int | None = None,
     keep_posterior: bool = False,
     rank: int | str | None = None,
     floor: float | None = None,
@@ -71,6 +72,8 @@ def compress(
         validation: (x, y), if model is a weft.ELBO; or a function from a network to its loss.
         tolerance: by how much that loss may grow: nats per example, with (x, y).
         price: with "layers", what units should save: "weights", or "macs" (multiply-accumulates).
+        budget: with "layers", how many weights that are not 0 (or, by price, multiply-accumulates with
+            these) may be left at most, whatever the loss; within the tolerance more may go.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left.
         rank: with keep_posterior, tie standard deviations of mean-field matrices to this rank ("auto" to
             have it chosen), as `weft.diagnostics.tie` does.
@@ -95,7 +98,16 @@ def compress(
         (72, 23)
     """
     check_options(
-        criterion, threshold, structure, validation, keep_posterior, rank, floor, finetune, price
+        criterion,
+        threshold,
+        structure,
+        validation,
+        keep_posterior,
+        rank,
+        floor,
+        finetune,
+        price,
+        budget,
     )
     bnn = network_of(model)
     require_posteriors(bnn)
@@ -108,7 +120,7 @@ def compress(
     statistics = statistics_of(work, weights, criterion, rule)
     task = Task(model, plain, work, groups, weights, statistics, criterion, rule)
     prices = uses(work, sample) if price == "macs" else {}
-    levels, trials, said = levels_of(task, threshold, validation, tolerance, prices)
+    levels, trials, said = levels_of(task, threshold, validation, tolerance, prices, budget)
     keep = task.keep(levels)
     masked = masked_net(work, keep)
     done = shrink(masked, sample, groups, carry=not keep_posterior)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.compression.graph import Group
 from weft.compression.searching import Levels
@@ -94,6 +94,7 @@ class Search:
         loss: of the network with such masks, on validation data.
         saved: what masks save.
         tolerance: by how much the loss may exceed that of the network as it is.
+        wanted: what masks have to save, whatever it costs.
     """
 
     def __init__(
@@ -104,13 +105,14 @@ class Search:
         loss: Callable[[Masks], float],
         saved: Callable[[Masks], float],
         tolerance: float,
+        wanted: float = 0.0,
     ) -> None:
         if not tolerance >= 0:
             raise ValueError(
                 f"compress(tolerance={tolerance}): by how much the loss may grow, 0 or more"
             )
         self.blocks, self.statistics = blocks, statistics
-        self.keep, self.loss, self.saved = keep, loss, saved
+        self.keep, self.loss, self.saved, self.wanted = keep, loss, saved, wanted
         self.trials: list[Trial] = []
         start = keep(self.levels())
         self.now = self._measure(start, -math.inf), saved(start)
@@ -146,11 +148,15 @@ class Search:
                 block.go()
                 continue
             after = self._measure(masks, block.level(block.at + block.step))
-            if after <= self.limit:
+            if after <= self.limit or self._must(block, value):
                 block.gain = (value - self.now[1]) / max(after - self.now[0], FREE)
                 block.after = after, value
                 return
             block.step //= 2
+
+    def _must(self, block: Block, value: float) -> bool:
+        """Whether a step is due at any cost; the last ones are small, so that no more goes than has to."""
+        return self.now[1] < self.wanted and (value <= self.wanted or block.step == 1)
 
     def _measure(self, masks: Masks, level: float) -> float:
         self.trials.append(Trial(level, self.loss(masks)))
@@ -165,3 +171,10 @@ def saving(prices: Mapping[str, float]) -> Callable[[Masks], float]:
         64.0
     """
     return lambda masks: sum(prices.get(name, 1.0) * int((~m).sum()) for name, m in masks.items())
+
+
+def everything(net: nn.Module, prices: Mapping[str, float]) -> Masks:
+    """Masks that keep no weight: without prices of all matrices, with prices of those that have one."""
+    named = dict(net.named_parameters())
+    names = prices or {name for name, weight in named.items() if weight.dim() >= 2}
+    return {name: torch.zeros_like(named[name], dtype=torch.bool) for name in names}

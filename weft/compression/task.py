@@ -19,7 +19,7 @@ from weft.compression.searching import (
     searched_levels,
 )
 from weft.compression.statistics import Key, Statistic, unit_statistics
-from weft.compression.stepping import Search, blocks_of, saving
+from weft.compression.stepping import Search, blocks_of, everything, saving
 from weft.compression.thresholds import Trial
 
 PRICES = ("weights", "macs")
@@ -92,6 +92,7 @@ def levels_of(
     validation: Validation | None,
     tolerance: float,
     prices: Mapping[str, float],
+    budget: int | None,
 ) -> tuple[Levels, list[Trial], list[str]]:
     """Levels of all statistics, the steps of a search, and what is to be said."""
     if not isinstance(threshold, str):
@@ -112,8 +113,15 @@ def levels_of(
     if threshold == "layers":
         blocks = blocks_of(task.groups, task.statistics)
         worth = saving(prices)
-        search = Search(blocks, task.statistics, task.keep, loss_with, worth, tolerance)
-        return *search.run(), []
+        whole = worth(everything(task.net, prices))
+        wanted = 0.0 if budget is None else whole - budget
+        search = Search(blocks, task.statistics, task.keep, loss_with, worth, tolerance, wanted)
+        levels, trials = search.run()
+        short = search.now[1] < wanted
+        notes = (
+            [f"{round(whole - search.now[1])} are left, the budget was {budget}"] if short else []
+        )
+        return levels, trials, notes
     levels, trials = searched_levels(
         task.statistics, lambda levels: loss_with(task.keep(levels)), tolerance
     )
@@ -130,6 +138,7 @@ def check_options(
     floor: Any,
     finetune: Any,
     price: str,
+    budget: int | None,
 ) -> None:
     """Refuse what does not go together."""
     check_criterion(criterion)
@@ -141,6 +150,13 @@ def check_options(
         raise ValueError(
             f'compress(price={price!r}): write "weights", or "macs" for multiply-accumulates'
         )
+    if budget is not None and threshold != "layers":
+        raise ValueError(
+            f"compress(budget={budget}, threshold={threshold!r}): what goes to keep a budget is found step "
+            'by step; write threshold="layers" and give validation data'
+        )
+    if budget is not None and budget < 0:
+        raise ValueError(f"compress(budget={budget}): what may be left at most, 0 or more")
     if threshold in ("loss", "layers") and validation is None:
         raise ValueError(
             f'compress(threshold="{threshold}"): the loss of what? Give validation=(x, y) with a '

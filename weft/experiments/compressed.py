@@ -43,6 +43,8 @@ class Compressed(Sparse):
             the KL's rise to three quarters of the epochs; 0 for never.
         stage_tolerance: growth of the validation loss that each stage may cost.
         price: what units should save, of `weft.compress`.
+        budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
+            after each before it a common factor more; 0 for no bound.
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
     """
@@ -51,6 +53,7 @@ class Compressed(Sparse):
     stages: int = 0
     stage_tolerance: float = 0.01
     price: str = "weights"
+    budget: int = 0
     tolerances: tuple[float, ...] = field(
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
@@ -96,7 +99,7 @@ class Compressed(Sparse):
             ]
             seconds += fitted.seconds
             if number < self.stages:
-                net = self.smaller(fitted, data)
+                net = self.smaller(fitted, data, self.allowed(data, number))
         return dataclasses.replace(fitted, history=history, seconds=seconds)
 
     def staged(self) -> list["Compressed"]:
@@ -118,8 +121,16 @@ class Compressed(Sparse):
             for number, share in enumerate(shares)
         ]
 
-    def smaller(self, fitted: Fitted, data: Dataset) -> nn.Module:
-        """The same posterior without the units that validation data can do without."""
+    def allowed(self, data: Dataset, number: int) -> int | None:
+        """What may be left after the stage of this number; None for any number."""
+        if not self.budget:
+            return None
+        first = count(self.network(data), data.train.x[:1])
+        whole = first.weights if self.price == "weights" else first.macs
+        return round(whole * (self.budget / whole) ** ((number + 1) / self.stages))
+
+    def smaller(self, fitted: Fitted, data: Dataset, budget: int | None = None) -> nn.Module:
+        """The same posterior without what validation data can do without, or what is beyond a budget."""
         check = data.valid.subset(min(len(data.valid), VALIDATED))
         net, _ = compress(
             fitted.objective,
@@ -129,6 +140,7 @@ class Compressed(Sparse):
             price=self.price,
             validation=(check.x, check.y),
             tolerance=self.stage_tolerance,
+            budget=budget,
             keep_posterior=True,
             calls=0,
         )
