@@ -71,6 +71,29 @@ def test_stages_keep_a_budget():
     assert sum(int((weight != 0).sum()) for weight in weights) <= 400
 
 
+def test_the_last_part_may_learn_from_all_data():
+    one = replace(
+        variants("compression/lenet300-short")["mean-field"],
+        data="digits",
+        network=MLP((20,)),
+        epochs=8,
+        learning_rate=0.01,
+        stages=1,
+        budget=500,
+        refit=True,
+        batch_size=64,
+    )
+    data = one.load(one.data, one.options, 0)
+    found = one.run(0, Where(None, show=False))
+    (point,) = found.figures["frontier"]["points"]
+    assert "valid_error" not in point.keys() | found.metrics.keys(), (
+        "validation data were trained on"
+    )
+    assert point["weights"] == found.metrics["weights_left"] <= 500
+    steps = [-(-len(part.train) // 64) for part in (data, data.everything())]
+    assert found.history[-1]["step"] == 6 * steps[0] + 2 * steps[1]
+
+
 def test_units_go_while_training_goes_on():
     one = replace(
         variants("compression/lenet300-short")["mean-field"],

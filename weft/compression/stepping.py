@@ -149,10 +149,16 @@ class Search:
                 continue
             after = self._measure(masks, block.level(block.at + block.step))
             if after <= self.limit or self._must(block, value):
-                block.gain = (value - self.now[1]) / max(after - self.now[0], FREE)
+                block.gain = self._gain(after, value)
                 block.after = after, value
                 return
             block.step //= 2
+
+    def _gain(self, loss: float, value: float) -> float:
+        """What a step saves for each nat; what is beyond a budget that is not kept yet counts nothing."""
+        if self.now[1] < self.wanted:
+            value = min(value, self.wanted)
+        return (value - self.now[1]) / max(loss - self.now[0], FREE)
 
     def _must(self, block: Block, value: float) -> bool:
         """Whether a step is due at any cost; the last ones are small, so that no more goes than has to."""

@@ -25,14 +25,16 @@ from weft.radial_prior import RadialPrior
 from weft.training.callbacks import Callback
 from weft.training.fitted import Fitted
 
+SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
+
 
 @dataclass(frozen=True, kw_only=True)
 class Compressed(Sparse):
     """A posterior under a sparsifying prior, then a plain network with fewer units, without retraining.
 
     Units go by `weft.compress` at several tolerances of the validation loss. Of the networks that
-    result, the one with the fewest weights whose validation error is within `error` is reported; if none is,
-    the one with the lowest validation error. The test data choose nothing.
+    result, the one with the fewest weights (operations, by price) whose validation error is within `error` is
+    reported; if none is, the one with the lowest validation error. The test data choose nothing.
 
     Args:
         criterion: of `weft.compress`.
@@ -45,6 +47,8 @@ class Compressed(Sparse):
         price: what units should save, of `weft.compress`.
         budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
             after each before it a common factor more; 0 for no bound.
+        refit: whether the last part of the training, after the last stage, learns from the validation data as
+            well. Nothing is left to choose then: the network after it is reported, without units at 0.
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
     """
@@ -54,6 +58,7 @@ class Compressed(Sparse):
     stage_tolerance: float = 0.01
     price: str = "weights"
     budget: int = 0
+    refit: bool = False
     tolerances: tuple[float, ...] = field(
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
@@ -91,7 +96,8 @@ class Compressed(Sparse):
         seconds = 0.0
         for number, stage in enumerate(self.staged()):
             at = None if folder is None else folder / f"stage-{number}"
-            fitted = stage.fit(net, data, mix(seed, number), at, where, callbacks)
+            part = data.everything() if self.refit and number == self.stages else data
+            fitted = stage.fit(net, part, mix(seed, number), at, where, callbacks)
             done = history[-1] if history else {"epoch": 0, "step": 0}
             history += [
                 row | {key: row[key] + done[key] for key in ("epoch", "step")}
@@ -153,23 +159,31 @@ class Compressed(Sparse):
         metrics, figures = Supervised.tested(self, fits, data, seed)
         objective = fits[0].objective
         points, reports = [], []
-        for tolerance in self.tolerances:
+        searching: dict[str, Any] = {
+            "threshold": "layers" if self.stages else "loss",
+            "price": self.price,
+            "validation": (data.valid.x, data.valid.y),
+        }
+        if self.refit:  # validation data were trained on, and say nothing any more
+            searching = {"threshold": 0.0}
+        for tolerance in (0.0,) if self.refit else self.tolerances:
             small, report = compress(
                 objective,
                 data.test.x[:64],
                 criterion=self.criterion,
-                threshold="layers" if self.stages else "loss",
-                price=self.price,
-                validation=(data.valid.x, data.valid.y),
                 tolerance=tolerance,
                 calls=0,
+                **searching,
             )
             report = since(report, self.network(data), small, data.test.x[:64])
             points.append({"tolerance": tolerance} | scored(small, report, data))
             reports.append(report)
-        best = chosen(points, self.error)
+            if self.refit:
+                del points[-1]["valid_error"]  # of data that were trained on
+        best = 0 if self.refit else chosen(points, self.error, SIZES[self.price])
         left = {f"{key}_left": float(points[best][key]) for key in ("weights", "flops")}
-        left |= {key: float(points[best][key]) for key in ("error", "valid_error", "speedup")}
+        told_of = {"error", "valid_error", "speedup"} & points[best].keys()
+        left |= {key: float(points[best][key]) for key in sorted(told_of)}
         left |= {"nll_small": float(points[best]["nll"])}
         frontier = {"points": points, "published": self.rivals}
         told = {"compression": reports[best].as_dict(), "frontier": frontier}
@@ -214,8 +228,8 @@ def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[s
     }
 
 
-def chosen(points: Sequence[dict[str, Any]], error: float) -> int:
-    """The point with the fewest weights within an error, on validation data; else the most accurate.
+def chosen(points: Sequence[dict[str, Any]], error: float, size: str = "weights") -> int:
+    """The smallest point within an error, on validation data; else the most accurate.
 
     Examples:
         >>> points = [{"weights": 9, "valid_error": 0.005}, {"weights": 5, "valid_error": 0.008},
@@ -226,5 +240,5 @@ def chosen(points: Sequence[dict[str, Any]], error: float) -> int:
     places = range(len(points))
     within = [i for i in places if points[i]["valid_error"] <= error]
     if within:
-        return min(within, key=lambda i: points[i]["weights"])
+        return min(within, key=lambda i: points[i][size])
     return min(places, key=lambda i: points[i]["valid_error"])
