@@ -4,7 +4,8 @@
     python examples/serve_onnx.py model.onnx --port 8000
 
 The first form prints one line per row, the second answers POST requests with {"rows": [[...], ...]}. The
-file comes from weft.export(..., kind="ensemble") or kind="variance"; weft and PyTorch are not needed here.
+file comes from weft.export(..., kind="ensemble") or kind="variance" (others have no uncertainty to tell).
+Neither weft nor PyTorch is needed here.
 """
 
 import argparse
@@ -47,6 +48,8 @@ class Model:
 
 def told(found: dict[str, np.ndarray], row: int) -> str:
     """One row's prediction in words."""
+    if "mean" not in found:  # one network alone: kind="mean" or "draw"
+        return ", ".join(f"{name} {value[row].ravel()}" for name, value in found.items())
     mean, std = found["mean"][row], found["std"][row]
     if "mutual_information" in found:
         best = int(mean.argmax())

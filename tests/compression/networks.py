@@ -30,6 +30,22 @@ class Residual(nn.Module):
         return self.out(nn.functional.elu(self.dense(x.flatten(1))))
 
 
+class Beside(nn.Module):
+    """What a layer makes beside the input of the network, of vectors and of sequences."""
+
+    def __init__(self, dims: int = 2) -> None:
+        super().__init__()
+        self.dims = dims
+        self.first = nn.Linear(5, 8)
+        self.second = nn.Linear(13, 6)
+        self.out = nn.Linear(14, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.relu(self.first(x))
+        again = torch.tanh(self.second(torch.cat([x, made], dim=-1)))
+        return self.out(torch.cat([again, made], dim=self.dims - 1))
+
+
 class Grouped(nn.Module):
     """A convolution in groups, a depthwise one, and PReLU."""
 
@@ -124,6 +140,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "mlp": (mlp, lambda n: torch.randn(n, 6).double()),
     "lenet": (lenet, lambda n: torch.randn(n, 1, 28, 28).double()),
     "residual": (Residual, lambda n: torch.randn(n, 2, 8, 8).double()),
+    "beside": (Beside, lambda n: torch.randn(n, 5).double()),
+    "beside, sequences": (lambda: Beside(3), lambda n: torch.randn(n, 7, 5).double()),
     "grouped": (Grouped, lambda n: torch.randn(n, 3, 10, 10).double()),
     "recurrent": (Recurrent, tokens),
     "attention": (Attending, lambda n: torch.randn(n, 5, 4).double()),

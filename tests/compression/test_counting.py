@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.compression.networks import NETWORKS
-from weft.compression.counting import LeNet5, count
+from weft.compression.counting import LeNet5, count, uses
 from weft.experiments.compression_published import LENET5, ORIGINAL
 
 HONEST = {  # weights, multiply-accumulates and biases: recounted by hand from the widths
@@ -92,3 +92,25 @@ def test_zeros_count_in_dense_computations_only() -> None:
     found = count(layer, torch.zeros(1, 4))
     assert (found.weights, found.nonzero) == (12, 6)
     assert (found.macs, found.sparse_macs, found.flops, found.table_flops) == (12, 6, 27, 9)
+
+
+def test_sequences_with_time_first():
+    x = torch.zeros(7, 2, 3)
+    lstm = nn.LSTM(3, 5)
+    macs = 7 * 4 * 5 * (3 + 5)
+    assert count(lstm, x).macs == macs
+    assert count(nn.LSTM(3, 5, batch_first=True), x.transpose(0, 1)).macs == macs
+    each = uses(lstm, x)
+    assert (
+        sum(each[name] * p.numel() for name, p in lstm.named_parameters() if name in each) == macs
+    )
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.LSTM(3, 5, batch_first=True)
+
+        def forward(self, x):
+            return self.inner(input=x)[0]
+
+    assert count(Named(), x.transpose(0, 1)).macs == macs

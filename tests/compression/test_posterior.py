@@ -1,5 +1,7 @@
 """The smaller Bayesian network: marginals of the posterior, and a mean that is the small plain network."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
@@ -100,11 +102,26 @@ def test_the_mean_of_the_small_posterior_is_the_small_network(
     torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
     before, after = report.variational
     assert after < before
-    left = {n: (q.mean, q.variance) for n, q in weft.named_posteriors(small)}
-    whole = {n: q for n, q in weft.named_posteriors(bnn)}
+    left, whole = (dict(weft.named_posteriors(net)) for net in (small, bnn))
     assert left.keys() == whole.keys()
+    for name in left:
+        if "weight" in name:  # biases have constants added
+            same_variances(left[name], whole[name])
     draws = weft.predict(small, x, samples=3)
     assert draws.mean.isfinite().all()
+
+
+def same_variances(part: weft.Posterior, whole: weft.Posterior) -> None:
+    """Every weight, known by its mean, has the variance that it had; a certain 0 has none."""
+    means, variances = (t.flatten().tolist() for t in (whole.mean, whole.variance))
+    before = dict(zip(means, variances, strict=True))
+    twice = {mean for mean, times in Counter(means).items() if times > 1}
+    assert len(twice) < 0.01 * len(means), "means tell weights apart"
+    for mean, variance in zip(
+        part.mean.flatten().tolist(), part.variance.flatten().tolist(), strict=True
+    ):
+        if mean not in twice:
+            assert variance == pytest.approx(before[mean] if mean else 0.0, rel=1e-6)
 
 
 def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:

@@ -1,9 +1,10 @@
 """Shrinking: which dead units can go, what takes over their constants, and what stays."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.compression.networks import Grouped, Recurrent, Residual
+from tests.compression.networks import Beside, Grouped, Recurrent, Residual
 from weft.compression.graph import find_groups
 from weft.compression.heads import dead_heads, shrink_heads, without_heads
 from weft.compression.shrinking import Shrunk, shrink
@@ -311,3 +312,24 @@ def test_attention_to_a_learned_key_keeps_its_heads() -> None:
     assert small is net
     assert not gone
     assert "learned or zero key" in notes[0]
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_units_beside_an_input_are_read_where_they_are(dims: int) -> None:
+    net = Beside(dims).double().eval()
+    torch.manual_seed(0)
+    x = torch.randn(*((2, 5) if dims == 2 else (2, 7, 5))).double()
+    groups, _ = find_groups(net, x)
+    read = {
+        (member.layer, group.name): member.places
+        for group in groups
+        for member in group.on("in")
+        if group.name != "out"
+    }
+    assert read["second", "first"] == tuple((5 + unit,) for unit in range(8))
+    assert read["out", "first"] == tuple((6 + unit,) for unit in range(8))
+    assert read["out", "second"] == tuple((unit,) for unit in range(6))
+    for unit in (0, 7):
+        net.first.weight.data[unit] = 0.0
+        net.second.weight.data[:, 5 + unit] = net.out.weight.data[:, 6 + unit] = 0.0
+    assert shrunk(net, x).net.first.out_features == 6

@@ -26,10 +26,11 @@ from weft.compression.tuning import finetune as tuned
 from weft.contexts import require_posteriors
 from weft.convert import collapse
 from weft.relevance import network_of
+from weft.training.fitted import Fitted
 
 
 def compress(
-    model: nn.Module,
+    model: nn.Module | Fitted,
     example: Any,
     *,
     criterion: str = "snr",
@@ -56,7 +57,8 @@ def compress(
     used elsewhere.
 
     Args:
-        model: a network from `bayesianize`, trained; or its weft.ELBO, which knows priors and likelihood.
+        model: a network from `bayesianize`, trained; or its weft.ELBO or what weft.fit gave, which know
+            priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
         criterion: "snr" (signal-to-noise), "ard", "group_ard", "kl" (share in the KL; needs the ELBO),
             or for weft.Radial "log_mode" and "product_mode".
@@ -109,6 +111,7 @@ def compress(
         price,
         budget,
     )
+    model = model.objective if isinstance(model, Fitted) else model
     bnn = network_of(model)
     require_posteriors(bnn)
     plain = collapse(bnn).eval()
@@ -120,11 +123,12 @@ def compress(
     statistics = statistics_of(work, weights, criterion, rule)
     task = Task(model, plain, work, groups, weights, statistics, criterion, rule)
     prices = uses(work, sample) if price == "macs" else {}
-    levels, trials, said = levels_of(task, threshold, validation, tolerance, prices, budget)
+    found = levels_of(task, threshold, validation, tolerance, prices, budget)
+    levels = found.levels
     keep = task.keep(levels)
     masked = masked_net(work, keep)
     done = shrink(masked, sample, groups, carry=not keep_posterior)
-    notes += [*said, *done.notes]
+    notes += [*found.notes, *done.notes]
     small, heads, more = shrink_heads(done.net, sample)
     if keep_posterior:
         small, more = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
@@ -153,7 +157,8 @@ def compress(
         bits=tuple(bit_widths(weights, _left(work, done, keep))),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in inputs.items()),
-        trials=tuple(trials),
+        trials=tuple(found.trials),
+        loss=found.loss,
         variational=variational,
         notes=tuple(notes),
         masks=keep,

@@ -70,9 +70,10 @@ def count(net: nn.Module, example: Any) -> Counts:
         >>> found.parameters, found.macs, found.flops
         (8, 6, 14)
     """
-    total = [0.0, 0.0, 0.0]
+    total, size = [0.0, 0.0, 0.0], _Batch(example)
 
     def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        size.look(module, args, kwargs)
         for weight, bias, positions in _uses(module, args, kwargs, out):
             total[0] += positions * weight.numel()
             total[1] += positions * bias
@@ -85,13 +86,12 @@ def count(net: nn.Module, example: Any) -> Counts:
 
     with _watching(net, add):
         run(net, example)
-    size = _batch(example)
     weights = [p for p in net.parameters() if p.dim() >= 2]
     return Counts(
         sum(p.numel() for p in net.parameters()),
         sum(p.numel() for p in weights),
         sum(int(p.count_nonzero()) for p in weights),
-        *(round(value / size) for value in total),
+        *(round(value / size.examples) for value in total),
     )
 
 
@@ -134,8 +134,10 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
         {'weight': 16.0}
     """
     found: dict[int, float] = {}
+    size = _Batch(example)
 
     def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        size.look(module, args, kwargs)
         for weight, _, positions in _uses(module, args, kwargs, out):
             matrix = weight if weight._base is None else weight._base
             if weight.numel():  # one of three maps in a matrix counts a third of the matrix
@@ -144,13 +146,25 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
 
     with _watching(net, add):
         run(net, example)
-    size = _batch(example)
-    return {name: found[id(p)] / size for name, p in net.named_parameters() if id(p) in found}
+    each = size.examples
+    return {name: found[id(p)] / each for name, p in net.named_parameters() if id(p) in found}
 
 
-def _batch(example: Any) -> int:
-    leaves = [t for t in torch.utils._pytree.tree_leaves(example) if isinstance(t, Tensor)]
-    return len(leaves[0]) if leaves and leaves[0].dim() else 1
+class _Batch:
+    """How many examples a batch has: its first dimension, or the second of sequences with time first."""
+
+    def __init__(self, example: Any) -> None:
+        leaves = [t for t in torch.utils._pytree.tree_leaves(example) if isinstance(t, Tensor)]
+        self.shape = leaves[0].shape if leaves else torch.Size()
+        self.examples = self.shape[0] if self.shape else 1
+
+    def look(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A layer that wants time first tells which dimension of the batch is which."""
+        if not isinstance(module, nn.RNNBase | nn.MultiheadAttention) or module.batch_first:
+            return
+        x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
+        if x is not None and x.dim() == 3 and x.shape[:2] == self.shape[:2]:
+            self.examples = x.shape[1]
 
 
 def _length(module: nn.MultiheadAttention, key: Tensor) -> int:
@@ -170,7 +184,8 @@ def _uses(
         yield module.weight, 0, where.numel() / channels
         yield module.weight.new_zeros(0), _biases(module), out.numel() / module.out_channels
     elif isinstance(module, nn.RNNBase):
-        x = args[0].data if isinstance(args[0], nn.utils.rnn.PackedSequence) else args[0]
+        x = args[0] if args else kwargs["input"]
+        x = x.data if isinstance(x, nn.utils.rnn.PackedSequence) else x
         steps = x.numel() / x.shape[-1]
         for name, parameter in module.named_parameters(recurse=False):
             if name.startswith("weight"):

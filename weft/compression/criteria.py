@@ -164,11 +164,12 @@ def _kl(name: str, one: Random, squares: Tensor, variance: Tensor) -> Tensor:
     elif isinstance(prior, NormalPrior):
         log_precision = _normal_log_precision(prior, one)
     else:
-        kind = "no prior was given" if prior is None else f"{type(prior).__name__} is none of these"
+        given = "the network alone has no prior: hand its weft.ELBO to compress"
+        if prior is not None:
+            given = f"{type(prior).__name__} is none of these: take another criterion"
         raise ValueError(
-            f"criterion='kl' of {name!r}: the share of a weight in the KL is known for normal and "
-            f"relevance priors, and {kind}; hand the weft.ELBO to compress instead of the network, "
-            'or take criterion="snr"'
+            f"compress(criterion='kl'), {name!r}: the share of a weight in the KL is known for normal and "
+            f'relevance priors, and {given}, or criterion="snr"'
         )
     scaled = log_precision.exp() * (squares + positive)
     kl = 0.5 * (scaled - 1 - log_precision - positive.log())

@@ -104,7 +104,7 @@ def decide(
     for layer in attention:
         _decide_heads(decision, layer, statistics, low, rule)
     if rule.columns:
-        _decide_inputs(decision, groups, low)
+        _decide_inputs(decision, groups, low, statistics)
     return decision
 
 
@@ -128,7 +128,7 @@ def _decide_group(
         at = decision.columns.setdefault((reader.layer, reader.side), set())
         at.update(_where(reader, by_columns))
         if rule.columns and any(len(spread) > 1 for spread in reader.places):
-            at.update(_unread(reader, low))
+            at.update(_unread(reader, low, statistics))
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> Tensor | None:
@@ -146,7 +146,9 @@ def _where(member: Member, units: Tensor) -> list[int]:
     return [place for unit in units.nonzero().flatten().tolist() for place in member.places[unit]]
 
 
-def _unread(reader: Member, low: Mapping[Key, Tensor]) -> list[int]:
+def _unread(
+    reader: Member, low: Mapping[Key, Tensor], statistics: Mapping[Key, Statistic]
+) -> list[int]:
     """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
 
     The unit stays as long as one place is read; columns of the others are set to 0.
@@ -154,8 +156,17 @@ def _unread(reader: Member, low: Mapping[Key, Tensor]) -> list[int]:
     below = low.get((reader.layer, reader.side))
     if below is None:
         return []
-    gone = [place for spread in reader.places for place in spread if bool(below[place])]
-    return gone if len(gone) < sum(map(len, reader.places)) else []
+    every = [place for spread in reader.places for place in spread]
+    gone = [place for place in every if bool(below[place])]
+    return (
+        gone if len(gone) < len(every) else _but_best(gone, statistics[reader.layer, reader.side])
+    )
+
+
+def _but_best(gone: Sequence[int], statistic: Statistic) -> list[int]:
+    """All but the most needed."""
+    best = max(gone, key=lambda place: float(statistic.logs[place]))
+    return [place for place in gone if place != best]
 
 
 def _worth(group: Group, statistics: Mapping[Key, Statistic]) -> Tensor:
@@ -200,14 +211,42 @@ def _decide_heads(
     )
 
 
-def _decide_inputs(decision: Decision, groups: Sequence[Group], low: Mapping[Key, Tensor]) -> None:
-    """Columns of inputs of the network, which belong to no group."""
+def _decide_inputs(
+    decision: Decision,
+    groups: Sequence[Group],
+    low: Mapping[Key, Tensor],
+    statistics: Mapping[Key, Statistic],
+) -> None:
+    """Columns of inputs of the network, which belong to no group; one always stays."""
     grouped = {one.layer for group in groups for one in group.on(IN)}
     for (name, side), said in low.items():
         gone = said.nonzero().flatten().tolist() if side == IN and name not in grouped else []
-        if gone and len(gone) < len(said):
+        if gone and len(gone) == len(said):
+            gone = _but_best(gone, statistics[name, side])
+        if gone:
             decision.inputs[name] = gone
             decision.columns[name, IN] = set(gone)
+
+
+def with_units(decision: Decision, groups: Sequence[Group]) -> Decision:
+    """The decision with all weights of units that nobody makes or nobody reads: those units are taken out."""
+    rows = {layer: set(units) for layer, units in decision.rows.items()}
+    columns = {key: set(units) for key, units in decision.columns.items()}
+    for group in groups:
+        if group.obstacle is not None:
+            continue
+        makers, readers = group.on(OUT), group.on(IN, OWN)
+        for unit in range(group.size):
+            unmade = all(rows.get(m.layer, set()).issuperset(m.places[unit]) for m in makers)
+            unread = all(
+                columns.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in readers
+            )
+            if unmade or (unread and readers):
+                for m in makers:
+                    rows.setdefault(m.layer, set()).update(m.places[unit])
+                for m in readers:
+                    columns.setdefault((m.layer, m.side), set()).update(m.places[unit])
+    return Decision(rows, columns, decision.heads, decision.inputs)
 
 
 def keep_masks(net: nn.Module, decision: Decision) -> dict[str, Tensor]:
@@ -233,7 +272,7 @@ def keep_masks(net: nn.Module, decision: Decision) -> dict[str, Tensor]:
 def _head_parts(
     module: nn.MultiheadAttention, values: Sequence[int], outputs: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Entries of the maps to values and from heads to outputs that belong to these heads."""
+    """Entries of the maps into heads and from them to outputs that belong to these heads."""
     size = module.embed_dim // module.num_heads
 
     def rows(heads: Sequence[int]) -> Tensor:
@@ -242,9 +281,13 @@ def _head_parts(
         return at.repeat_interleave(size)
 
     packed = module.in_proj_weight is not None
-    weight = module.in_proj_weight if packed else module.v_proj_weight
-    assert weight is not None
-    gone = torch.zeros(weight.shape, dtype=torch.bool)
-    gone[-module.embed_dim :] |= rows(values)[:, None]
-    out = torch.zeros(module.out_proj.weight.shape, dtype=torch.bool) | rows(outputs)
-    return {"in_proj_weight" if packed else "v_proj_weight": gone, "out_proj.weight": out}
+    either = rows([*values, *outputs])[:, None]  # to what a dead head attends does not matter
+    parts = {
+        "q_proj_weight": either,
+        "k_proj_weight": either,
+        "v_proj_weight": rows(values)[:, None],
+    }
+    if packed:
+        parts = {"in_proj_weight": torch.cat(list(parts.values()))}
+    parts["out_proj.weight"] = rows(outputs)
+    return {name: gone.expand_as(module.get_parameter(name)) for name, gone in parts.items()}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from weft.compression.concatenations import Watch, mend
 from weft.compression.layers import (
     IN,
     OUT,
@@ -99,42 +100,17 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
     try:
         with torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph.build_dependency(
-                traced, example, forward_fn=run, output_transform=_tensors, verbose=False
-            )
-            _mend_concatenations(graph)
+            with Watch() as concatenations:
+                graph.build_dependency(
+                    traced, example, forward_fn=run, output_transform=_tensors, verbose=False
+                )
+            mend(graph, concatenations.seen)
             roots = (nn.Linear, _ConvNd, nn.Embedding)
             found = [_read(graph, one, net, names) for one in graph.get_all_groups([], roots)]
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return [], [f"the network could not be traced ({reason}): no unit was taken out"]
     return [one for one in found if one is not None], list(_unseen(net, found))
-
-
-def _mend_concatenations(graph: Any) -> None:
-    """Offsets of channels that are concatenated and then flattened.
-
-    Torch-Pruning compares the sum of the channels with what comes next, and where that is a flattened
-    layer takes the concatenation for one along another dimension.
-    """
-    from torch_pruning.dependency.index_mapping import _ConcatIndexMapping
-
-    for node in graph.module2node.values():
-        sizes = getattr(node.module, "concat_sizes", None)
-        along = getattr(node.grad_fn, "_saved_dim", None)
-        unmapped = type(node.module) is graph.ops._ConcatOp and node.module.offsets is None
-        if not unmapped or along != 1 or not sizes or None in sizes:
-            continue
-        offsets = [sum(sizes[:index]) for index in range(len(sizes) + 1)]
-        node.module.offsets = offsets
-        for index, source in enumerate(node.inputs):
-            span = offsets[index : index + 2]
-            for dep in node.dependencies:
-                if dep.target is source:
-                    dep.index_mapping[1] = _ConcatIndexMapping(offset=span, reverse=True)
-            for dep in source.dependencies:
-                if dep.target is node:
-                    dep.index_mapping[1] = _ConcatIndexMapping(offset=span, reverse=False)
 
 
 def _tensors(out: Any) -> list[Tensor]:

@@ -12,6 +12,7 @@ from weft.compression.cutting import apply_plan
 from weft.compression.plans import Cut, Plan
 from weft.compression.slicing import Part, family_of, independent, settle_mean, slice_posterior
 from weft.posteriors.base import Builder, Posterior
+from weft.posteriors.masked import MaskedPosterior
 from weft.views import view_of
 from weft.wiring import Plan as Conversion
 from weft.wiring import apply_plans
@@ -87,9 +88,10 @@ def _new(
         new = slice_posterior(q, part)
         if new is None:
             new = independent(q, part)
+            kind = type(q.base if isinstance(q, MaskedPosterior) else q).__name__
             notes.append(
                 f"the posterior of {full!r} is now independent normal weights with the same means and "
-                f"variances: a part of a {type(q).__name__} is none"
+                f"variances: this part of a {kind.removesuffix('Posterior')} is none"
             )
     assert new is not None
     settle_mean(new, after.matrix(small))

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from weft.bayesian import named_bayesian
 from weft.compression.graph import run
 
 DYNAMIC = {nn.Linear, nn.LSTM, nn.GRU}
 
 
-def quantise(net: nn.Module, inputs: Sequence[Any], how: str = "static") -> nn.Module:
+def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static") -> nn.Module:
     """A copy of a plain network that computes with 8-bit integers, on the processor.
 
     Args:
         net: plain, as `weft.compress` gives it.
-        inputs: batches; "static" looks at them to find the range of every activation.
+        inputs: a batch or several; "static" looks at them to find the range of every activation.
         how: "static" quantises weights and activations of linear layers and convolutions ahead of time
             (torch.ao.quantization.quantize_fx); "dynamic" quantises weights of linear and recurrent layers,
             and activations as they come.
@@ -32,6 +33,11 @@ def quantise(net: nn.Module, inputs: Sequence[Any], how: str = "static") -> nn.M
     """
     if how not in ("static", "dynamic"):
         raise ValueError(f'quantise(how={how!r}): write how="static" or how="dynamic"')
+    if next(named_bayesian(net), None) is not None:
+        raise TypeError(
+            "quantise: a Bayesian network; give the small plain one of weft.compress, or weft.collapse(bnn)"
+        )
+    inputs = [inputs] if isinstance(inputs, Tensor) else inputs
     net = copy.deepcopy(net).cpu().float().eval()
     with warnings.catch_warnings():
         # torch announces that its quantisation will move to another package

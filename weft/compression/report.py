@@ -91,6 +91,7 @@ class CompressionReport:
         latency: before and after, if it was measured.
         unused_inputs: by layer, inputs of the network that it no longer looks at.
         trials: of the search on validation data.
+        loss: of the masked network on these, if there was a search.
         variational: parameters of the posterior before and after, if it was kept.
         notes: what stayed, and why.
         masks: by name of a weight, False where the masked network has 0; not in `as_dict`.
@@ -108,6 +109,7 @@ class CompressionReport:
     latency: Latency | None = None
     unused_inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
     trials: tuple[Trial, ...] = ()
+    loss: float | None = None
     variational: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     masks: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)

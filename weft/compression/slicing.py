@@ -167,6 +167,8 @@ def _radial(q: RadialPosterior, part: Part) -> Posterior | None:
     all_rows, all_columns = part.places.shape[-2] == outs, part.places.shape[-1] == ins
     if all_rows and all_columns:
         return copy.deepcopy(q)
+    if 1 in part.places.shape[-2:]:  # where weft.Radial is normal weights anyway
+        return None
     if q.rows is not None and q.columns is None and q.column_radii is None and all_columns:
         return RadialPosterior(part.places.shape, rows=_polar(q.rows, part.rows_left))
     if q.columns is not None and q.rows is None and all_rows:

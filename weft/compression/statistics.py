@@ -56,7 +56,7 @@ def unit_statistics(
                 short: weights[full]
                 for short, full in zip(_all_weights(module), wanted, strict=True)
             }
-            sides = _of_layer(module, chosen, criterion, rows, columns)
+            sides = _of_layer(name, module, chosen, criterion, rows, columns)
         else:
             continue
         for side, logs in sides.items():
@@ -71,11 +71,19 @@ def _all_weights(module: nn.Module) -> tuple[str, ...]:
 
 
 def _of_layer(
-    module: nn.Module, weights: Mapping[str, Random], criterion: str, rows: bool, columns: bool
+    layer: str,
+    module: nn.Module,
+    weights: Mapping[str, Random],
+    criterion: str,
+    rows: bool,
+    columns: bool,
 ) -> dict[str, Tensor]:
     if criterion in RADII:
         return _radii(module, weights, criterion)
-    entries = {name: entries_of(name, one, criterion) for name, one in weights.items()}
+    entries = {
+        name: entries_of(f"{layer}.{name}" if layer else name, one, criterion)
+        for name, one in weights.items()
+    }
     if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
         one = entries["weight"]
         worth = peel(Ratios(*one.row, *one.column), rows=False)[1]

@@ -92,7 +92,7 @@ class Search:
         statistics: of all sides.
         keep: masks at certain levels.
         loss: of the network with such masks, on validation data.
-        saved: what masks save.
+        saved: what is saved at certain levels.
         tolerance: by how much the loss may exceed that of the network as it is.
         wanted: what masks have to save, whatever it costs.
     """
@@ -103,7 +103,7 @@ class Search:
         statistics: Mapping[Key, Statistic],
         keep: Callable[[Levels], Masks],
         loss: Callable[[Masks], float],
-        saved: Callable[[Masks], float],
+        saved: Callable[[Levels], float],
         tolerance: float,
         wanted: float = 0.0,
     ) -> None:
@@ -114,7 +114,7 @@ class Search:
         self.blocks, self.statistics = blocks, statistics
         self.keep, self.loss, self.saved, self.wanted = keep, loss, saved, wanted
         self.trials: list[Trial] = []
-        start = keep(self.levels())
+        start = self.levels()
         self.now = self._measure(start, -math.inf), saved(start)
         self.limit = self.now[0] + tolerance
 
@@ -142,12 +142,15 @@ class Search:
     def _look(self, block: Block) -> None:
         """What the next step that saves anything would cost."""
         while block.step:
-            masks = self.keep(self.levels(block))
-            value = self.saved(masks)
-            if value <= self.now[1]:  # the other side of these units does not agree yet
+            levels = self.levels(block)
+            value = self.saved(levels)
+            if value == self.now[1]:  # the other side of these units does not agree yet
                 block.go()
                 continue
-            after = self._measure(masks, block.level(block.at + block.step))
+            if value < self.now[1]:  # all would go, so that none does
+                block.step //= 2
+                continue
+            after = self._measure(levels, block.level(block.at + block.step))
             if after <= self.limit or self._must(block, value):
                 block.gain = self._gain(after, value)
                 block.after = after, value
@@ -164,23 +167,41 @@ class Search:
         """Whether a step is due at any cost; the last ones are small, so that no more goes than has to."""
         return self.now[1] < self.wanted and (value <= self.wanted or block.step == 1)
 
-    def _measure(self, masks: Masks, level: float) -> float:
-        self.trials.append(Trial(level, self.loss(masks)))
+    def _measure(self, levels: Levels, level: float) -> float:
+        self.trials.append(Trial(level, self.loss(self.keep(levels))))
         return self.trials[-1].loss
 
 
-def saving(prices: Mapping[str, float]) -> Callable[[Masks], float]:
-    """What masks save: weights, each at the price of its matrix.
+@dataclass(frozen=True)
+class Savings:
+    """What masks save: weights that are not 0 yet, each at the price of its matrix.
+
+    Args:
+        net: plain.
+        prices: by name of a matrix; what has none is free. Without any, every matrix has price 1.
 
     Examples:
-        >>> saving({"conv.weight": 64.0})({"conv.weight": torch.tensor([[True, False]])})
-        64.0
+        >>> net = nn.Linear(3, 1)
+        >>> net.weight.data = torch.tensor([[1.0, 2.0, 0.0]])
+        >>> savings = Savings(net, {"weight": 64.0})
+        >>> savings({"weight": torch.tensor([[True, False, False]])}), savings.total
+        (64.0, 128.0)
     """
-    return lambda masks: sum(prices.get(name, 1.0) * int((~m).sum()) for name, m in masks.items())
 
+    net: nn.Module
+    prices: Mapping[str, float]
 
-def everything(net: nn.Module, prices: Mapping[str, float]) -> Masks:
-    """Masks that keep no weight: without prices of all matrices, with prices of those that have one."""
-    named = dict(net.named_parameters())
-    names = prices or {name for name, weight in named.items() if weight.dim() >= 2}
-    return {name: torch.zeros_like(named[name], dtype=torch.bool) for name in names}
+    @property
+    def total(self) -> float:
+        """What there is to save."""
+        names = [name for name, weight in self.net.named_parameters() if weight.dim() >= 2]
+        return sum(self._worth(name, self.net.get_parameter(name) != 0) for name in names)
+
+    def __call__(self, masks: Masks) -> float:
+        """What these save."""
+        left = {name: self.net.get_parameter(name) != 0 for name in masks}
+        return sum(self._worth(name, left[name] & ~mask) for name, mask in masks.items())
+
+    def _worth(self, name: str, entries: Tensor) -> float:
+        price = self.prices.get(name, 0.0) if self.prices else 1.0
+        return price * int(entries.sum())

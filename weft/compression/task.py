@@ -1,13 +1,13 @@
 """What compression knows before anything is cut, and where it will cut."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
 from weft.compression.criteria import RADII, Random, check_criterion, entries_of, is_radial
-from weft.compression.decisions import Decision, Rule, decide, keep_masks
+from weft.compression.decisions import Decision, Rule, decide, keep_masks, with_units
 from weft.compression.graph import Group
 from weft.compression.masking import masked_net
 from weft.compression.peeling import quotient
@@ -19,7 +19,7 @@ from weft.compression.searching import (
     searched_levels,
 )
 from weft.compression.statistics import Key, Statistic, unit_statistics
-from weft.compression.stepping import Search, blocks_of, everything, saving
+from weft.compression.stepping import Savings, Search, blocks_of
 from weft.compression.thresholds import Trial
 
 PRICES = ("weights", "macs")
@@ -61,6 +61,29 @@ class Task:
             return {name: mask for name, mask in masks.items() if not bool(mask.all())}
         return keep_masks(self.net, self.decision(levels))
 
+    def gone(self, levels: Levels) -> dict[str, Tensor]:
+        """Masks of the weights that go, with those that nobody would miss then."""
+        if self.rule.structure == "weights":
+            return self.keep(levels)
+        return keep_masks(self.net, with_units(self.decision(levels), self.groups))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where to cut.
+
+    Args:
+        levels: of all statistics.
+        trials: the steps of a search.
+        notes: what is to be said.
+        loss: of the network that is cut there, if it was searched for.
+    """
+
+    levels: Levels
+    trials: list[Trial] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    loss: float | None = None
+
 
 def statistics_of(
     net: nn.Module, weights: Mapping[str, Random], criterion: str, rule: Rule
@@ -93,17 +116,17 @@ def levels_of(
     tolerance: float,
     prices: Mapping[str, float],
     budget: int | None,
-) -> tuple[Levels, list[Trial], list[str]]:
-    """Levels of all statistics, the steps of a search, and what is to be said."""
+) -> Found:
+    """Where to cut."""
     if not isinstance(threshold, str):
-        return fixed_levels(task.statistics, threshold, task.criterion), [], []
+        return Found(fixed_levels(task.statistics, threshold, task.criterion))
     if threshold == "gap" or validation is None:
         levels, gapless = gap_levels(task.statistics, task.criterion)
         asked = {(m.layer, m.side) for g in task.groups if g.obstacle is None for m in g.members}
         notes = [
             f"no gap in the statistic of {key[0]!r} ({key[1]})" for key in gapless if key in asked
         ]
-        return levels, [], notes
+        return Found(levels, notes=notes)
     loss = loss_of(validation, task.model)
 
     # in the network's own precision: a loss needs no more, and double takes several times as long
@@ -112,20 +135,26 @@ def levels_of(
 
     if threshold == "layers":
         blocks = blocks_of(task.groups, task.statistics)
-        worth = saving(prices)
-        whole = worth(everything(task.net, prices))
-        wanted = 0.0 if budget is None else whole - budget
-        search = Search(blocks, task.statistics, task.keep, loss_with, worth, tolerance, wanted)
-        levels, trials = search.run()
-        short = search.now[1] < wanted
-        notes = (
-            [f"{round(whole - search.now[1])} are left, the budget was {budget}"] if short else []
+        worth = Savings(task.net, prices)
+        wanted = 0.0 if budget is None else worth.total - budget
+        search = Search(
+            blocks,
+            task.statistics,
+            task.keep,
+            loss_with,
+            lambda levels: worth(task.gone(levels)),
+            tolerance,
+            wanted,
         )
-        return levels, trials, notes
+        levels, trials = search.run()
+        left = round(worth.total - search.now[1])
+        short = [f"{left} are left, the budget was {budget}"] if search.now[1] < wanted else []
+        return Found(levels, trials, short, search.now[0])
     levels, trials = searched_levels(
         task.statistics, lambda levels: loss_with(task.keep(levels)), tolerance
     )
-    return levels, trials, []
+    within = [one.loss for one in trials if one.loss <= trials[0].loss + tolerance]
+    return Found(levels, trials, loss=within[-1])  # each was tried at a higher level than before
 
 
 def check_options(
@@ -142,7 +171,8 @@ def check_options(
 ) -> None:
     """Refuse what does not go together."""
     check_criterion(criterion)
-    if isinstance(threshold, str) and threshold not in ("auto", "gap", "loss", "layers"):
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number and threshold not in ("auto", "gap", "loss", "layers"):
         raise ValueError(
             f'compress(threshold={threshold!r}): write "auto", "gap", "loss", "layers" or a number'
         )
@@ -155,8 +185,15 @@ def check_options(
             f"compress(budget={budget}, threshold={threshold!r}): what goes to keep a budget is found step "
             'by step; write threshold="layers" and give validation data'
         )
-    if budget is not None and budget < 0:
-        raise ValueError(f"compress(budget={budget}): what may be left at most, 0 or more")
+    if budget is not None and not (isinstance(budget, int) and budget >= 0):
+        raise ValueError(
+            f"compress(budget={budget!r}): how many may be left at most, a whole number"
+        )
+    if price != "weights" and threshold != "layers":
+        raise ValueError(
+            f"compress(price={price!r}, threshold={threshold!r}): prices count where units go in steps; "
+            'write threshold="layers" and give validation data'
+        )
     if threshold in ("loss", "layers") and validation is None:
         raise ValueError(
             f'compress(threshold="{threshold}"): the loss of what? Give validation=(x, y) with a '

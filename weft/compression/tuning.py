@@ -1,5 +1,6 @@
 """Fine-tuning: a few epochs of maximum likelihood for the small network, with its zeros kept."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def finetune(net: nn.Module, options: Mapping[str, Any], model: nn.Module) -> li
             "finetune={'train': (x, y), 'epochs': 3}"
         )
     if isinstance(model, ELBO):
-        given.setdefault("likelihood", model.likelihood)
+        given.setdefault("likelihood", copy.deepcopy(model.likelihood))  # a noise may be learned
         given.setdefault("output", model.output)
     given.setdefault("show", False)
     handles = []
