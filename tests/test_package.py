@@ -115,6 +115,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnostics.findings",),
     ("diagnostics",),
     ("compression", "compression.layers", "compression.peeling", "compression.thresholds"),
+    ("compression.concatenations",),
     ("compression.graph", "compression.criteria", "compression.slicing", "compression.masking"),
     ("compression.statistics", "compression.constants", "compression.plans", "compression.bits"),
     ("compression.latency", "compression.quantising", "compression.slimming", "compression.tuning"),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tools.compression_tables import compression_tables
 from tools.sweep_tables import sweep_tables
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
@@ -41,7 +42,8 @@ def table_of(results: str) -> str:
     if problems or not found:
         raise ValueError(f"{results}: {problems or 'no result files'}")
     table = compare(found)
-    return f"{markdown_table(table).strip()}\n\n{gain_text(table)}".strip()
+    text = f"{markdown_table(table).strip()}\n\n{gain_text(table)}".strip()
+    return f"{text}\n\n{compression_tables(found)}" if results == "results/compression" else text
 
 
 def shown(page: str, name: str) -> str:

@@ -14,20 +14,26 @@ def rows(*runs):
     return compare(runs).groups[0].rows
 
 
-def test_a_line_goes_through_the_best_points_of_all_seeds():
+def test_every_seed_has_its_line():
     first = [
         {"weights": 100, "flops": 900, "error": 0.01},
         {"weights": 50, "flops": 800, "error": 0.02},
     ]
-    second = [{"weights": 80, "flops": 700, "error": 0.005}]
+    second = [
+        {"weights": 80, "flops": 700, "error": 0.005},
+        {"weights": 90, "flops": 600, "error": 0.006},
+    ]
     rival = {"BC": {"weights": 60, "flops": 500, "error": 0.01}}
     drawn, missing = frontiers(rows(run("a", 0, first, published=rival), run("a", 1, second)))
     assert not missing
     weights, flops = drawn
-    ours, published = weights.data
-    assert (ours["x"], ours["y"]) == ([50, 80], [2, 0.5])
+    ours, again, published = weights.data
+    assert (ours["x"], ours["y"]) == ([50, 100], [2, 1]), "no seed is chosen by its test error"
+    assert (again["x"], again["y"]) == ([80], [0.5]), "smaller and better than its other point"
+    assert [ours["showlegend"], again["showlegend"]] == [True, False]
+    assert ours["line"] == again["line"]
     assert (published["x"], published["y"], published["text"]) == ([60], [1], ["BC"])
-    assert flops.data[0]["x"] == [700], "fewer operations and a lower error than both others"
+    assert [line["x"] for line in flops.data[:2]] == [[800, 900], [600, 700]]
     assert "BC 1 % at 60" in weights.label
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from weft.bayesian import named_bayesian
 from weft.diagnostics.matrices import matrix_posteriors
 from weft.diagnostics.tying import tie
-from weft.posteriors.base import Elementwise, Posterior
+from weft.posteriors.base import Posterior
 from weft.posteriors.masked import MaskedPosterior
 from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.posteriors.point import Point, PointPosterior
@@ -22,9 +22,9 @@ def slim(
     Args:
         bnn: from `bayesianize`.
         rank: tie the standard deviations of mean-field matrices to this rank (`weft.diagnostics.tie`),
-            "auto" for a rank of its own for every matrix. Masked matrices are left.
+            "auto" for a rank of its own for every matrix. Masked matrices are left, and named.
         floor: weights whose standard deviations are all at most this become point estimates,
-            matrix by matrix and vector by vector.
+            matrix by matrix and vector by vector; masked ones are left, and named.
 
     Examples:
         >>> import weft
@@ -47,6 +47,11 @@ def slim(
         for name, q in matrix_posteriors(net).items()
         if isinstance(q, MeanFieldPosterior) and min(q.shape[-2:]) > 1
     ]
+    notes += [
+        f"{name!r}: not tied, some of its weights are 0 for certain"
+        for name, q in matrix_posteriors(net).items()
+        if isinstance(q, MaskedPosterior) and isinstance(q.base, MeanFieldPosterior)
+    ]
     if not free:
         return net, [*notes, "no mean-field matrix is left whose standard deviations could be tied"]
     net = tie(net, rank, where=free)
@@ -61,10 +66,12 @@ def _pointed(net: nn.Module, floor: float, notes: list[str]) -> nn.Module:
     new: dict[int, Posterior] = {}
     for title, layer in named_bayesian(net):
         for name, q in list(layer.named()):
-            random = isinstance(q, Elementwise) and not isinstance(q, MaskedPosterior)
-            if id(q) not in new and random and float(q.variance.max()) <= floor**2:
+            full = f"{title}.{name}" if title else name
+            narrow = not isinstance(q, PointPosterior) and float(q.variance.max()) <= floor**2
+            if id(q) not in new and narrow and isinstance(q, MaskedPosterior):
+                notes.append(f"{full!r}: no point, some of its weights are 0 for certain")
+            elif id(q) not in new and narrow:
                 new[id(q)] = PointPosterior(q.mean.detach().clone())
-                full = f"{title}.{name}" if title else name
                 notes.append(f"{full!r}: a point, its standard deviations are at most {floor:g}")
             if id(q) in new:
                 held = layer.posteriors._modules

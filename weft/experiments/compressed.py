@@ -30,7 +30,7 @@ SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, b
 
 @dataclass(frozen=True, kw_only=True)
 class Compressed(Sparse):
-    """A posterior under a sparsifying prior, then a plain network with fewer units, without retraining.
+    """A posterior under a sparsifying prior, then a plain network with fewer units, not trained any further.
 
     Units go by `weft.compress` at several tolerances of the validation loss. Of the networks that
     result, the one with the fewest weights (operations, by price) whose validation error is within `error` is
@@ -45,6 +45,7 @@ class Compressed(Sparse):
             the KL's rise to three quarters of the epochs; 0 for never.
         stage_tolerance: growth of the validation loss that each stage may cost.
         price: what units should save, of `weft.compress`.
+        structure: what may go, of `weft.compress`.
         budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
             after each before it a common factor more; 0 for no bound.
         refit: whether the last part of the training, after the last stage, learns from the validation data as
@@ -57,6 +58,7 @@ class Compressed(Sparse):
     stages: int = 0
     stage_tolerance: float = 0.01
     price: str = "weights"
+    structure: str = "both"
     budget: int = 0
     refit: bool = False
     tolerances: tuple[float, ...] = field(
@@ -144,6 +146,7 @@ class Compressed(Sparse):
             criterion=self.criterion,
             threshold="layers",
             price=self.price,
+            structure=self.structure,
             validation=(check.x, check.y),
             tolerance=self.stage_tolerance,
             budget=budget,
@@ -171,6 +174,7 @@ class Compressed(Sparse):
                 objective,
                 data.test.x[:64],
                 criterion=self.criterion,
+                structure=self.structure,
                 tolerance=tolerance,
                 calls=0,
                 **searching,
@@ -185,7 +189,7 @@ class Compressed(Sparse):
         told_of = {"error", "valid_error", "speedup"} & points[best].keys()
         left |= {key: float(points[best][key]) for key in sorted(told_of)}
         left |= {"nll_small": float(points[best]["nll"])}
-        frontier = {"points": points, "published": self.rivals}
+        frontier = {"points": points, "chosen": best, "published": self.rivals}
         told = {"compression": reports[best].as_dict(), "frontier": frontier}
         return metrics | left, figures | told
 
@@ -221,11 +225,33 @@ def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[s
         "parameters": report.after.parameters,
         "flops": report.after.table_flops,
         "units": {one.layer: one.after for one in report.units},
+        "left": widths(small),
         "error": 1 - test["accuracy"],
         "valid_error": 1 - valid["accuracy"],
         "nll": test["nll"],
         "speedup": report.latency.ratio if report.latency is not None else 1.0,
     }
+
+
+def widths(net: nn.Module) -> str:
+    """Units that are left, layer after layer, as tables write them: 4-7-110-66 for a LeNet-5.
+
+    Where a layer reads a number of inputs that the layer before it does not have, that number stands between;
+    inputs of images and outputs of the network are left out.
+
+    Examples:
+        >>> widths(nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(64, 6), nn.Linear(6, 10)))
+        '4-64-6'
+    """
+    layers = [one for one in net.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
+    found: list[int] = []
+    for layer in layers:
+        read = int((layer.weight.detach() != 0).transpose(0, 1).flatten(1).any(1).sum())
+        dense = isinstance(layer, nn.Linear)
+        if (found and found[-1] != read) or (not found and dense):
+            found.append(read)
+        found.append(len(layer.weight))
+    return "-".join(map(str, found[:-1]))
 
 
 def chosen(points: Sequence[dict[str, Any]], error: float, size: str = "weights") -> int:

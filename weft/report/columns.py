@@ -161,7 +161,7 @@ COLUMNS: tuple[Column, ...] = (
         "error",
         "error of the small network (%)",
         "lower",
-        "Share of wrong answers of the plain network that is left, without retraining.",
+        "Share of wrong answers of the plain network that is left, as it was cut.",
         factor=100.0,
         decimals=2,
     ),

@@ -15,7 +15,7 @@ Point = tuple[float, float]
 
 
 def frontiers(rows: Sequence[Row]) -> tuple[list[Figure], list[str]]:
-    """A figure per measure of size; a line per variant through the points of its seeds that no other beats.
+    """A figure per measure of size; for every variant a line per seed, through points that no other beats.
 
     Returns:
         The figures and the names of the variants that store something unusable.
@@ -25,9 +25,9 @@ def frontiers(rows: Sequence[Row]) -> tuple[list[Figure], list[str]]:
     figures = []
     for size, title in _SIZES.items():
         series = {
-            name: points
+            name: seeds
             for name, values in stored.items()
-            if (points := [p for _, value in values for p in _points(value, size)])
+            if (seeds := [found for _, value in values if (found := _points(value, size))])
         }
         missing += [
             n for n, values in stored.items() if values and n not in series | dict.fromkeys(missing)
@@ -76,17 +76,19 @@ def _rivals(value: Any, size: str) -> dict[str, Point]:
 
 
 def _figure(
-    title: str, series: Mapping[str, Sequence[Point]], rivals: Mapping[str, Point]
+    title: str, series: Mapping[str, Sequence[Sequence[Point]]], rivals: Mapping[str, Point]
 ) -> Figure:
     data: list[dict[str, Any]] = []
     words = []
-    for index, (name, points) in enumerate(series.items()):
-        best = unbeaten(points)
-        xs, ys = [x for x, _ in best], [y for _, y in best]
-        line = {"color": look(index)["color"], "width": 2.2}
-        data.append(trace(xs, ys, name=plot_text(name), line=line) | {"mode": "lines+markers"})
-        told_points = ", ".join(f"{short(y)} % at {short(x)}" for x, y in best)
-        words.append(f"{name}: {told_points}")
+    for index, (name, seeds) in enumerate(series.items()):
+        for number, points in enumerate(seeds):
+            best = unbeaten(points)
+            xs, ys = [x for x, _ in best], [y for _, y in best]
+            line = {"color": look(index)["color"], "width": 2.2}
+            drawn = trace(xs, ys, name=plot_text(name), line=line) | {"mode": "lines+markers"}
+            data.append(drawn | {"legendgroup": plot_text(name), "showlegend": not number})
+            told_points = ", ".join(f"{short(y)} % at {short(x)}" for x, y in best)
+            words.append(f"{name}: {told_points}")
     if rivals:
         xs, ys = [x for x, _ in rivals.values()], [y for _, y in rivals.values()]
         marker = {"color": "--c6", "symbol": "x", "size": 8}
@@ -96,7 +98,8 @@ def _figure(
             "published: "
             + ", ".join(f"{n} {short(y)} % at {short(x)}" for n, (x, y) in rivals.items())
         )
-    places = [x for points in series.values() for x, _ in points] + [x for x, _ in rivals.values()]
+    every = [point for seeds in series.values() for points in seeds for point in points]
+    places = [x for x, _ in (*every, *rivals.values())]
     layout = {
         "xaxis": axis(title, **log_axis(min(places) / 1.1, max(places) * 1.1)),
         "yaxis": axis("test error (%)", rangemode="tozero"),
