@@ -156,7 +156,24 @@ def test_gradients_of_log_prob_and_draws_reach_both_parameters():
     assert not VonMisesFisher(F.normalize(raw, dim=-1), log.exp()).sample().requires_grad
 
 
+def test_whole_numbers_are_numbers():
+    loc = F.normalize(torch.ones(3), dim=0)
+    for whole, real in ((torch.tensor(5), torch.tensor(5.0)), (5, 5.0)):
+        q, p = VonMisesFisher(loc, whole), VonMisesFisher(loc, real)
+        for name in ("mean", "variance"):
+            torch.testing.assert_close(getattr(q, name), getattr(p, name))
+        torch.testing.assert_close(q.entropy(), p.entropy())
+        other = VonMisesFisher(loc, torch.tensor(2))
+        torch.testing.assert_close(kl_divergence(q, other), kl_divergence(p, other))
+    assert VonMisesFisher(torch.tensor([0, 0, 1]), 2).mean.is_floating_point()
+    assert vmf.mean_resultant(torch.tensor([2, 5]), 3).tolist() == pytest.approx(
+        [0.537315, 0.800091]
+    )
+
+
 def test_mistakes_are_refused_with_a_sentence():
+    with pytest.raises(ValueError, match="infinite"):
+        VonMisesFisher(torch.tensor([0.0, 1.0]), math.inf)
     unit = torch.tensor([1.0, 0.0, 0.0])
     with pytest.raises(ValueError, match=r"differ from 1 by up to 1; write .*normalize"):
         VonMisesFisher(2 * unit, 1.0)

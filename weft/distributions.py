@@ -63,8 +63,11 @@ class VonMisesFisher(Distribution):
                 "loc is a single number, not a direction: give a vector of length 1 and d >= 2 components"
             )
         vmf.check_dimension(loc.shape[-1])
+        loc = loc if loc.is_floating_point() else loc.to(torch.get_default_dtype())
         if not isinstance(concentration, Tensor):
             concentration = torch.full((), concentration, dtype=loc.dtype, device=loc.device)
+        elif not concentration.is_floating_point():
+            concentration = concentration.to(loc.dtype)
         batch = torch.broadcast_shapes(loc.shape[:-1], concentration.shape)
         self.loc = loc.expand(*batch, loc.shape[-1])
         self.concentration = concentration.expand(batch)
@@ -140,6 +143,8 @@ def _check(loc: Tensor, concentration: Tensor) -> None:
             f"concentration is down to {float(concentration.min()):.3g}: it cannot be negative; parametrise "
             "it by exp or softplus, or turn loc around"
         )
+    if not concentration.isfinite().all():
+        raise ValueError("concentration is infinite: that is a point, and has no density")
 
 
 def _kl(q: VonMisesFisher, p: VonMisesFisher) -> Tensor:

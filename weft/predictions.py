@@ -283,8 +283,8 @@ def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
 
 
 def _check_level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"interval({level}): a probability between 0 and 1, e.g. 0.9")
+    if not isinstance(level, int | float) or not 0 < level < 1:
+        raise ValueError(f"interval({level!r}): a probability between 0 and 1, e.g. 0.9")
     return level
 
 

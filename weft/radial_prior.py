@@ -69,7 +69,7 @@ class RadialPrior(Prior):
         radius: str = "half-cauchy",
         form: str = "direct",
         shape: float = 1.0,
-        mean: str | Tensor = "posterior",
+        mean: str | Tensor | Sequence[Any] = "posterior",
         gap: float = 0.5,
         others: Prior | None = None,
     ) -> None:
@@ -82,6 +82,8 @@ class RadialPrior(Prior):
                 f"RadialPrior(gap={gap}): 1 - cosine, between 0 and 1; for directions without a prior "
                 'mean write mean="uniform"'
             )
+        if isinstance(mean, list | tuple):  # from a file
+            mean = torch.tensor(mean)
         if not isinstance(mean, Tensor) and mean not in ("posterior", "uniform", "initial"):
             raise ValueError(
                 f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
@@ -184,15 +186,19 @@ class RadialPrior(Prior):
         )
 
     def options(self) -> dict[str, Any]:
-        """Everything but mean directions, which are buffers."""
+        """Everything but mean directions, which are buffers; a given weight as lists."""
         names = ("local", "layer", "radius", "form", "shape", "mean", "gap", "others")
-        return {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
+        return found if self._given is None else found | {"mean": self._given.tolist()}
 
     def extra_repr(self) -> str:
         """The kind of radius, its scales, and the prior of directions."""
         kind = f"form={self.form!r}" if self.radius == "half-cauchy" else f"shape={self.shape:g}"
         scales = f"local={self.local:g}, layer={self.layer:g}"
-        return f"{self.radius}, {scales}, {kind}, mean={self.mean!r}, gap={self.gap:g}"
+        mean = repr(self.mean)
+        if self._given is not None:
+            mean = f"a weight ({'x'.join(map(str, self._given.shape))})"
+        return f"{self.radius}, {scales}, {kind}, mean={mean}, gap={self.gap:g}"
 
 
 def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:
@@ -200,7 +206,8 @@ def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tens
     if weight.shape != posterior.shape:
         raise ValueError(
             f"RadialPrior(mean=weight): the weight is {tuple(weight.shape)} and the posterior "
-            f"{tuple(posterior.shape)}; give priors by name if there are several matrices (*blocks, out, in)"
+            f"{tuple(posterior.shape)}; write weight.flatten(1) for one of a convolution, and give priors by "
+            "name if there are several matrices (*blocks, out, in)"
         )
     start = filled(weight, 1.0, posterior.positions)
     if posterior.rows is not None and posterior.columns is not None:

@@ -221,6 +221,20 @@ def test_vmap_and_compile(method):
         torch.testing.assert_close(compiled(inputs[0], y), each[0])
 
 
+@pytest.mark.parametrize("a", [6.0, 22_871.0, 5e5])
+@torch.no_grad()
+def test_predictive_densities_in_single_precision_with_many_examples(a):
+    one = noise(a, 0.3 * a, dtype=torch.float32)
+    fs, y = torch.randn(5, 8, 1), 2 * torch.randn(8, 1)
+    law = stats.t(2 * a, fs.double().numpy(), 0.3**0.5)
+    each = law.logpdf(y.double().numpy())
+    assert one(fs).log_prob(y.expand_as(fs)).dtype == torch.float32
+    assert one(fs).log_prob(y.expand_as(fs)).double().numpy() == pytest.approx(each, rel=1e-5)
+    mixed = special.logsumexp(each, axis=0) - math.log(5)
+    assert one.predictive(fs).log_prob(y).double().numpy() == pytest.approx(mixed, rel=1e-5)
+    assert one(fs).entropy()[0, 0, 0].item() == pytest.approx(law.entropy()[0, 0, 0], rel=1e-5)
+
+
 def test_what_cannot_be_is_refused():
     for prior in ((0.0, 1.0), (1.0,), (1.0, math.inf), (1.0, math.nan)):
         with pytest.raises(ValueError, match=r"prior=\(6\.0, 6\.0\)"):

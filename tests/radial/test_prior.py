@@ -226,3 +226,15 @@ def test_a_prior_of_weights_for_rows_and_columns_together_is_refused_at_construc
         weft.ELBO(bnn, weft.Gaussian(), prior, num_data=10)
     rows = weft.bayesianize(torch.nn.Linear(4, 3), weft.Radial(grouping="row"))
     assert torch.isfinite(weft.ELBO(rows, weft.Gaussian(), prior, num_data=10).kl())
+
+
+def test_a_given_mean_is_among_the_options():
+    weight = torch.randn(4, 3)
+    prior = weft.RadialPrior(mean=weight)
+    again = weft.RadialPrior(**prior.options())
+    q = weft.Radial()(torch.randn(4, 3))
+    for one in (prior, again):
+        one.prepare([q])
+    torch.testing.assert_close(again.kl(q), prior.kl(q))
+    assert not torch.isclose(prior.kl(q), weft.RadialPrior().kl(q))
+    assert "a weight (4x3)" in repr(again)

@@ -27,6 +27,11 @@ CHANGES = [
     {"likelihood": "heteroscedastic"},
     {"likelihood": weft.GammaGaussian((3.0, 2.0), learn="closed form")},
     {"likelihood": "gamma", "posterior": "mean-field"},
+    {
+        "posterior": weft.Radial(),
+        "prior": weft.RadialPrior(mean=Tensor([[1.0, 0.5], [0.2, 1.0], [-1.0, 0.1], [0.3, 0.3]])),
+        "hidden_layer_sizes": [4],
+    },
     {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},
 ]
 
@@ -45,7 +50,7 @@ def test_a_loaded_regressor_is_the_saved_one(changes, tmp_path):
         assert getattr(again, name) == getattr(model, name)
     told = {name: str(value) for name, value in again.get_params().items()}
     expected = {name: str(value) for name, value in model.get_params().items()}
-    assert told == expected | {"hidden_layer_sizes": "(4, 3)"}
+    assert told == expected | {"hidden_layer_sizes": str(tuple(model.hidden_layer_sizes))}
 
 
 def test_what_was_fitted_is_saved_whatever_is_set_afterwards(tmp_path):

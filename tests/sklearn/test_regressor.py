@@ -121,15 +121,41 @@ def test_constant_columns_and_targets_are_harmless():
     X[:, 1] = 7.0
     model = regressor().fit(X, y)
     assert model.score(X, y) == model.score(X, y)  # not nan
-    assert np.allclose(regressor().fit(X, np.full(60, 3.0)).predict(X), 3.0, atol=1.5)
+    same = regressor(max_epochs=60).fit(X, np.full(60, 3.0))
+    mean, std = same.predict(X, return_std=True)
+    assert np.allclose(mean, 3.0, atol=0.3)
+    assert (std < 0.5).all()
+    low, high = same.predict_interval(X)
+    assert ((low < 3.0) & (high > 3.0)).all()
+
+
+def test_targets_that_are_text():
+    X, y = table()
+    numbers, text = regressor().fit(X, y), regressor().fit(X, y.astype(str))
+    assert np.allclose(numbers.predict(X), text.predict(X))
+    with pytest.raises(ValueError, match="BayesianClassifier"):
+        regressor().fit(X, np.where(y > y.mean(), "much", "little"))
+
+
+def test_intervals_of_any_level(fitted):
+    X = table(rows=4, seed=1)[0]
+    widths = [np.diff(fitted.predict_interval(X, p), axis=0) for p in (0.9, 0.999999, 1 - 1e-12)]
+    assert np.isfinite(widths).all()
+    assert (widths[0] < widths[1]).all()
+    assert (widths[1] <= widths[2]).all()
+    for level in (0.0, 1.0, "a"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            fitted.predict_interval(X, level)
 
 
 def test_tiny_and_huge_numbers():
     X, y = table()
     assert np.isfinite(regressor(max_epochs=2).fit(X * 1e-150, y * 1e-150).predict(X)).all()
     X[:, 2] = np.linspace(-1, 1, 60) * 1e200
-    with pytest.raises(ValueError, match=r"column 2 .*divide it by a constant"):
+    with pytest.raises(ValueError, match=r"column 2 of X .*divide it by a constant"):
         regressor().fit(X, y)
+    with pytest.raises(ValueError, match="column 0 of y"):
+        regressor().fit(table()[0], np.linspace(-1, 1, 60) * 1e300)
 
 
 def test_intervals_hold_what_they_promise_on_a_straight_line():

@@ -18,6 +18,7 @@ from weft.numerics.gamma import (
     expected_normal_log_prob,
     gamma_kl,
     student_t_cdf,
+    student_t_entropy,
     student_t_log_prob,
     sums_of_squares,
 )
@@ -220,7 +221,22 @@ class GammaGaussian(Likelihood):
 
 
 class _StudentT(td.StudentT):
-    """torch's Student-t with its distribution function."""
+    """torch's Student-t with its distribution function, and exact with many degrees of freedom.
+
+    torch's density is a difference of logarithms of Gamma functions: in single precision it is wrong by
+    0.005 nats with as many degrees of freedom as 45,000 examples leave.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        a = self.df.double() / 2
+        return student_t_log_prob(
+            (value - self.loc).square(), 1, a, a * self.scale.double().square()
+        )
+
+    def entropy(self) -> Tensor:
+        return (student_t_entropy(self.df / 2) + self.scale.double().log()).to(self.loc)
 
     def cdf(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale

@@ -50,7 +50,9 @@ def mixture_quantile(
         >>> mixture_quantile(torch.zeros(3, 1), torch.ones(1), 0.975)
         tensor([1.9600])
     """
-    reach = scale * (_SQRT_TWO * torch.erfinv(torch.tensor(2 * probability - 1.0)).abs() + 1)
+    # in double precision: in single 2p - 1 is 1 for p above 1 - 3e-8, and the reach infinite
+    tail = torch.erfinv(torch.tensor(2 * probability - 1.0, dtype=torch.float64)).abs()
+    reach = scale * (_SQRT_TWO * float(tail) + 1)
     if concentration is not None:
         reach = reach * normals_of_student_t(concentration)[0].amax(0).to(reach)
     low, high = (means - reach).amin(0), (means + reach).amax(0)

@@ -151,7 +151,7 @@ def entropy(kappa: Tensor, d: int) -> Tensor:
         >>> entropy(torch.tensor(0.0), 3).exp() / math.pi
         tensor(4.0000)
     """
-    return (log_surface(d) - divergence_from_uniform(kappa.double(), d)).to(kappa.dtype)
+    return (log_surface(d) - divergence_from_uniform(kappa.double(), d)).to(_type_of(kappa))
 
 
 def check_dimension(d: int) -> None:
@@ -166,7 +166,12 @@ def check_dimension(d: int) -> None:
 def _narrow(kappa: Tensor, d: int, function: Function) -> Tensor:
     """The function in float64, of and as the tensor's own type."""
     check_dimension(d)
-    return function(kappa.double()).to(kappa.dtype)
+    return function(kappa.double()).to(_type_of(kappa))
+
+
+def _type_of(kappa: Tensor) -> torch.dtype:
+    """Of results; those of whole numbers are none."""
+    return kappa.dtype if kappa.is_floating_point() else torch.get_default_dtype()
 
 
 def _ell(d: int) -> Function:

@@ -117,9 +117,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
+        y = _numbers(y)
         split = self._split(len(y))
         raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
-        targets = Scaling.of(raw[split.rest])
+        targets = Scaling.of(raw[split.rest], "y")
         count = raw.shape[1]
         noise = names.likelihood(self.likelihood, count)
         width = names.outputs(noise, count)
@@ -225,3 +226,16 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _numbers(y: Array) -> Array:
+    """Targets as numbers, also where they were read as text."""
+    if y.dtype.kind not in "US":
+        return y
+    try:
+        return y.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(
+            f"BayesianRegressor.fit: y is text and not of numbers ({error}); for classes there is "
+            "weft.sklearn.BayesianClassifier"
+        ) from None

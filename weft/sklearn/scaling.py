@@ -30,13 +30,13 @@ class Scaling:
     unit: Tensor
 
     @staticmethod
-    def of(rows: Tensor) -> "Scaling":
-        """The scaling that these rows (N, columns) ask for."""
+    def of(rows: Tensor, what: str = "X") -> "Scaling":
+        """The scaling that these rows (N, columns) ask for; `what` they are, for messages."""
         zero, unit, _ = standardise(rows)
         broken = ~(zero.isfinite() & unit.isfinite())
         if broken.any():
             raise ValueError(
-                f"column {int(broken.nonzero()[0])} holds numbers so large that its standard "
+                f"column {int(broken.nonzero()[0])} of {what} holds numbers so large that its standard "
                 "deviation overflows: divide it by a constant first"
             )
         # a spread below the smallest float64 is 0, though the column is not constant
