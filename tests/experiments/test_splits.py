@@ -153,6 +153,7 @@ def test_the_benchmark_has_nine_tables_with_the_same_recipe():
         assert len(same) == 9
         alike = {"hidden": 0, "steps": 0}
         assert all(one | alike == same[0] | alike for one in same)
+    rows = [row for row in rows if "quick" not in row.variant]
     assert {(row.hidden, row.steps) for row in rows if row.table == "protein"} == {(100, 25_000)}
     assert {(row.hidden, row.steps) for row in rows if row.table != "protein"} == {(50, 6_000)}
 

@@ -56,6 +56,7 @@ def _rows(table: str) -> list[Experiment]:
         ),
         replace(base, variant="matrix-normal", family=MatrixNormal(), published=beside("VMG")),
         replace(audited, variant="mean-field-audited"),
+        replace(audited, variant="mean-field-quick-audited", steps=4_000, learning_rate=1e-3),
         replace(radial, variant="radial-row", family=Radial(grouping="row")),
         replace(radial, variant="radial-double", family=Radial(grouping="double")),
     ]
