@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -71,6 +72,27 @@ def test_softplus_is_exact_where_gauss_hermite_is_not_quite(std, loc):
     assert gauss == pytest.approx(exact, abs=1e-4)
     if std == 2.0:
         assert abs(ours - exact) < 0.1 * abs(gauss - exact)
+
+
+@pytest.mark.parametrize("std", [0.02, 0.9, 1.4999, 1.5001, 2.0, 3.0, 10.0, 54.0])
+@pytest.mark.parametrize("loc", [-40.0, -2.0, 0.0, 0.7, 25.0])
+def test_softplus_is_exact_however_wide(std, loc):
+    law = LogNormal(tensor(loc), tensor(2 * math.log(std)))
+    exact = mpmath.quad(
+        lambda x: mpmath.log1p(mpmath.exp(2 * (loc + std * x) - 0.6)) * mpmath.npdf(x),
+        sorted({-38.0, -8.0, 0.0, 8.0, 38.0, *(p for p in ((0.3 - loc) / std,) if abs(p) < 38)}),
+    )
+    assert law.mean_softplus(2.0, 0.6).item() == pytest.approx(float(exact), abs=1e-9, rel=1e-9)
+
+
+def test_softplus_has_the_same_slopes_on_both_sides_of_its_two_forms():
+    found = []
+    for std in (1.4999999, 1.5000001):
+        loc, log_variance = (tensor(v).requires_grad_() for v in (0.4, 2 * math.log(std)))
+        value = LogNormal(loc, log_variance).mean_softplus(2.0, 0.6)
+        found.append([value, *torch.autograd.grad(value, (loc, log_variance))])
+    for one, other in zip(*found, strict=True):
+        assert one.item() == pytest.approx(other.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("growth", [1e-8, 1e-3, 0.5, 3.0])

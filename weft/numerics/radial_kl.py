@@ -76,7 +76,7 @@ def to_weibull(q: Positive, shape: float, scale: float) -> Tensor:
 def to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     """KL(q ‖ C⁺(scale)), elementwise: -H - E log z + E log(1 + z²/γ²) + log(πγ/2).
 
-    The expectation is a sum over 57 nodes (`LogNormal.mean_softplus`); all else is exact.
+    The expectation is a sum over nodes (`LogNormal.mean_softplus`, to 1e-9); all else is exact.
 
     Args:
         q: of the radii.
