@@ -25,6 +25,7 @@ FAMILIES: dict[str, weft.Family] = {
     "MeanField()": weft.MeanField(),
     "KTied(rank=2)": weft.KTied(rank=2),
     "MatrixNormal()": weft.MatrixNormal(),
+    "Radial()": weft.Radial(),
 }
 
 

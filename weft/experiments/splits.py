@@ -20,7 +20,7 @@ from weft.experiments.networks import MLP
 from weft.experiments.rdp_audit import as_published
 from weft.experiments.spec import FIXED, Experiment, Outcome, Where
 from weft.experiments.supervised import trained_numbers
-from weft.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
+from weft.likelihoods import GammaGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from weft.metrics import mean_sem
 from weft.numerics.seeds import mix
 from weft.posteriors.base import Family
@@ -35,15 +35,17 @@ Scores = dict[str, float]
 _NOISES: Mapping[str, type[Likelihood]] = {
     "constant": Gaussian,
     "input": HeteroscedasticGaussian,
+    "gamma": GammaGaussian,
 }
 _PRIORS: Mapping[str, Callable[[], Prior]] = {
     "he": HeNormal,
     "normal": Normal,
     "radial": lambda: RadialPrior(others=HeNormal()),  # biases and stand-ins as everywhere else
+    "radial-augmented": lambda: RadialPrior(1.0, 1.0, form="augmented", gap=0.5),
 }
 
 
-Noise = Literal["constant", "input", "both"]
+Noise = Literal["constant", "input", "both", "gamma"]
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ class Splits(Experiment):
         hidden: units of the hidden layer.
         family: posterior family; weft.Point() for an ordinary network with weight decay.
         estimator: how noise enters during training.
-        noises: to choose from: of one learned size ("constant"), of a size that is a second output of the
-            network ("input"), or the mixture of networks with either ("both").
+        noises: to choose from: of one learned size ("constant"), of one size with a posterior ("gamma"), of a
+            size that is a second output of the network ("input"), or the mixture of networks with a constant
+            and with a predicted size ("both").
         temperatures: to choose from.
         dropouts: rates to choose from.
-        prior: "he" (normal, scaled by fan-in), "normal" (of scale 1) or "radial".
+        prior: "he" (normal, scaled by fan-in), "normal" (of scale 1), "radial", or "radial-augmented" (from
+            the radial-directional paper).
         members: networks in an ensemble; of each kind of noise so many.
         steps: of the optimiser.
         batch_size: examples per step.
@@ -98,7 +102,7 @@ class Splits(Experiment):
     noises: tuple[Noise, ...] = field(default=("constant",), metadata=FIXED)
     temperatures: tuple[float, ...] = field(default=(1.0,), metadata=FIXED)
     dropouts: tuple[float, ...] = field(default=(0.0,), metadata=FIXED)
-    prior: Literal["he", "normal", "radial"] = "he"
+    prior: Literal["he", "normal", "radial", "radial-augmented"] = "he"
     members: int = 1
     steps: int = 6000
     batch_size: int = 64
@@ -196,7 +200,7 @@ class Splits(Experiment):
                 for _ in range(members)
             ]
             torch.manual_seed(mix(seed, 2))
-            network = MLP((self.hidden,), rate, per_target=1 if noise == "constant" else 2)
+            network = MLP((self.hidden,), rate, per_target=2 if noise == "input" else 1)
             nets = [
                 bayesianize(network(parts[i]), self.family, estimator=self.estimator) for i in mine
             ]

@@ -59,6 +59,14 @@ def _rows(table: str) -> list[Experiment]:
         replace(audited, variant="mean-field-quick-audited", steps=4_000, learning_rate=1e-3),
         replace(radial, variant="radial-row", family=Radial(grouping="row")),
         replace(radial, variant="radial-double", family=Radial(grouping="double")),
+        replace(
+            radial,
+            variant="radial-double-published",  # start, prior and noise of the paper, nothing to choose
+            family=Radial(grouping="double", factors=2, gap=0.005),
+            prior="radial-augmented",
+            noises=("gamma",),
+            temperatures=(1.0,),
+        ),
     ]
 
 
