@@ -265,3 +265,15 @@ def test_too_few_dimensions_are_refused():
         sampling.sample(torch.ones(4, 1), torch.ones(4))
     with pytest.raises(ValueError, match="use d >= 2"):
         sampling.sample_cosine(torch.ones(4), 1)
+
+
+def test_without_an_accepted_proposal_the_closest_is_taken():
+    """What cannot loop must make do with what it has; with so few proposals that it shows."""
+    torch.manual_seed(0)
+    kappa = torch.full((20_000,), 500.0, dtype=torch.float64)
+    exact = 1 - float(vmf.mean_resultant(kappa[:1], 5))
+    once = sampling._first_accepted(kappa, 5, 1)
+    gap, accepted = sampling._first_accepted(kappa, 5, 2)
+    assert accepted.double().mean() > 1 - (1 - once[1].double().mean()) ** 2 - 0.02
+    assert abs(gap.mean() - exact) < abs(once[0].mean() - exact), "closer than any proposal"
+    assert gap[accepted].mean().item() == pytest.approx(exact, rel=0.05)

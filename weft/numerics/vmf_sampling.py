@@ -208,7 +208,7 @@ def _gap(kappa: Tensor, d: int) -> Tensor:
 
 
 def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
-    """1 - ω of the first accepted one of `count` proposals, and whether there was one.
+    """1 - ω of the first accepted one of `count` proposals, or of the closest, and whether there was one.
 
     A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
     the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
@@ -232,6 +232,9 @@ def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
     gap = mode_gap * t_gap / scale
     log_ratio = kappa * (mode_gap - gap) - (d - 1) * scale.log()
     # not "≥": a κ that is not a number must give such draws, not an endless search
-    accepted = (log_ratio < torch.log1p(-threshold)).logical_not()
-    first = accepted.int().argmax(-1, keepdim=True)
+    log_threshold = torch.log1p(-threshold)
+    accepted = (log_ratio < log_threshold).logical_not()
+    turn = torch.arange(count, 0, -1, dtype=kappa.dtype, device=kappa.device)
+    # the first accepted one; if there is none, the one that came closest
+    first = torch.where(accepted, turn, log_ratio - log_threshold).argmax(-1, keepdim=True)
     return gap.gather(-1, first).squeeze(-1), accepted.any(-1)
