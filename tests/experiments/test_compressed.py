@@ -12,6 +12,12 @@ from weft.experiments.networks import MLP
 from weft.experiments.spec import Where
 
 
+def on_digits(**changes):
+    """The short experiment on small pictures."""
+    one = variants("compression/lenet300-short")["mean-field"]
+    return replace(one, data="digits", learning_rate=0.01, **changes)
+
+
 def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
     data = weft.data.load("digits")
     net = nn.Sequential(nn.Linear(64, 10))
@@ -33,12 +39,9 @@ def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
 
 
 def test_the_smallest_network_within_the_error_is_reported():
-    one = replace(
-        variants("compression/lenet300-short")["mean-field"],
-        data="digits",
+    one = on_digits(
         network=MLP((30,)),
         epochs=40,
-        learning_rate=0.01,
         error=0.3,
         tolerances=(0.0, 0.5),
     )
@@ -52,12 +55,9 @@ def test_the_smallest_network_within_the_error_is_reported():
 
 
 def test_stages_keep_a_budget():
-    one = replace(
-        variants("compression/lenet300-short")["mean-field"],
-        data="digits",
+    one = on_digits(
         network=MLP((30, 20)),
         epochs=8,
-        learning_rate=0.01,
         stages=2,
         stage_tolerance=0.0,
         budget=400,
@@ -72,12 +72,9 @@ def test_stages_keep_a_budget():
 
 
 def test_the_last_part_may_learn_from_all_data():
-    one = replace(
-        variants("compression/lenet300-short")["mean-field"],
-        data="digits",
+    one = on_digits(
         network=MLP((20,)),
         epochs=8,
-        learning_rate=0.01,
         stages=1,
         budget=500,
         refit=True,
@@ -95,12 +92,9 @@ def test_the_last_part_may_learn_from_all_data():
 
 
 def test_units_go_while_training_goes_on():
-    one = replace(
-        variants("compression/lenet300-short")["mean-field"],
-        data="digits",
+    one = on_digits(
         network=MLP((30, 20)),
         epochs=40,
-        learning_rate=0.01,
         hold=0.05,
         ramp=0.45,
         stages=3,
