@@ -56,6 +56,10 @@ def direct(radii, scale):
     return radial_kl.to_half_cauchy(radii.law(), scale)
 
 
+def by_factors(radii, scale):
+    return radial_kl.to_half_cauchy_augmented(*radii.factors(), scale)
+
+
 @BY_NAME
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
 def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
@@ -66,6 +70,8 @@ def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
     torch.testing.assert_close(q.kl(weft.RadialPrior(mean="uniform")), uniform)
     augmented = q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3, form="augmented"))
     assert augmented > q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3)) > 0
+    parts = directional(q, lambda d: concentration_at(d, 0.3)) + radial(q, by_factors, 0.2, 0.1)
+    torch.testing.assert_close(augmented, parts)
 
 
 @BY_NAME
