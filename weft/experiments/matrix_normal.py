@@ -36,6 +36,11 @@ def _rows(base: Sparse, published: Mapping[str, Published] | None = None) -> lis
     ]
 
 
+def _double(mean_field: Sparse) -> Sparse:
+    """The control: a matrix normal's log σ moves by two factors at once, so here by two steps."""
+    return replace(mean_field, variant="mean-field-double", spread_rate=2.0, published=None)
+
+
 def _short(rows: list[Sparse], **changes: Any) -> list[Sparse]:
     """The same rows with fewer epochs; fewer data would mean more weight for the KL, and other networks."""
     return [replace(one, name=f"{one.name}-short", published=None, **changes) for one in rows]
@@ -93,6 +98,7 @@ _VGG = _rows(
         relevance="constant",
     )
 )
+_VGG.append(_double(_VGG[0]))
 
 
 def _left(weights: int) -> Published:
@@ -113,6 +119,12 @@ _GROUPS = _rows(
         "mn-diagonal-free": _left(19_936),
     },
 )
+_GROUPS += [
+    _double(_GROUPS[0]),
+    # one side alone; the paper's inputs are its rows and our columns
+    replace(_GROUPS[1], variant="matrix-normal-inputs", relevance="columns", published=None),
+    replace(_GROUPS[1], variant="matrix-normal-outputs", relevance="rows", published=None),
+]
 
 
 def _wide(variant: str, relevance: Relevance, published: Published) -> Sparse:
@@ -144,5 +156,16 @@ EXPERIMENTS: list[Experiment] = [
     *_short(_CONNECTED, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
     *_short(_CONV, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
     *_short([*_VGG, *_GROUPS], epochs=12, learning_rate=2e-3, samples=10),
+    *(  # long enough for the KL of all rows to settle
+        replace(
+            row,
+            name=f"{row.name}-medium",
+            published=None,
+            epochs=36,
+            learning_rate=2e-3,
+            samples=10,
+        )
+        for row in _VGG
+    ),
     *_short(_FOUR_TIMES, epochs=6, learning_rate=2e-3, samples=10),
 ]
