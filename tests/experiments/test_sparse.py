@@ -100,3 +100,14 @@ def test_training_inputs_can_be_changed_and_validation_is_not():
     batches = weft.data.Batches(x, y, 30)
     with pytest.raises(ValueError, match="augment"):
         weft.fit(network(), batches, augment=negated, epochs=1)
+
+
+def test_the_control_differs_in_the_steps_of_its_standard_deviations_alone():
+    for name in ("matrix-normal/cifar10-vgg", "matrix-normal/cifar10-group-short"):
+        rows = variants(name)
+        plain = replace(rows["mean-field"], published=None)
+        assert rows["mean-field-double"].spread_rate == 2.0
+        assert (
+            replace(plain, variant="mean-field-double", spread_rate=2.0)
+            == (rows["mean-field-double"])
+        )

@@ -12,6 +12,7 @@ from weft import data as datasets
 from weft import report as reports
 from weft.cli.options import RunOptions, SweepOptions, overrides, with_overrides
 from weft.experiments import catalog
+from weft.experiments.memory import keep_freed_memory
 from weft.experiments.running import Plan, changed, run_all
 from weft.experiments.sweeping import sweep as run_sweep
 from weft.training.distributed import started_by_torchrun
@@ -37,6 +38,7 @@ def run(words: list[str]) -> None:
     options = _parse(with_overrides(RunOptions, kinds[0]), rest, f"run {name}")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    keep_freed_memory()
     chosen = catalog.choose(name, list(options.variants))
     if options.smoke:
         chosen = [one.smoke() for one in chosen]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from weft.errors import near_misses
+from weft.experiments.memory import keep_freed_memory
 from weft.experiments.results import commit, machine, versions
 from weft.experiments.spec import Experiment, Where
 from weft.files import write_atomically
@@ -109,6 +110,7 @@ def _work(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    keep_freed_memory()
     study = _study(name, url, experiment, metric, seed)
 
     def score(trial: optuna.Trial) -> float:
