@@ -161,7 +161,7 @@ EXPERIMENTS: list[Experiment] = [
             row,
             name=f"{row.name}-medium",
             published=None,
-            epochs=36,
+            epochs=24,
             learning_rate=2e-3,
             samples=10,
         )
