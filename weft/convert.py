@@ -20,7 +20,7 @@ def bayesianize(
     family: FamilyLike,
     *,
     where: Where = None,
-    estimator: Estimator | str = shared,
+    estimator: Estimator | str | None = None,
     bias: FamilyLike | bool = True,
     blocks: bool = False,
     inplace: bool = False,
@@ -40,10 +40,10 @@ def bayesianize(
             weft.last_layer(net) names the last one.
         estimator: how noise enters during training: "shared" (exact for everything), "local",
             "flipout", "auto" (local where it is exact and cheaper, else shared), "mean", or the
-            function.
+            function. By default "auto" for matrix normals, "shared" for the others.
         bias: posterior of vectors (biases): True for the family's own choice, False to leave
             them ordinary parameters, or a family.
-        blocks: treat the gates of recurrent layers and the maps of attention as separate matrices.
+        blocks: treat the gates of recurrent layers and the heads of attention as separate matrices.
         inplace: convert the given object instead of a copy. Use the returned one in any case:
             a network that is itself one layer, or holds parameters itself, is wrapped.
         verbose: print the summary.
@@ -56,6 +56,8 @@ def bayesianize(
         ['0.weight', '0.bias', '2.weight', '2.bias']
     """
     matrices, vectors = _families(family, bias)
+    if estimator is None:
+        estimator = matrices.estimator if isinstance(matrices, Family) else shared
     estimator = resolve(estimator)
     plans = [
         Plan(unit.name, families, blocks, estimator)

@@ -128,9 +128,9 @@ def kept(
         >>> kept(bnn, 0.05, weights=True, rows=False, columns=False)
         {'weight': tensor([[False, False, False, False]])}
     """
-    if not (threshold >= 0 and math.isfinite(threshold)):
+    if not (isinstance(threshold, int | float) and 0 <= threshold < math.inf):
         raise ValueError(
-            f"threshold={threshold}: a signal-to-noise ratio mean²/variance, 0 or more, e.g. "
+            f"threshold={threshold!r}: a signal-to-noise ratio mean²/variance, 0 or more, e.g. "
             f"{THRESHOLD}"
         )
     if not (weights or rows or columns):

@@ -86,6 +86,8 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
     """
     from safetensors.torch import save as to_bytes
 
+    if isinstance(bnn, ELBO):
+        raise TypeError("save(elbo, path): write save(elbo.bnn, path, objective=elbo)")
     require_posteriors(bnn)
     tensors, aliases = _unique(bnn.state_dict())
     description: dict[str, Any] = {

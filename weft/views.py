@@ -92,7 +92,7 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
     """The view of a parameter that `owner` holds.
 
     Groups of a convolution are always blocks; with `blocks`, so are the gates of recurrent layers
-    and the query, key and value maps of attention.
+    and every head of the query, key and value maps of attention.
     """
     if tensor.dim() < 2:
         return View(vector=True)
@@ -107,7 +107,7 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
 def _stacked(owner: nn.Module, tensor: Tensor) -> int:
     """How many matrices are stacked in the rows (an LSTM's projection is one)."""
     if isinstance(owner, nn.MultiheadAttention):
-        return 3 if tensor.shape[0] == 3 * owner.embed_dim else 1
+        return tensor.shape[0] // owner.head_dim
     for kind, gates in _GATES.items():
         hidden: Any = owner.hidden_size if isinstance(owner, kind) else 0
         if tensor.shape[0] == gates * hidden:

@@ -70,8 +70,20 @@ def test_the_kl_is_off_first_and_then_rises():
 def test_the_paper_prunes_inputs_as_rows():
     rows = variants("matrix-normal/cifar10-group-4x")
     assert rows["inputs"].relevance == "columns"
-    assert "columns_left" in rows["inputs"].published
-    assert rows["outputs"].published["rows_left"][0] == 413
+    assert rows["outputs"].relevance == "rows"
+
+
+def test_the_wide_network_is_annealed_exponentially_as_published():
+    wide = variants("matrix-normal/cifar10-group-4x")["free"]
+    data = weft.data.load("digits")
+    batches = -(-len(data.train) // 100)
+    weight = replace(wide, epochs=60, batch_size=100).tempered(data)["kl_weight"]
+    held, risen = round(8 * batches), round(15 * batches)
+    assert weight(held) == 0
+    assert weight(risen) == pytest.approx(
+        0.1, rel=0.01
+    )  # half the way from 0.01 to 1, in logarithms
+    assert weight(22 * batches) == 1
 
 
 def test_training_inputs_can_be_changed_and_validation_is_not():

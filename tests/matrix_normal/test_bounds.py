@@ -142,6 +142,17 @@ def test_estimate_is_close_for_many_weights_and_reproducible():
     assert not torch.equal(estimate, q.estimated_entropy(seed=1))
 
 
+def test_estimates_of_wide_diagonals_err_to_the_low_side():
+    torch.manual_seed(0)
+    q = weft.MatrixNormalDiagonal(diagonal="free")(torch.zeros(12, 10)).double()
+    q.log_extra.data += 2 * torch.randn_like(q.log_extra)  # log D spreads by 4
+    exact = q.exact_entropy().detach()
+    few, many = (q.estimated_entropy(probes=400, steps=steps) for steps in (6, 119))
+    assert few < exact
+    assert q.entropy() <= few
+    torch.testing.assert_close(many, exact, rtol=0, atol=0.02 * q.numel())
+
+
 def test_a_dense_covariance_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="estimated_entropy"):
         FREE(torch.zeros(80, 60)).exact_entropy()

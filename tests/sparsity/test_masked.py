@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
+from torch import distributions as td
 from torch import nn
 
 import weft
 from tests.sparsity.common import POSTERIORS, dense, normal_of
-from weft.posteriors.masked import Masked, MaskedCorrelated, MaskedElementwise, masked
+from weft.posteriors.marginal import less_each
+from weft.posteriors.masked import Masked, MaskedCorrelated, masked
 from weft.testing import randomised
 
 INDEPENDENT = {name: build for name, build in POSTERIORS.items() if "dense" not in name}
@@ -107,13 +109,53 @@ def test_entropy_of_correlated_weights_is_bounded_from_below():
     torch.testing.assert_close(everything.entropy(), q.entropy())
 
 
-def test_nothing_left_costs_nothing():
-    for q in (randomised(weft.MeanField(), (3, 4)), dense(3, 4)):
-        m = masked(q, torch.zeros(3, 4, dtype=torch.bool))
-        assert m.rsample().abs().sum() == 0
-        if isinstance(m, MaskedElementwise):
-            for prior in (weft.Normal(0.7), weft.ARD(), weft.GroupARD()):
-                assert prior.kl(m) == 0
+CORRELATED = {
+    "matrix normal": weft.MatrixNormal(),
+    "bounded": weft.MatrixNormal(max_scale=2.0),
+    "low rank and diagonal": weft.MatrixNormal(rows=1, columns="diagonal"),
+    "rank one": weft.MatrixNormalDiagonal(),
+    "free": weft.MatrixNormalDiagonal(diagonal="free"),
+    "scaled": weft.ScaledMatrixNormal(),
+    "scaled, bounded": weft.ScaledMatrixNormal(max_scale=2.0),
+    "full": weft.FullNormal(),
+}
+correlated = pytest.mark.parametrize("family", CORRELATED.values(), ids=CORRELATED)
+
+
+@pytest.mark.parametrize("family", [weft.MeanField(), *CORRELATED.values()])
+def test_nothing_left_costs_nothing(family):
+    q = randomised(family, (3, 4))
+    m = masked(q, torch.zeros(3, 4, dtype=torch.bool))
+    assert m.rsample().abs().sum() == 0
+    for prior in (weft.Normal(0.7), weft.ARD(), weft.GroupARD()):
+        kl = prior.kl(m)
+        assert float(kl.detach()) == pytest.approx(0, abs=1e-9)
+        for one in torch.autograd.grad(kl, list(m.parameters()), allow_unused=True):
+            assert one is None or float(one.abs().max()) < 1e-9
+
+
+@correlated
+@pytest.mark.parametrize("shape", [(5, 6), (2, 4, 3)])
+def test_whole_rows_and_columns_leave_the_entropy_of_the_rest(family, shape):
+    q = randomised(family, shape)
+    size = torch.Size(shape).numel()
+    factor = q.pull(torch.eye(size, dtype=torch.float64).reshape(size, *shape)).detach()
+    mask = torch.ones(shape, dtype=torch.bool)
+    mask[..., 1, :] = mask[..., 2] = False
+    if len(shape) == 3:
+        mask[0, 2] = False  # blocks may lose different numbers
+    scattered = mask.clone()
+    scattered[..., 0, 0] = False
+    for kept, exact in ((mask, family.__class__), (scattered, weft.FullNormal)):
+        left = factor[kept.flatten()]
+        want = td.MultivariateNormal(torch.zeros(len(left)).double(), left @ left.mT).entropy()
+        found = masked(q, kept).entropy().detach()
+        assert found <= want + 1e-8
+        if isinstance(family, exact) and family != CORRELATED["free"]:
+            torch.testing.assert_close(found, want, atol=1e-8, rtol=0)
+    # no looser than a bound that takes all of the covariance and each dropped weight off
+    bare = less_each(q.entropy(), q.variance, ~mask).detach()
+    assert masked(q, mask).entropy() >= bare - 1e-9 or family == CORRELATED["free"]
 
 
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])

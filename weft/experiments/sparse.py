@@ -11,7 +11,7 @@ from weft.experiments.spec import FIXED
 from weft.experiments.supervised import Supervised
 from weft.numerics.seeds import mix
 from weft.priors import Normal, Prior
-from weft.schedules import HoldThenRamp
+from weft.schedules import Exponential, HoldThenRamp
 from weft.sparsity import sparsify
 from weft.training.fitted import Fitted
 
@@ -28,6 +28,7 @@ class Sparse(Supervised):
             "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
         hold: share of the epochs in which the KL counts nothing.
         ramp: share of the epochs in which its weight then rises to 1; 0 for all of it from the start.
+        rise: in a straight line, or by a constant factor per step from 0.01 on ("exponential").
         thresholds: signal-to-noise ratios mean²/variance, falling. What is below the first of them at
             which the validation loss grows by no more than `tolerance` is dropped.
         tolerance: nats per example.
@@ -36,6 +37,7 @@ class Sparse(Supervised):
     relevance: Relevance = "weights"
     hold: float = 0.025
     ramp: float = 0.075
+    rise: Literal["linear", "exponential"] = "linear"
     thresholds: tuple[float, ...] = field(
         default=(1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0), metadata=FIXED
     )
@@ -53,8 +55,11 @@ class Sparse(Supervised):
         """As in every experiment; the KL is off at first."""
         batches = -(-len(data.train) // self.batch_size)
         weight: Any = 1.0
-        if self.ramp:
-            weight = HoldThenRamp(self.hold * self.epochs, self.ramp * self.epochs, batches)
+        hold, ramp = self.hold * self.epochs, self.ramp * self.epochs
+        if self.ramp and self.rise == "linear":
+            weight = HoldThenRamp(hold, ramp, batches)
+        elif self.ramp:
+            weight = Exponential(ramp, batches, start=0.01, hold=hold)
         return {**super().tempered(data), "kl_weight": weight}
 
     def tested(

@@ -97,7 +97,8 @@ class _TriangularSpectrum(torch.autograd.Function):
         if weights is not None:
             shares = (values / norm.square()).to(dtype)
             grad_weights = torch.mul(vectors, rows, out=work) @ shares
-            grad_weights = grad_weights.double() * (steepest * norm.square() / weights)
+            grad_weights = grad_weights.double() * (steepest * norm.square())
+            grad_weights = torch.where(weights != 0, grad_weights / weights, 0.0)
             weights, heaviest = _at_most_one(weights)
             rows *= weights.to(dtype).unsqueeze(-1)
             length = length * heaviest

@@ -145,3 +145,16 @@ class _SumSquares(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return x * (2 * grad)
+
+
+def bounded_logs(logs: Tensor, top: float, ceiling: float | None) -> Tensor:
+    """Logarithms held at `top` (the gradient ignores it), softly below the ceiling's."""
+    logs = held(logs, top)
+    return logs if ceiling is None else logs - torch.log1p(logs.exp() / ceiling)
+
+
+def unbounded_logs(logs: Tensor, ceiling: float | None) -> Tensor:
+    """What `bounded_logs` maps to these logarithms."""
+    if ceiling is None:
+        return logs
+    return soft_min_inverse(logs.exp().clamp(max=0.99 * ceiling), ceiling).log()

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -75,8 +75,7 @@ class Op(ABC):
 class Posterior(nn.Module, ABC):
     """q(W) over a matrix W (*blocks, out, in), or over a vector or scalar.
 
-    Nothing is written to the module in any of these methods, so copies, vmap, checkpointing and
-    several draws per step cannot disturb each other.
+    Nothing is written to the module in any of these methods: copies, vmap and checkpointing are safe.
     """
 
     @property
@@ -252,6 +251,7 @@ class Family(ABC):
         mean: "given" starts the means at the weight; "he" at N(0, 2/fan-in), biases at 0.
     """
 
+    estimator: ClassVar[str] = "shared"  # of `bayesianize`, by default
     scale: float = 0.01
     noise: float = 0.1
     max_scale: float | None = None
@@ -260,17 +260,17 @@ class Family(ABC):
     def __post_init__(self) -> None:
         """Refuse options that cannot be meant."""
         name = type(self).__name__
-        if not self.scale > 0:
+        if not 0 < self.scale < math.inf:
             raise ValueError(
-                f"{name}(scale={self.scale}): a standard deviation is positive; "
+                f"{name}(scale={self.scale}): a standard deviation is a positive number; "
                 "for weights without uncertainty write weft.Point()"
             )
-        if not self.noise >= 0:
+        if not 0 <= self.noise < math.inf:
             raise ValueError(f"{name}(noise={self.noise}): the spread of the init is 0 or more")
         if self.max_scale is not None and not self.max_scale > self.scale:
             raise ValueError(
-                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must "
-                f"lie below the bound, e.g. scale={self.max_scale / 10:g}"
+                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must lie "
+                f"below the bound, e.g. scale={self.max_scale / 10:g}"
             )
         if self.mean not in ("given", "he"):
             raise ValueError(f'{name}(mean={self.mean!r}): write mean="given" or mean="he"')

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from weft.numerics.safe import sum_squares
 from weft.posteriors.base import LOG_TWO_PI, Dense, Family, Located
 from weft.posteriors.kronecker import build_side
+from weft.posteriors.marginal import Marginal
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.sides import Side
 
@@ -77,7 +78,7 @@ class FullNormal(Family):
         )
 
 
-class FullNormalPosterior(Located, Dense):
+class FullNormalPosterior(Located, Dense, Marginal):
     """loc + F ε, reshaped; `side` holds F, over the weights of a block in row-major order."""
 
     def __init__(self, loc: Tensor, side: Side) -> None:
@@ -108,6 +109,11 @@ class FullNormalPosterior(Located, Dense):
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + log|F|."""
         return self.entropy_and_square()[0]
+
+    def marginal_entropy(self, mask: Tensor) -> Tensor:
+        """Exact for every mask."""
+        part = self.side.marginal_log_det(mask.flatten(-2)).sum().to(self.loc.dtype)
+        return part + mask.sum().to(part) * (0.5 * (1 + LOG_TWO_PI))
 
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖F‖²."""

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,8 @@ from weft.numerics import local_kronecker
 from weft.numerics.fused import eager
 from weft.numerics.safe import safe_sqrt, soft_min_inverse
 from weft.numerics.triangular import folded_shape
-from weft.posteriors.base import Family, Located
+from weft.posteriors.base import LOG_TWO_PI, Family, Located
+from weft.posteriors.marginal import Marginal, less_each
 from weft.posteriors.mean_field import MeanField
 from weft.posteriors.sides import LOG_CEILING, DiagonalSide, FullSide, LowRankSide, Side
 
@@ -22,6 +24,7 @@ Structure = str | int
 class KroneckerFamily(Family):
     """Options of a family whose weights vary with a row and a column covariance."""
 
+    estimator: ClassVar[str] = "auto"
     rows: Structure = "auto"
     columns: Structure = "auto"
 
@@ -106,13 +109,31 @@ def push_noise(rows: Side, columns: Side, x: Tensor, noise: Tensor) -> Tensor:
     return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
 
 
-class KroneckerPosterior(Located):
+class KroneckerPosterior(Located, Marginal):
     """Means `loc` (*blocks, out, in) and two sides; what else there is, the families say."""
 
     def __init__(self, loc: Tensor, rows: Side, columns: Side) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)
         self.rows, self.columns = rows, columns
+
+    @abstractmethod
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """Half the log-determinant of the covariance, over all blocks, or a lower bound of it.
+
+        Args:
+            rows: mask (*blocks, out) of rows to which the covariance is cut; None for all.
+            columns: mask (*blocks, in) of columns, given if and only if `rows` is.
+        """
+
+    def marginal_entropy(self, mask: Tensor) -> Tensor:
+        """As exact as the entropy of all where whole rows and columns are dropped, else less by each."""
+        rows, columns = mask.any(-1), mask.any(-2)
+        inside = rows.unsqueeze(-1) & columns.unsqueeze(-2)
+        part = self.half_log_det(rows, columns) + inside.sum().to(self.loc) * (
+            0.5 * (1 + LOG_TWO_PI)
+        )
+        return less_each(part, self.variance, inside & ~mask)
 
     def kronecker_variance(self) -> Tensor:
         """Variances U_ii V_jj of R X Cᵀ."""

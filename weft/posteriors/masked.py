@@ -2,12 +2,12 @@
 
 Parameters: those of the other posterior. A dropped weight has mean 0 and no variance, gets no
 gradient and counts nothing in entropy, E‖W‖² and number of weights, hence nothing in a KL.
-Exact for independent weights. The rest of a correlated posterior has as entropy a lower bound
-(that of all minus the dropped ones' own), so that a KL is at most overestimated; and its outputs cannot
-be drawn directly.
+Exact for independent weights, for matrix normals whose whole rows and columns are dropped, and for
+`FullNormal`. Where single weights of other correlated rows are dropped, the entropy is a lower bound
+(that of those rows minus the dropped ones' own), so that a KL is at most overestimated. Outputs of
+correlated ones cannot be drawn directly.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.posteriors.base import LOG_TWO_PI, Builder, Elementwise, Family, Posterior
+from weft.posteriors.base import Builder, Elementwise, Family, Posterior
+from weft.posteriors.marginal import Marginal, less_each
 from weft.posteriors.mean_field import MeanField
 
 
@@ -147,12 +148,10 @@ class MaskedCorrelated(MaskedPosterior):
     """Masked weights that depend on each other."""
 
     def entropy(self) -> Tensor:
-        """A lower bound: H(left) = H(all) - H(dropped | left) ≥ H(all) - Σ H(each dropped one)."""
-        variance = self.base.variance
-        positive = variance.clamp(min=torch.finfo(variance.dtype).tiny)
-        logs = torch.where(self.mask, 1.0, positive).log().sum()
-        dropped = math.prod(self.shape) - self.left
-        return self.base.entropy() - 0.5 * (logs + dropped * (1 + LOG_TWO_PI))
+        """Exact or a lower bound, as the posterior behind the mask knows."""
+        if isinstance(self.base, Marginal):
+            return self.base.marginal_entropy(self.mask)
+        return less_each(self.base.entropy(), self.base.variance, ~self.mask)
 
 
 def masked(posterior: Posterior, mask: Tensor) -> MaskedPosterior:

@@ -89,6 +89,15 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         entropy = ins * log_rows + outs * log_columns + self.numel() * 0.5 * (1 + LOG_TWO_PI)
         return entropy, sum_squares(self.loc) + (rows * columns).sum()
 
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """In · log|R| + out · log|C|, of what is left of them."""
+        if rows is None or columns is None:
+            outs, ins = self.shape[-2:]
+            return ins * self.rows.log_det() + outs * self.columns.log_det()
+        parts = self.rows.marginal_log_det(rows), self.columns.marginal_log_det(columns)
+        logs = columns.sum(-1) * parts[0] + rows.sum(-1) * parts[1]
+        return logs.sum().to(self.loc.dtype)
+
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + in · log|R| + out · log|C|."""
         return self.entropy_and_square()[0]
@@ -106,11 +115,10 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
             >>> q.log_prob(torch.zeros(2, 1))
             tensor(-1.8379, grad_fn=<SubBackward0>)
         """
-        outs, ins = self.shape[-2:]
         away = weight - self.loc
         white = self.rows.solve(self.columns.solve(away).mT).mT
-        logs = ins * self.rows.log_det() + outs * self.columns.log_det()
-        return -0.5 * (away * white).sum() - logs - 0.5 * self.numel() * LOG_TWO_PI
+        constant = 0.5 * self.numel() * LOG_TWO_PI
+        return -0.5 * (away * white).sum() - self.half_log_det() - constant
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""

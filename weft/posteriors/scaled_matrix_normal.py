@@ -128,9 +128,16 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         scaled = directions * self.outer_scale
         return torch.cat([self.kronecker_pull(scaled), scaled.flatten(1)], -1)
 
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """Σ log S + ½ Σ log(1 + λ_i μ_j)."""
+        logs, keep = self._log_scale(), (None, None)
+        if rows is not None and columns is not None:
+            logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
+            keep = rows.double(), columns.double()
+        spectra = self.rows.spectrum(keep[0])[0], self.columns.spectrum(keep[1])[0]
+        shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
+        return logs.sum() + shared.to(self.loc.dtype)
+
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + Σ log S + ½ Σ log(1 + λ_i μ_j)."""
-        rows, columns = self.rows.spectrum()[0], self.columns.spectrum()[0]
-        shared = kronecker.log_det_plus_identity(rows, columns).sum() / 2
-        logs = self._log_scale().sum() + shared.to(self.loc.dtype)
-        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI)
+        return self.half_log_det() + self.numel() * 0.5 * (1 + LOG_TWO_PI)

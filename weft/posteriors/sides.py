@@ -10,8 +10,8 @@ Three structures, each with standard deviations d = exp(log_scale) of independen
 | diagonal | diag(d)         | n        | n                      | Σ log d                      |
 
 T is unit lower-triangular: F is the Cholesky factor, and T diag(d)² Tᵀ the covariance. Entries of T
-are regression coefficients, of order 1 however narrow or correlated the weights become, so that
-a step of an optimiser means the same everywhere. L is relative to d for the same reason.
+are regression coefficients, of order 1 however narrow or correlated the weights become: a step of
+an optimiser means the same everywhere. L is relative to d for the same reason.
 
 With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ (a standard deviation) exceeds it.
 """
@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, is_grad_enabled, nn
 
-from weft.numerics import eigenvalues, triangular
+from weft.numerics import determinants, eigenvalues, triangular
 from weft.numerics.fused import eager
 from weft.numerics.safe import capped_exp, held, safe_sqrt
 
@@ -74,8 +74,12 @@ class Side(nn.Module, ABC):
 
     def log_det(self) -> Tensor:
         """Half the log-determinant of F Fᵀ, summed over blocks."""
-        total, reach = self._log_det(), self.reach()
-        return total if reach is None else total + reach.log().sum()
+        total = self._log_det()
+        return total if (reach := self.reach()) is None else total + reach.log().sum()
+
+    def marginal_log_det(self, mask: Tensor) -> Tensor:
+        """That of the entries where the mask (*blocks, n) is True, (*blocks), in float64."""
+        return determinants.marginal(self.factor(torch.float64), mask)
 
     def spread(self, noise: Tensor) -> Tensor:
         """Noise Fᵀ: independent noise (*blocks, k, width) made to vary like this side."""
@@ -84,8 +88,7 @@ class Side(nn.Module, ABC):
 
     def pull(self, x: Tensor) -> Tensor:
         """X F for x (*blocks, k, n): ‖x F‖² is the variance of x · w, w varying like this side."""
-        reach = self.reach()
-        return self._pull(x if reach is None else x * reach.unsqueeze(-2))
+        return self._pull(x if (reach := self.reach()) is None else x * reach.unsqueeze(-2))
 
     def factor(self, dtype: torch.dtype | None = None) -> Tensor:
         """F as a matrix, (*blocks, n, width); with a type, computed in it from the parameters on."""
@@ -284,8 +287,8 @@ class LowRankSide(Side):
         return torch.cat([scaled, scaled @ self.loadings], -1)
 
     def _factor(self, dtype: torch.dtype) -> Tensor:
-        eye = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
-        own = eye.expand(*self.loadings.shape[:-1], self.size)
+        own = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
+        own = own.expand(*self.loadings.shape[:-1], self.size)
         return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
 
     def _parts(self) -> tuple[Tensor, Tensor]:
