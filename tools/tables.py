@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tools.compression_tables import compression_tables
+from tools.sparsity_tables import sparsity_tables
 from tools.sweep_tables import sweep_tables
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
@@ -27,6 +28,10 @@ _OWN = {  # tables of another form
     "results/tempering": sweep_tables,  # a variant for every temperature
     "results/numerics/temperature.json": temperature_table,
 }
+_BESIDE = {  # tables that stand below the usual one
+    "results/compression": compression_tables,
+    "results/matrix-normal": sparsity_tables,
+}
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -43,7 +48,8 @@ def table_of(results: str) -> str:
         raise ValueError(f"{results}: {problems or 'no result files'}")
     table = compare(found)
     text = f"{markdown_table(table).strip()}\n\n{gain_text(table)}".strip()
-    return f"{text}\n\n{compression_tables(found)}" if results == "results/compression" else text
+    more = _BESIDE[results](found) if results in _BESIDE else ""
+    return f"{text}\n\n{more}".strip()
 
 
 def shown(page: str, name: str) -> str:

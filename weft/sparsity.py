@@ -151,7 +151,8 @@ def sparsify(
     threshold. Rows and columns go one by one, the least relevant first, and the noise of those that are
     gone no longer counts against the others. Vectors (biases) stay as they are.
 
-    The result is a converted network in every respect; dropped weights get no gradient and cost no KL.
+    The result is a converted network in every respect; dropped weights get no gradient and cost no KL (of
+    correlated rows from which only single weights went, the KL is a bound that may be too high).
     An objective belongs to one network: make a new ELBO to train it further. Layers with correlated
     posteriors draw whole weights from then on (estimator "shared").
 

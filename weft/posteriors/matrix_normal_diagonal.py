@@ -1,6 +1,6 @@
 """Matrix normal plus independent noise: W = M + R X Cᵀ + √D ∘ E, covariance U ⊗ V + diag(D).
 
-A superset of both the matrix normal and the independent normal, up to the form of D:
+A superset of both the matrix normal (of the same sides) and the independent normal, up to the form of D:
 
 - `diagonal="rank1"`, D_ij = a_i b_j: everything is exact. Entropy takes one eigenvalue problem a
   side, O(out³ + in³).

@@ -130,11 +130,11 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """Σ log S + ½ Σ log(1 + λ_i μ_j)."""
-        logs, keep = self._log_scale(), (None, None)
+        logs = self._log_scale()
         if rows is not None and columns is not None:
             logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
-            keep = rows.double(), columns.double()
-        spectra = self.rows.spectrum(keep[0])[0], self.columns.spectrum(keep[1])[0]
+            rows, columns = rows.double(), columns.double()
+        spectra = self.rows.spectrum(rows)[0], self.columns.spectrum(columns)[0]
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
 
