@@ -4,20 +4,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.markdown import markdown
+from weft.compression.counting import LeNet5
 from weft.experiments.compression_published import LENET5
 from weft.report.results import Result
 
 _HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]
+_AS_PRINTED = ["weights as the paper counts", "FLOPs as the paper counts"]
 
 
 def compression_tables(found: Sequence[Result]) -> str:
     """For each experiment a table of the networks that were chosen."""
     parts = []
     for name in dict.fromkeys(one.experiment for one in found):
-        rows = [_row(one) for one in found if one.experiment == name]
+        head, rows = _HEAD, [_row(one) for one in found if one.experiment == name]
         if "lenet5" in name:
-            rows += _published()
-        parts += [f"What is left in {name}", markdown([_HEAD, *rows])]
+            head, rows = [*_HEAD, *_AS_PRINTED], [*rows, *_published()]
+            rows = [[*row, *_as_printed(row[2])] for row in rows]
+        parts += [f"What is left in {name}", markdown([head, *rows])]
     return "\n\n".join(parts)
 
 
@@ -32,6 +35,12 @@ def _row(one: Result) -> list[str]:
         f"{point['flops']:,}",
         f"{100 * point['error']:.2f}",
     ]
+
+
+def _as_printed(left: str) -> list[str]:
+    """The counts of the table of the RDP paper, with a layer that does not exist and without the last."""
+    widths = LeNet5(*map(int, left.split("-")))
+    return [f"{widths.table_weights:,}", f"{widths.table_flops:,}"]
 
 
 def _published() -> list[list[str]]:

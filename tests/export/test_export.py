@@ -286,3 +286,14 @@ def test_a_torch_file_needs_no_weft(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.stdout.strip() == "(3, 3)", done.stderr
+
+
+def test_inputs_and_outputs_have_different_names(tmp_path):
+    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+    x = torch.randn(2, 3)
+    with pytest.raises(ValueError, match="'output' would be an input and an output"):
+        weft.export(bnn, x, input_names=["output"])
+    with pytest.raises(ValueError, match='write "full" or "diagonal"'):
+        weft.export(bnn, x, kind="mean", covariance="diag")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        weft.export(bnn, x, tmp_path / "missing" / "net.onnx")

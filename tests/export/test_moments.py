@@ -187,3 +187,22 @@ def test_places_undo_themselves(place):
     twice = place.split(place.repeat(value, 2))
     assert torch.equal(twice[:5], place.split(value))
     assert torch.equal(twice[5:], place.split(value))
+
+
+@pytest.mark.parametrize("numerator", ["certain", "random"])
+def test_a_random_denominator_counts(numerator):
+    class Ratio(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.above, self.below = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            top = x[:, :3] if numerator == "certain" else self.above(x)
+            return top / (self.below(x).sigmoid() + 1)
+
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(Ratio(), weft.MeanField(scale=0.03))
+    x = torch.randn(20, 4)
+    found = weft.predict_moments(bnn, x, covariance="diagonal").std
+    drawn = weft.predict(bnn, x, samples=4000, seed=0).std
+    assert torch.allclose(found, drawn, rtol=0.15, atol=1e-3)

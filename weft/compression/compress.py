@@ -14,6 +14,7 @@ from weft.compression.criteria import random_weights
 from weft.compression.decisions import Rule
 from weft.compression.graph import Group, find_groups
 from weft.compression.heads import shrink_heads
+from weft.compression.inputs import input_readers
 from weft.compression.latency import latency as measured
 from weft.compression.layers import OUT
 from weft.compression.masking import masked_net, masked_posteriors
@@ -121,7 +122,8 @@ def compress(
     weights = random_weights(model)
     rule = Rule(structure, agree)
     statistics = statistics_of(work, weights, criterion, rule)
-    task = Task(model, plain, work, groups, weights, statistics, criterion, rule)
+    inputs = input_readers(work, sample)
+    task = Task(model, plain, work, groups, weights, statistics, criterion, rule, inputs)
     prices = uses(work, sample) if price == "macs" else {}
     found = levels_of(task, threshold, validation, tolerance, prices, budget)
     levels = found.levels
@@ -135,7 +137,7 @@ def compress(
         heads = {}
     notes += more
     result = _like(small, plain)
-    inputs = task.decision(levels).inputs if structure != "weights" else {}
+    unused = task.decision(levels).inputs if structure != "weights" else {}
     variational = None
     if finetune is not None:
         notes.append(f"fine-tuned: loss of the last epoch {tuned(result, finetune, model)[-1]:.4g}")
@@ -156,7 +158,7 @@ def compress(
         difference=_difference(masked, small, sample),
         bits=tuple(bit_widths(weights, _left(work, done, keep))),
         latency=timed,
-        unused_inputs=tuple((name, tuple(gone)) for name, gone in inputs.items()),
+        unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
         trials=tuple(found.trials),
         loss=found.loss,
         variational=variational,

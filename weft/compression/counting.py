@@ -58,8 +58,8 @@ class Counts:
 def count(net: nn.Module, example: Any) -> Counts:
     """Parameters and operations of a plain network.
 
-    Counted are linear layers, convolutions, recurrent layers and attention; what works on single
-    numbers (activations, norms, pooling) is not.
+    Counted are linear and bilinear layers, convolutions, recurrent layers and cells, and attention; what
+    works on single numbers (activations, norms, pooling) is not.
 
     Args:
         net: plain.
@@ -84,7 +84,7 @@ def count(net: nn.Module, example: Any) -> Counts:
             total[0] += 2 * pairs * module.embed_dim
             total[2] += 2 * pairs * module.embed_dim
 
-    with _watching(net, add):
+    with watching(net, add):
         run(net, example)
     weights = [p for p in net.parameters() if p.dim() >= 2]
     return Counts(
@@ -96,7 +96,7 @@ def count(net: nn.Module, example: Any) -> Counts:
 
 
 @contextmanager
-def _watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
+def watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
     """Call a hook after every layer, in evaluation mode; attention counts as one layer."""
     inside = {
         id(child)
@@ -144,7 +144,7 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
                 share = weight.numel() / matrix.numel()
                 found[id(matrix)] = found.get(id(matrix), 0.0) + positions * share
 
-    with _watching(net, add):
+    with watching(net, add):
         run(net, example)
     each = size.examples
     return {name: found[id(p)] / each for name, p in net.named_parameters() if id(p) in found}
@@ -191,6 +191,13 @@ def _uses(
             if name.startswith("weight"):
                 bias = parameter.shape[0] if module.bias and "hr" not in name else 0
                 yield parameter, bias, steps
+    elif isinstance(module, nn.RNNCellBase):
+        x = args[0] if args else kwargs["input"]
+        for weight in (module.weight_ih, module.weight_hh):
+            bias = weight.shape[0] if module.bias else 0
+            yield weight, bias, x.numel() / x.shape[-1]
+    elif isinstance(module, nn.Bilinear):
+        yield module.weight, _biases(module), out.numel() / out.shape[-1]
     elif isinstance(module, nn.MultiheadAttention):
         yield from _attention(module, args, kwargs)
 

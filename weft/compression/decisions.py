@@ -1,7 +1,7 @@
 """Which units go: where the rules of the layers that make them and of those that read them agree."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -86,6 +86,7 @@ def decide(
     statistics: Mapping[Key, Statistic],
     levels: Mapping[Key, float],
     rule: Rule,
+    inputs: Collection[str] = (),
 ) -> Decision:
     """The units that go at these levels.
 
@@ -94,6 +95,7 @@ def decide(
         statistics: of `unit_statistics`.
         levels: for each statistic the logarithm below which a unit is not needed.
         rule: what may go.
+        inputs: layers that read the inputs of the network.
     """
     decision = Decision()
     low = {key: one.logs < levels[key] for key, one in statistics.items()}
@@ -104,7 +106,7 @@ def decide(
     for layer in attention:
         _decide_heads(decision, layer, statistics, low, rule)
     if rule.columns:
-        _decide_inputs(decision, groups, low, statistics)
+        _decide_inputs(decision, inputs, low, statistics)
     return decision
 
 
@@ -213,14 +215,13 @@ def _decide_heads(
 
 def _decide_inputs(
     decision: Decision,
-    groups: Sequence[Group],
+    inputs: Collection[str],
     low: Mapping[Key, Tensor],
     statistics: Mapping[Key, Statistic],
 ) -> None:
-    """Columns of inputs of the network, which belong to no group; one always stays."""
-    grouped = {one.layer for group in groups for one in group.on(IN)}
+    """Columns of inputs of the network, where nobody else has a say; one always stays."""
     for (name, side), said in low.items():
-        gone = said.nonzero().flatten().tolist() if side == IN and name not in grouped else []
+        gone = said.nonzero().flatten().tolist() if side == IN and name in inputs else []
         if gone and len(gone) == len(said):
             gone = _but_best(gone, statistics[name, side])
         if gone:

@@ -258,7 +258,8 @@ def _unseen(net: nn.Module, groups: list[Group | None]) -> Iterator[str]:
     """Layers with units of which the graph says nothing."""
     seen = {one.layer for group in groups if group is not None for one in group.members}
     for name, module in net.named_modules():
-        if sides_of(module) and name not in seen and not isinstance(module, nn.Embedding):
+        known = sides_of(module) and not isinstance(module, nn.Embedding)
+        if (known or isinstance(module, nn.RNNCellBase | nn.Bilinear)) and name not in seen:
             around = net.get_submodule(name.rpartition(".")[0])
             if not isinstance(around, nn.MultiheadAttention):
                 yield f"{name!r} ({type(module).__name__}): the graph has no units of it"

@@ -1,5 +1,7 @@
 """What compression knows before anything is cut, and where it will cut."""
 
+import copy
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +41,7 @@ class Task:
         statistics: of units, or of single weights.
         criterion: by which they were made.
         rule: what may go.
+        inputs: layers that read the inputs of the network.
     """
 
     model: nn.Module
@@ -49,10 +52,11 @@ class Task:
     statistics: dict[Key, Statistic]
     criterion: str
     rule: Rule
+    inputs: frozenset[str]
 
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
-        return decide(self.groups, self.statistics, levels, self.rule)
+        return decide(self.groups, self.statistics, levels, self.rule, self.inputs)
 
     def keep(self, levels: Levels) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0."""
@@ -128,6 +132,12 @@ def levels_of(
         ]
         return Found(levels, notes=notes)
     loss = loss_of(validation, task.model)
+    start = loss(copy.deepcopy(task.plain).eval())
+    if not math.isfinite(start):
+        raise ValueError(
+            f"compress: the validation loss of the network as it is is {start}, so nothing can be compared "
+            "with it; look at the data and the network, or choose threshold=..."
+        )
 
     # in the network's own precision: a loss needs no more, and double takes several times as long
     def loss_with(masks: Mapping[str, Tensor]) -> float:
@@ -185,7 +195,8 @@ def check_options(
             f"compress(budget={budget}, threshold={threshold!r}): what goes to keep a budget is found step "
             'by step; write threshold="layers" and give validation data'
         )
-    if budget is not None and not (isinstance(budget, int) and budget >= 0):
+    whole = isinstance(budget, int) and not isinstance(budget, bool)
+    if budget is not None and not (whole and budget >= 0):
         raise ValueError(
             f"compress(budget={budget!r}): how many may be left at most, a whole number"
         )

@@ -91,7 +91,7 @@ def export(
     target, noise included). An ensemble with `members` and `seed` says what `weft.predict` with so many
     samples and this seed says.
 
-    The file is compared with PyTorch before it is written, at three batch sizes.
+    The file is compared with PyTorch before it is written, at several batch sizes.
 
     Args:
         model: what `weft.fit` returned, an ELBO, a network from `bayesianize`, or (kind "mean") any network.
@@ -123,6 +123,7 @@ def export(
     """
     net, likelihood, output = _parts(model, likelihood, output)
     _check(net, kind, format, members, likelihood, target_mean, target_scale)
+    _check_rest(covariance, path)
     names, inputs = positional(example)
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
@@ -131,6 +132,11 @@ def export(
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))
         labels = _input_names(input_names, names, len(inputs))
+        if both := [name for name in labels if name in outputs]:
+            raise ValueError(
+                f"export: {', '.join(map(repr, both))} would be an input and an output of the file; "
+                "write input_names=[...] with other names"
+            )
         metadata = _metadata(net, kind, members, seed, likelihood, labels, outputs)
         program = program_of(network, inputs)
         if format == "onnx":
@@ -151,6 +157,13 @@ def export(
     if path is not None:
         made.save(path)
     return made
+
+
+def _check_rest(covariance: str, path: str | os.PathLike[str] | None) -> None:
+    if covariance not in ("full", "diagonal"):
+        raise ValueError(f'export(covariance={covariance!r}): write "full" or "diagonal"')
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
 
 
 @dataclass(frozen=True)

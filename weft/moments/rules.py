@@ -111,8 +111,12 @@ def _multiplied(op: Call, a: Any, b: Any) -> Tensor:
 
 
 def _divided(op: Call, a: Any, b: Any) -> Tensor:
-    b = mean_of(b)
-    return known(a) / (b * b)
+    """To first order in the noise of both, as if they were independent."""
+    low = mean_of(b)
+    found = known(a) / (low * low)
+    if is_random(b):
+        found = found + (mean_of(a) / (low * low)) ** 2 * known(b)
+    return found
 
 
 def _averaged(op: Call, x: Gauss, dims: Any, keepdim: bool = False, **kwargs: Any) -> Tensor:

@@ -1,0 +1,128 @@
+"""Columns go without anybody's consent only where a layer reads the inputs of the network itself."""
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from weft.compression.counting import count
+from weft.compression.inputs import input_readers
+
+DEAD = [0, 1, 2]
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Linear(4, 12), nn.Linear(12, 2)
+        self.attend = nn.MultiheadAttention(12, 4, batch_first=True)
+
+    def forward(self, x):
+        h = self.embed(x)
+        return self.last(self.attend(h, h, h, need_weights=False)[0].mean(1))
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.LSTMCell(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        state = None
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        return self.last(state[0])
+
+
+class Detached(nn.Module):
+    """The graph cannot be traced: no gradient leaves it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu()).detach()
+
+
+def posterior(net, dead):
+    """Every weight is sure, but for some columns of one layer, which nobody needs."""
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.01, noise=0.0), bias=False)
+    for name, q in weft.named_posteriors(bnn):
+        q.loc.data.uniform_(0.8, 1.2)
+        if name == dead:
+            q.loc.data[:, DEAD] = 1e-6
+    return bnn
+
+
+@pytest.mark.parametrize(
+    ("net", "dead", "shape"),
+    [
+        (Attention(), "attend.out_proj.weight", (3, 5, 4)),
+        (Cell(), "last.weight", (3, 5, 4)),
+        (Detached(), "last.weight", (3, 4)),
+    ],
+    ids=["attention", "cell", "untraceable"],
+)
+def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
+    bnn = posterior(net, dead)
+    small, report = weft.compress(bnn, torch.randn(shape), threshold=0.05, calls=0)
+    assert report.unused_inputs == ()
+    assert report.masks == {}
+    kept = dict(small.named_parameters())[dead]
+    assert torch.equal(kept, dict(weft.collapse(bnn).named_parameters())[dead])
+
+
+def test_columns_of_inputs_go():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+    _, report = weft.compress(
+        posterior(net, "1.weight"), torch.randn(3, 2, 3), threshold=0.05, calls=0
+    )
+    assert report.unused_inputs == (("1", tuple(DEAD)),)
+
+
+def test_readers_of_inputs_are_found_whatever_is_done_to_the_inputs():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.three = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            h = self.one(x.square() + 1)
+            with torch.no_grad():  # no gradient tells that this is no input
+                hidden = self.two(h)
+            return self.three(hidden)
+
+    assert input_readers(Twice(), torch.randn(2, 3)) == {"", "one"}
+
+
+def test_a_loss_that_is_no_number_is_refused():
+    bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
+    for threshold in ("loss", "layers"):
+        with pytest.raises(ValueError, match="validation loss of the network as it is is nan"):
+            weft.compress(
+                bnn,
+                torch.randn(2, 3),
+                threshold=threshold,
+                validation=lambda net: float("nan"),
+            )
+
+
+def test_layers_without_known_units_are_named():
+    _, report = weft.compress(posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05, calls=0)
+    assert any("'cell' (LSTMCell)" in note for note in report.notes)
+
+
+def test_cells_and_bilinear_layers_are_counted():
+    found = count(Cell(), torch.randn(2, 5, 4))
+    assert found.macs == 5 * 4 * 6 * (4 + 6) + 6 * 2
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.both = nn.Bilinear(3, 4, 5)
+
+        def forward(self, x):
+            return self.both(x[:, :3], x)
+
+    assert count(Pair(), torch.randn(2, 4)).macs == 3 * 4 * 5
