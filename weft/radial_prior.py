@@ -8,6 +8,7 @@ the KL, and -ELBO does not compare with that of other priors. Everything is in c
 half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e-9.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,8 +76,8 @@ class RadialPrior(Prior):
     ) -> None:
         super().__init__()
         for name, value in (("local", local), ("layer", layer), ("shape", shape)):
-            if not value > 0:
-                raise ValueError(f"RadialPrior({name}={value}): above 0")
+            if not 0 < value < math.inf:
+                raise ValueError(f"RadialPrior({name}={value}): a number above 0")
         if not 0 < gap < 1:
             raise ValueError(
                 f"RadialPrior(gap={gap}): 1 - cosine, between 0 and 1; for directions without a prior "
@@ -88,6 +89,12 @@ class RadialPrior(Prior):
             raise ValueError(
                 f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
             )
+        if radius != "half-cauchy" and form != "direct":
+            raise ValueError(
+                f"RadialPrior(radius={radius!r}, form={form!r}): only half-Cauchy radii are augmented"
+            )
+        if not isinstance(others, Prior | None):
+            raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. weft.Normal(1.0)")
         self.radius_prior = radius_prior(radius, form, shape)
         self.radius, self.form = radius, form
         self.local, self.layer, self.shape, self.gap = local, layer, shape, gap

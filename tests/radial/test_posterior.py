@@ -259,11 +259,17 @@ def test_impossible_options_are_refused():
         ({"gap": 1.5}, "between 0 and 1"),
         ({"gap": 0.001, "min_gap": 0.01}, "above the bound"),
         ({"spread": 0.0}, "positive"),
+        ({"double": "scales"}, 'belongs to grouping="double"'),
+        ({"positions": 0}, "1 or more"),
+        ({"scale": math.inf}, "a positive number"),
     ):
         with pytest.raises(ValueError, match=words):
             weft.Radial(**options)
     with pytest.raises(ValueError, match=r"weft\.MeanField"):
         weft.Radial()(torch.zeros(3))
+    for far in (1e5, math.nan):
+        with pytest.raises(ValueError, match="below 20,000"):
+            weft.Radial()(far * torch.ones(3, 4))
     with pytest.raises(ValueError, match="every input has as many"):
         weft.Radial(positions=2)(torch.zeros(3, 5))
     with pytest.raises(ValueError, match="cannot draw an output"):
@@ -287,3 +293,20 @@ def test_parameters_are_as_many_as_documented():
     assert count(grouping="double") == 2 * (n * m + 1) + 2 * (n + m + 2)
     assert count(grouping="double", double="scales") == n * m + 1 + 2 * (n + m + 1)
     assert count(radius="gamma") == n * m + 1 + 2 * n
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_rescaled_products_of_unit_radii_have_the_size_of_ordinary_weights(kernel):
+    """Uniform directions of both sides: the variance of a weight is 1 / fan-in."""
+    torch.manual_seed(0)
+    fan_in = 16 * kernel**2
+    family = weft.Radial(grouping="double", rescale=True, positions=kernel**2)
+    q = family(torch.randn(32, fan_in))
+    with torch.no_grad():
+        for name, parameter in q.named_parameters():
+            if name.endswith("log_concentration") or "log_scale" in name:
+                parameter.fill_(-50.0)
+            elif "directions" not in name:
+                parameter.zero_()
+        size = q.rsample().square().mean().sqrt() * fan_in**0.5
+    assert float(size) == pytest.approx(1, abs=0.1)

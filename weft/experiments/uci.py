@@ -62,7 +62,7 @@ def _rows(table: str) -> list[Experiment]:
         replace(
             radial,
             variant="radial-double-published",  # start, prior and noise of the paper, nothing to choose
-            family=Radial(grouping="double", factors=2, gap=0.005),
+            family=Radial(grouping="double", factors=2, gap=0.005, min_gap=2e-3, spread=1e-4),
             prior="radial-augmented",
             noises=("gamma",),
             temperatures=(1.0,),

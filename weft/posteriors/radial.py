@@ -45,6 +45,9 @@ _CHOICES = {
 }
 
 
+LONGEST = 20_000  # radii are held at e^10
+
+
 @dataclass(frozen=True, kw_only=True)
 class Radial(Family):
     """Weights as lengths times directions, per output (row), per input (column) or both.
@@ -57,8 +60,9 @@ class Radial(Family):
         grouping: "row", "column" or "double".
         double: how "double" joins both sides. "hadamard": (s z_i ξ_ij) (s' z'_j ζ_ji), as published;
             "scales": s z_i z'_j ξ_ij.
-        rescale: multiply the "hadamard" product by √out. Without it unit radii make weights that are
-            too small by so much; the start at a given weight is not affected.
+        rescale: multiply the "hadamard" product by the root of a column's length, √out (convolutions:
+            of out times positions). Without it unit radii make weights that are too small by so
+            much; the start at a given weight is not affected.
         concentration: one κ per "layer" and side, or one per "group" (row or column).
         radius: "log-normal"; "gamma" or "weibull", which have no factor s for the layer.
         factors: of a log-normal radius: 2 for weft.RadialPrior(form="augmented"), 1 for all else, in
@@ -118,10 +122,19 @@ class Radial(Family):
             )
         if self.spread is not None and not self.spread > 0:
             raise ValueError(f"Radial(spread={self.spread}): a standard deviation is positive")
+        if not self.positions >= 1:
+            raise ValueError(f"Radial(positions={self.positions}): 1 or more")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
         if self.factors != 1 and self.radius != "log-normal":
             raise ValueError(
                 f"Radial(factors={self.factors}, radius={self.radius!r}): only products of log-normal "
                 "factors are of the same kind; leave factors out"
+            )
+        if self.double != "hadamard" and self.grouping != "double":
+            raise ValueError(
+                f'Radial(double={self.double!r}, grouping={self.grouping!r}): it belongs to grouping="double"'
             )
         if self.rescale and (self.grouping, self.double) != ("double", "hadamard"):
             raise ValueError(
@@ -152,6 +165,12 @@ class Radial(Family):
             instead.note = "instead of Radial: a side has length 1"
             return instead
         start = radial_start.filled(self.initial_mean(weight), self.scale, self.positions)
+        longest = float(torch.linalg.vector_norm(start, dim=-1).max())
+        if not longest < LONGEST:
+            raise ValueError(
+                f"Radial() was asked for a weight with a row of length {longest:g}: lengths have to be "
+                f"numbers below {LONGEST:,}; divide the weight and multiply what it gives"
+            )
         build = {"row": self._rows, "column": self._columns, "double": self._double}[self.grouping]
         return build(start).to(weight.dtype)
 
@@ -176,7 +195,7 @@ class Radial(Family):
         columns = to_vectors(weight, "columns", self.positions)
         growths = self._growth(weight), self._growth(columns, common=product)
         if product:
-            factor = weight.shape[-2] ** 0.5 if self.rescale else 1.0
+            factor = columns.shape[-1] ** 0.5 if self.rescale else 1.0
             one, other = radial_start.hadamard(weight, self.positions, growths, factor, self._how())
             return RadialPosterior(
                 weight.shape,

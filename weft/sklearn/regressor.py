@@ -156,8 +156,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             level: probability between 0 and 1.
         """
         parts = []
+        x = self._inputs(X)
         with self._drawing() as draws:
-            for piece in self._inputs(X).split(CHUNK):  # draws are kept for one piece at a time
+            for piece in x.split(CHUNK):  # draws are kept for one piece at a time
                 parts.append(predict(self.objective_, piece, **draws).interval(level))
         low, high = (torch.cat(ends) for ends in zip(*parts, strict=True))
         return self._shaped(self.targets_.undone(low)), self._shaped(self.targets_.undone(high))
