@@ -297,3 +297,16 @@ def test_inputs_and_outputs_have_different_names(tmp_path):
         weft.export(bnn, x, kind="mean", covariance="diag")
     with pytest.raises(FileNotFoundError, match="no folder"):
         weft.export(bnn, x, tmp_path / "missing" / "net.onnx")
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+@pytest.mark.parametrize("noise", ["gaussian", "heteroscedastic"])
+def test_estimators_in_double_precision_export_moments(activation, noise):
+    from weft.sklearn import BayesianRegressor
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    model = BayesianRegressor(
+        (6,), activation=activation, likelihood=noise, max_epochs=2, random_state=0
+    ).fit(rows, rows[:, 0])
+    file = model.export(kind="variance")
+    assert file.error <= 1e-5

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +95,9 @@ def onnx_bytes(
             f'format="onnx" needs {error.name}: pip install "weft[export]", or write format="torch"'
         ) from None
     with quiet(), _less_talk():
-        if any(node.target is aten.convolution_backward.default for node in program.graph.nodes):
+        if any(node.target in _OWN for node in program.graph.nodes):
             table: Any = torch.export.default_decompositions()
-            table[aten.convolution_backward.default] = _convolution_backward
+            table.update(_OWN)
             program = program.run_decompositions(table)
         written = torch.onnx.export(
             program,
@@ -178,3 +179,21 @@ def _less_talk() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _erf(x: Tensor) -> Any:
+    """In single precision: onnxruntime has no other."""
+    return aten.erf(x.float()).double() if x.dtype == torch.float64 else NotImplemented
+
+
+def _gelu(x: Tensor, approximate: str = "none") -> Any:
+    if x.dtype != torch.float64 or approximate != "none":
+        return NotImplemented
+    return 0.5 * x * (1 + aten.erf((x * math.sqrt(0.5)).float()).double())
+
+
+_OWN = {  # what ONNX, or what runs it, has not
+    aten.convolution_backward.default: _convolution_backward,
+    aten.erf.default: _erf,
+    aten.gelu.default: _gelu,
+}
