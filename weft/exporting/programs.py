@@ -192,8 +192,15 @@ def _gelu(x: Tensor, approximate: str = "none") -> Any:
     return 0.5 * x * (1 + aten.erf((x * math.sqrt(0.5)).float()).double())
 
 
+def _softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+    if x.dtype != torch.float64:
+        return NotImplemented
+    return x.clamp(min=0) + torch.log1p((-(x * beta).abs()).exp()) / beta
+
+
 _OWN = {  # what ONNX, or what runs it, has not
     aten.convolution_backward.default: _convolution_backward,
     aten.erf.default: _erf,
     aten.gelu.default: _gelu,
+    aten.softplus.default: _softplus,
 }
