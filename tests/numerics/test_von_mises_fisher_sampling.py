@@ -277,3 +277,26 @@ def test_without_an_accepted_proposal_the_closest_is_taken():
     assert accepted.double().mean() > 1 - (1 - once[1].double().mean()) ** 2 - 0.02
     assert abs(gap.mean() - exact) < abs(once[0].mean() - exact), "closer than any proposal"
     assert gap[accepted].mean().item() == pytest.approx(exact, rel=0.05)
+
+
+def test_members_of_a_vmap_draw_for_themselves_or_alike():
+    torch.manual_seed(0)
+    kappa = torch.tensor(3.0)
+
+    def own(_):
+        return sampling.sample_cosine(kappa, 5)  # κ is the same for all, and not batched
+
+    apart = torch.vmap(own, randomness="different")(torch.empty(4000))
+    assert apart.unique().numel() == 4000
+    want = float(vmf.mean_resultant(kappa.double(), 5))
+    assert float(apart.mean()) == pytest.approx(want, abs=5 * float(apart.std()) / 4000**0.5)
+    alike = torch.vmap(own, randomness="same")(torch.empty(3))
+    assert alike.unique().numel() == 1
+    batched = torch.full((3,), 3.0)
+    alike = torch.vmap(lambda one: sampling.sample_cosine(one, 5), randomness="same")(batched)
+    assert alike.unique().numel() == 1
+    several = torch.tensor([1.0, 10.0, 100.0])
+    inner = torch.vmap(lambda one: sampling.sample_cosine(one, 5), randomness="different")
+    nested = torch.vmap(lambda _: inner(several), randomness="different")(torch.empty(4000))
+    want = vmf.mean_resultant(several.double(), 5)
+    assert ((nested.mean(0) - want).abs() < 5 * nested.std(0) / 4000**0.5).all()

@@ -197,8 +197,44 @@ class _Implicit(torch.autograd.Function):
 
 def _gap(kappa: Tensor, d: int) -> Tensor:
     """A draw of 1 - ω for every κ, a float64 tensor."""
-    if not eager():
+    if torch.compiler.is_compiling():
         return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
+    if eager():
+        return _accepted(kappa, d)
+    # a random number is batched wherever draws are to differ, whether κ is batched or not
+    token = torch.rand((), dtype=kappa.dtype, device=kappa.device)
+    drawn: Tensor = _Drawn.apply(kappa, token, d)
+    return drawn
+
+
+class _Drawn(torch.autograd.Function):
+    """Draws for all members of a vmap at once, in the loop that vmap itself cannot run."""
+
+    @staticmethod
+    def forward(kappa: Tensor, token: Tensor, d: int) -> Tensor:
+        return _accepted(kappa, d)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
+    ) -> tuple[Tensor, int]:
+        if dims[1] is None:  # randomness="same": one set of random numbers for every κ
+            alike = torch.vmap(
+                lambda one: _first_accepted(one, d, WITHOUT_LOOP)[0], dims[0], randomness="same"
+            )
+            return alike(kappa), 0
+        size, along = (info.batch_size, *kappa.shape), dims[0]
+        each = kappa.expand(size) if along is None else kappa.movedim(along, 0)
+        drawn: Tensor = _Drawn.apply(each, token.select(dims[1], 0), d)
+        return drawn, 0
+
+
+def _accepted(kappa: Tensor, d: int) -> Tensor:
+    """As many proposals as it takes."""
     flat = kappa.reshape(-1)
     gap, accepted = _first_accepted(flat, d, AT_ONCE)
     while not accepted.all():
