@@ -222,12 +222,13 @@ class _Drawn(torch.autograd.Function):
     def vmap(
         info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
     ) -> tuple[Tensor, int]:
+        size, along = (info.batch_size, *kappa.shape), dims[0]
         if dims[1] is None:  # randomness="same": one set of random numbers for every κ
+            assert along is not None
             alike = torch.vmap(
-                lambda one: _first_accepted(one, d, WITHOUT_LOOP)[0], dims[0], randomness="same"
+                lambda one: _first_accepted(one, d, WITHOUT_LOOP)[0], along, randomness="same"
             )
             return alike(kappa), 0
-        size, along = (info.batch_size, *kappa.shape), dims[0]
         each = kappa.expand(size) if along is None else kappa.movedim(along, 0)
         drawn: Tensor = _Drawn.apply(each, token.select(dims[1], 0), d)
         return drawn, 0
