@@ -209,7 +209,8 @@ class ResNet:
             before = width
         layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         layers.append(nn.Linear(before, _outputs(data)))
-        return channels_last(_he(nn.Sequential(*layers)))
+        # not channels_last: with flipout, torch 2.13 corrupts memory there on processors without AVX-512
+        return _he(nn.Sequential(*layers))
 
 
 class _Block(nn.Module):
