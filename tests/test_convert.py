@@ -350,37 +350,6 @@ def test_blocks_change_the_posterior_not_the_layer(name: str) -> None:
     assert bool(stacked) == ("rnn" not in name)
 
 
-def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
-    for net, blocks in (
-        (nn.MultiheadAttention(8, 2), {"in_proj_weight": (6, 4, 8)}),
-        (
-            nn.MultiheadAttention(8, 2, kdim=5, vdim=3),
-            {
-                "q_proj_weight": (2, 4, 8),
-                "k_proj_weight": (2, 4, 5),
-                "v_proj_weight": (2, 4, 3),
-            },
-        ),
-    ):
-        bnn = weft.bayesianize(net, weft.MatrixNormal(), blocks=True)
-        shapes = {
-            name: tuple(q.shape) for name, q in weft.named_posteriors(bnn) if len(q.shape) == 3
-        }
-        assert shapes == blocks
-
-
-def test_matrix_normals_choose_their_estimator_by_cost() -> None:
-    for family, name in (
-        (weft.MatrixNormal(), "auto"),
-        (weft.MatrixNormalDiagonal(), "auto"),
-        (weft.MeanField(), "shared"),
-        (lambda weight: weft.MatrixNormal()(weight), "shared"),
-    ):
-        assert weft.bayesianize(nn.Linear(3, 2), family).estimator.__name__ == name
-    kept = weft.bayesianize(nn.Linear(3, 2), weft.MatrixNormal(), estimator="shared")
-    assert kept.estimator.__name__ == "shared"
-
-
 @pytest.mark.parametrize("name", ["rnn-cell", "lstm-cell", "gru-cell"])
 def test_a_cell_in_a_loop_has_one_draw_per_forward(name: str) -> None:
     net, _ = make(name)

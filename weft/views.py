@@ -107,7 +107,8 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
 def _stacked(owner: nn.Module, tensor: Tensor) -> int:
     """How many matrices are stacked in the rows (an LSTM's projection is one)."""
     if isinstance(owner, nn.MultiheadAttention):
-        return tensor.shape[0] // owner.head_dim
+        rows = tensor.shape[0]  # of bias_k and bias_v, one
+        return rows // owner.head_dim if rows % owner.embed_dim == 0 else 1
     for kind, gates in _GATES.items():
         hidden: Any = owner.hidden_size if isinstance(owner, kind) else 0
         if tensor.shape[0] == gates * hidden:

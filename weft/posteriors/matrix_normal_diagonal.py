@@ -12,8 +12,7 @@ A superset of both the matrix normal (of the same sides) and the independent nor
 Parameters: those of the matrix normal plus out + in, or one per weight. Exact besides: sampling,
 marginal variances U_ii V_jj + D_ij, local reparameterisation of linear layers.
 
-Reference: Sparse Bayesian variational learning with matrix normal distributions, §5.3 (which does
-not say which bound it uses).
+Reference: Sparse Bayesian variational learning with matrix normal distributions, §5.3.
 """
 
 import math
@@ -151,9 +150,8 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
     def estimated_entropy(self, probes: int = 30, steps: int = 50, seed: int = 0) -> Tensor:
         """The entropy by stochastic Lanczos quadrature, for reports on matrices of any size.
 
-        Never below `entropy()`. Too few steps make it too low, not too high: where log D spreads by 2 around
-        rank one, it is right to 0.01 nats per weight at a thousand weights, but for a spread of 3 that takes
-        100 steps.
+        Never below `entropy()`. Too few steps make it too low, not too high: where log D spreads by 2
+        around rank one it is right to 0.01 nats per weight at a thousand; by 3, with 100 steps.
 
         Args:
             probes: random vectors.

@@ -9,11 +9,9 @@ Three structures, each with standard deviations d = exp(log_scale) of independen
 | low rank | diag(d) [I, L]  | n(1 + r) | n r                    | Σ log d + ½ log det(I + LᵀL) |
 | diagonal | diag(d)         | n        | n                      | Σ log d                      |
 
-T is unit lower-triangular: F is the Cholesky factor, and T diag(d)² Tᵀ the covariance. Entries of T
-are regression coefficients, of order 1 however narrow or correlated the weights become: a step of
-an optimiser means the same everywhere. L is relative to d for the same reason.
-
-With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ (a standard deviation) exceeds it.
+T is unit lower-triangular: F is the Cholesky factor, T diag(d)² Tᵀ the covariance. Entries of T, like those
+of L, are of order 1 however narrow or correlated weights are: steps mean the same everywhere.
+With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it.
 """
 
 from abc import ABC, abstractmethod
