@@ -126,3 +126,10 @@ def test_cells_and_bilinear_layers_are_counted():
             return self.both(x[:, :3], x)
 
     assert count(Pair(), torch.randn(2, 4)).macs == 3 * 4 * 5
+
+
+def test_layers_behind_dead_rectifiers_do_not_read_inputs():
+    for seed in range(100):
+        torch.manual_seed(seed)
+        net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        assert input_readers(net, torch.ones(1, 4)) == {"", "0"}, seed

@@ -31,7 +31,9 @@ def test_steps_take_no_new_pages_from_the_system():
             pytest.skip("another C library than glibc")
         return int(told[1])
 
-    assert faults("kept") < faults("given back") / 10
+    if not (usual := faults("given back")):
+        pytest.skip("a system that does not count page faults")
+    assert faults("kept") < usual / 10
 
 
 def test_elsewhere_nothing_is_told(monkeypatch):
