@@ -299,8 +299,10 @@ def test_inputs_and_outputs_have_different_names(tmp_path):
         weft.export(bnn, x, tmp_path / "missing" / "net.onnx")
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
-@pytest.mark.parametrize("noise", ["gaussian", "heteroscedastic"])
+@pytest.mark.parametrize(
+    ("activation", "noise"),
+    [("relu", "gaussian"), ("tanh", "heteroscedastic"), ("gelu", "gaussian")],
+)
 def test_estimators_in_double_precision_export_moments(activation, noise):
     from weft.sklearn import BayesianRegressor
 

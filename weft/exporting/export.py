@@ -138,7 +138,7 @@ def export(
                 "write input_names=[...] with other names"
             )
         metadata = _metadata(net, kind, members, seed, likelihood, labels, outputs)
-        program = program_of(network, inputs)
+        program = program_of(network, inputs, onnx=format == "onnx")
         if format == "onnx":
             data = onnx_bytes(program, metadata, labels, outputs)
         else:

@@ -24,14 +24,16 @@ class ExportError(RuntimeError):
     """A network that cannot be exported, or an export that does not compute what the network does."""
 
 
-def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
-    """The network as a program of torch operations, with any batch size."""
+def program_of(
+    network: Servable, inputs: tuple[Tensor, ...], onnx: bool = False
+) -> "ExportedProgram":
+    """The network as a program of torch operations, with any batch size; `onnx`: of what that has."""
     if len(inputs[0]) == 1:
         inputs = tuple(torch.cat([one, one]) for one in inputs)
     module: nn.Module = network
     try:
         if isinstance(network, SamplingFree):
-            module = Flat(_with_backward(network, inputs))
+            module = Flat(_with_backward(network, inputs, _OWN if onnx else {}))
         return exported(module, inputs)
     except (RuntimeError, torch._dynamo.exc.UserError) as error:
         raise ExportError(
@@ -40,7 +42,9 @@ def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgra
         ) from error
 
 
-def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
+def _with_backward(
+    network: nn.Module, inputs: tuple[Tensor, ...], own: Mapping[Any, Any]
+) -> nn.Module:
     """The network with its backward pass as operations like any others; only the batch has a free size."""
     # imported here: slow, and `import weft` needs none of it
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -55,7 +59,10 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     with quiet():
         shapes = [mode.from_tensor(one, symbolic_context=free_batch(one.dim())) for one in inputs]
         with mode:
-            made = make_fx(network, tracing_mode="fake", _allow_non_fake_inputs=True)(*shapes)
+            made = make_fx(network, dict(own), "fake", _allow_non_fake_inputs=True)(*shapes)
+    for node in list(made.graph.nodes):  # nothing will be differentiated
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
     # views of copies: strides that follow from others would be taken for conditions on the batch
     for node in list(made.graph.nodes):
         if node.target is aten.view.default:
@@ -95,7 +102,7 @@ def onnx_bytes(
             f'format="onnx" needs {error.name}: pip install "weft[export]", or write format="torch"'
         ) from None
     with quiet(), _less_talk():
-        if any(node.target in _OWN for node in program.graph.nodes):
+        if any(map(_lacking, program.graph.nodes)):
             table: Any = torch.export.default_decompositions()
             table.update(_OWN)
             program = program.run_decompositions(table)
@@ -123,6 +130,12 @@ def onnx_bytes(
             f"the ONNX file would be larger than its format allows (2 GB): {error}; fewer members are smaller"
         ) from error
     return data
+
+
+def _lacking(node: Any) -> bool:
+    if node.target is aten.convolution_backward.default:
+        return True
+    return node.target in _OWN and node.meta["val"].dtype == torch.float64
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
