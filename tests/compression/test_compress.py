@@ -229,13 +229,18 @@ REFUSALS = [
     ({"finetune": {}, "keep_posterior": True}, "make a new one"),
     ({"validation": (1, 2)}, "hand the weft.ELBO"),
     ({"validation": lambda net: 0.0, "tolerance": -1.0}, "tolerance=-1.0"),
+    ({"tolerance": "0.1"}, "tolerance='0.1'"),
+    ({"calls": 2.5}, "calls=2.5"),
+    ({"keep_posterior": True, "rank": 0}, "rank=0"),
+    ({"keep_posterior": True, "floor": -1.0}, "floor=-1.0"),
+    ({"finetune": [1]}, "train among them"),
 ]
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_refusals_say_what_to_write(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        weft.compress(noisy(), torch.randn(2, 4), calls=0, **options)
+        weft.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
 
 
 def test_plain_networks_are_refused() -> None:

@@ -256,6 +256,14 @@ def test_refusals_are_sentences():
         weft.export(bnn, x, format="h5")
     with pytest.raises(ValueError, match='one function is kind="draw"'):
         weft.export(bnn, x, kind="ensemble", members=1)
+    with pytest.raises(ValueError, match="members=2.5"):
+        weft.export(bnn, x, kind="ensemble", members=2.5)
+    with pytest.raises(ValueError, match="seed='a'"):
+        weft.export(bnn, x, kind="draw", seed="a")
+    with pytest.raises(ValueError, match="two tensors"):
+        weft.export(bnn, x, input_scaling=(0.0, 1.0))
+    with pytest.raises(ValueError, match="tolerance=-1"):
+        weft.export(bnn, x, tolerance=-1)
     with pytest.raises(ValueError, match="classes have no unit"):
         weft.export(bnn, x, kind="ensemble", likelihood=weft.Categorical(), target_scale=2.0)
     with pytest.raises(ValueError, match="positive"):
@@ -264,6 +272,8 @@ def test_refusals_are_sentences():
         weft.export("network", x)
     with pytest.raises(TypeError, match="give a tensor"):
         weft.export(bnn, "rows")
+    with pytest.raises(TypeError, match="give a tensor"):
+        weft.export(bnn, None)
     with pytest.raises(ValueError, match="1 inputs want 1 different names"):
         weft.export(bnn, x, input_names=["a", "b"])
     with pytest.raises(ValueError, match="all have as many"):

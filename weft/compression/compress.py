@@ -18,11 +18,12 @@ from weft.compression.inputs import input_readers
 from weft.compression.latency import latency as measured
 from weft.compression.layers import OUT
 from weft.compression.masking import masked_net, masked_posteriors
+from weft.compression.options import check_options
 from weft.compression.posterior import indexed, small_posterior
 from weft.compression.report import CompressionReport, Histogram, Units
 from weft.compression.shrinking import Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
-from weft.compression.task import Task, Validation, check_options, levels_of, statistics_of
+from weft.compression.task import Task, Validation, levels_of, statistics_of
 from weft.compression.tuning import finetune as tuned
 from weft.contexts import require_posteriors
 from weft.convert import collapse
@@ -111,7 +112,10 @@ def compress(
         finetune,
         price,
         budget,
+        tolerance,
+        calls,
     )
+    rule = Rule(structure, agree)
     model = model.objective if isinstance(model, Fitted) else model
     bnn = network_of(model)
     require_posteriors(bnn)
@@ -120,7 +124,6 @@ def compress(
     sample = in_double(_on_cpu(example))
     groups, notes = find_groups(work, sample)
     weights = random_weights(model)
-    rule = Rule(structure, agree)
     statistics = statistics_of(work, weights, criterion, rule)
     inputs = input_readers(work, sample)
     task = Task(model, plain, work, groups, weights, statistics, criterion, rule, inputs)

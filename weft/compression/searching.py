@@ -61,10 +61,6 @@ def searched_levels(
         loss_at: loss of the masked network at certain levels, on validation data.
         tolerance: by how much it may exceed that of the network as it is.
     """
-    if not tolerance >= 0:
-        raise ValueError(
-            f"compress(tolerance={tolerance}): by how much the loss may grow, 0 or more"
-        )
     common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
     candidates = common[common.isfinite()].unique().tolist()
     if len(candidates) > CANDIDATES:
@@ -101,6 +97,8 @@ def loss_of(validation: Any, model: nn.Module) -> Loss:
             "weft.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
         )
     x, y = validation
+    if not len(y):
+        raise ValueError("compress(validation=(x, y)): there is no example in them")
     likelihood, output = model.likelihood, model.output
 
     @torch.no_grad()

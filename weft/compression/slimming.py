@@ -37,8 +37,6 @@ def slim(
     notes: list[str] = []
     net = copy.deepcopy(bnn)
     if floor is not None:
-        if not floor > 0:
-            raise ValueError(f"compress(floor={floor}): a standard deviation, positive")
         net = _pointed(net, floor, notes)
     if rank is None:
         return net, notes

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft.compression.criteria import RADII, Random, check_criterion, entries_of, is_radial
+from weft.compression.criteria import RADII, Random, entries_of, is_radial
 from weft.compression.decisions import Decision, Rule, decide, keep_masks, with_units
 from weft.compression.graph import Group
 from weft.compression.masking import masked_net
@@ -24,7 +24,6 @@ from weft.compression.statistics import Key, Statistic, unit_statistics
 from weft.compression.stepping import Savings, Search, blocks_of
 from weft.compression.thresholds import Trial
 
-PRICES = ("weights", "macs")
 Validation = tuple[Any, Tensor] | Callable[[nn.Module], float]
 
 
@@ -165,63 +164,3 @@ def levels_of(
     )
     within = [one.loss for one in trials if one.loss <= trials[0].loss + tolerance]
     return Found(levels, trials, loss=within[-1])  # each was tried at a higher level than before
-
-
-def check_options(
-    criterion: str,
-    threshold: float | str,
-    structure: str,
-    validation: Any,
-    keep_posterior: bool,
-    rank: Any,
-    floor: Any,
-    finetune: Any,
-    price: str,
-    budget: int | None,
-) -> None:
-    """Refuse what does not go together."""
-    check_criterion(criterion)
-    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not number and threshold not in ("auto", "gap", "loss", "layers"):
-        raise ValueError(
-            f'compress(threshold={threshold!r}): write "auto", "gap", "loss", "layers" or a number'
-        )
-    if price not in PRICES:
-        raise ValueError(
-            f'compress(price={price!r}): write "weights", or "macs" for multiply-accumulates'
-        )
-    if budget is not None and threshold != "layers":
-        raise ValueError(
-            f"compress(budget={budget}, threshold={threshold!r}): what goes to keep a budget is found step "
-            'by step; write threshold="layers" and give validation data'
-        )
-    whole = isinstance(budget, int) and not isinstance(budget, bool)
-    if budget is not None and not (whole and budget >= 0):
-        raise ValueError(
-            f"compress(budget={budget!r}): how many may be left at most, a whole number"
-        )
-    if price != "weights" and threshold != "layers":
-        raise ValueError(
-            f"compress(price={price!r}, threshold={threshold!r}): prices count where units go in steps; "
-            'write threshold="layers" and give validation data'
-        )
-    if threshold in ("loss", "layers") and validation is None:
-        raise ValueError(
-            f'compress(threshold="{threshold}"): the loss of what? Give validation=(x, y) with a '
-            "weft.ELBO, or a function from a network to its loss"
-        )
-    if structure == "weights" and criterion in RADII:
-        raise ValueError(
-            f'compress(criterion={criterion!r}, structure="weights"): radii belong to rows and '
-            'columns; write structure="both", or criterion="snr"'
-        )
-    if not keep_posterior and (rank is not None or floor is not None):
-        raise ValueError(
-            "compress(rank=..., floor=...): a plain network has no standard deviations; add "
-            "keep_posterior=True"
-        )
-    if keep_posterior and finetune is not None:
-        raise ValueError(
-            "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
-            "belongs to one network; make a new one for the result, or hand the result to weft.fit"
-        )

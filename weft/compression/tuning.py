@@ -22,11 +22,6 @@ def finetune(net: nn.Module, options: Mapping[str, Any], model: nn.Module) -> li
         The loss of every epoch.
     """
     given = dict(options)
-    if "train" not in given:
-        raise ValueError(
-            "compress(finetune={...}): the options of weft.fit, train among them, e.g. "
-            "finetune={'train': (x, y), 'epochs': 3}"
-        )
     if isinstance(model, ELBO):
         given.setdefault("likelihood", copy.deepcopy(model.likelihood))  # a noise may be learned
         given.setdefault("output", model.output)

@@ -5,21 +5,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from weft.bayesian import named_bayesian
-from weft.contexts import named_posteriors
 from weft.convert import collapse
-from weft.errors import near_misses
 from weft.exporting.networks import Ensemble, SamplingFree, Servable, Single
+from weft.exporting.options import Format, Kind, check_details, check_options
 from weft.exporting.outputs import Reported, Units
 from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_bytes
 from weft.exporting.verify import largest_error, onnx_runner, torch_runner
 from weft.files import write_atomically
-from weft.likelihoods import Bernoulli, Categorical, Likelihood
+from weft.likelihoods import Likelihood
 from weft.moments.graph import Wrapped
 from weft.moments.predict import positional
 from weft.moments.predictor import Covariance, MomentNetwork
@@ -28,9 +27,6 @@ from weft.objectives import Objective
 from weft.predict import evaluating
 from weft.training.fitted import Fitted
 from weft.version import __version__
-
-Kind = Literal["mean", "draw", "ensemble", "variance"]
-Format = Literal["onnx", "torch"]
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,8 @@ def export(
         ('mean', 'std', 'entropy', 'mutual_information')
     """
     net, likelihood, output = _parts(model, likelihood, output)
-    _check(net, kind, format, members, likelihood, target_mean, target_scale)
-    _check_rest(covariance, path)
+    check_options(net, kind, format, members, seed, likelihood, target_mean, target_scale)
+    check_details(covariance, tolerance, input_scaling, path)
     names, inputs = positional(example)
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
@@ -157,13 +153,6 @@ def export(
     if path is not None:
         made.save(path)
     return made
-
-
-def _check_rest(covariance: str, path: str | os.PathLike[str] | None) -> None:
-    if covariance not in ("full", "diagonal"):
-        raise ValueError(f'export(covariance={covariance!r}): write "full" or "diagonal"')
-    if path is not None and not Path(path).absolute().parent.is_dir():
-        raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
 
 
 @dataclass(frozen=True)
@@ -213,37 +202,6 @@ def _parts(
         f"export of {type(model).__name__}: give what weft.fit returned, an ELBO or a network; estimators of "
         "weft.sklearn have a method `export` of their own"
     )
-
-
-def _check(
-    net: nn.Module,
-    kind: str,
-    format: str,
-    members: int,
-    likelihood: Likelihood | None,
-    target_mean: Any,
-    target_scale: Any,
-) -> None:
-    """Refuse what cannot be meant."""
-    for asked, known, name in ((kind, Kind, "kind"), (format, Format, "format")):
-        if asked not in get_args(known):
-            raise ValueError(
-                f"export({name}={asked!r}): {near_misses(str(asked), get_args(known))}"
-            )
-    if kind != "mean" and next(named_posteriors(net), None) is None:
-        raise ValueError(
-            f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
-            "or export the network from weft.bayesianize"
-        )
-    if kind == "ensemble" and members < 2:
-        raise ValueError(
-            f'export(kind="ensemble", members={members}): at least 2; one function is kind="draw"'
-        )
-    if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
-        raise ValueError(
-            f"export(target_mean={target_mean}, target_scale={target_scale}) with "
-            f"{type(likelihood).__name__}: classes have no unit"
-        )
 
 
 def _input_names(

@@ -72,7 +72,8 @@ def predict_moments(
 def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
     """(names of named inputs, all inputs in their order)."""
     names = tuple(x) if isinstance(x, Mapping) else None
-    inputs = (x,) if isinstance(x, Tensor) else tuple(x.values() if names else x)
+    several = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple | list) else ()
+    inputs = (x,) if isinstance(x, Tensor) else tuple(several)
     if not inputs or not all(isinstance(one, Tensor) for one in inputs):
         raise TypeError(
             f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"

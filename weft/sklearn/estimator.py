@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from weft.balanced import Balanced
 from weft.convert import bayesianize
 from weft.evaluation import evaluate
-from weft.exporting.export import Exported, Kind, export
+from weft.exporting.export import Exported, export
+from weft.exporting.options import Kind
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix, seeded
 from weft.objectives import ELBO

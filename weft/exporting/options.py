@@ -1,0 +1,70 @@
+"""Options of `weft.export`: what is refused."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+
+from weft.contexts import named_posteriors
+from weft.errors import near_misses
+from weft.exporting.outputs import Units
+from weft.likelihoods import Bernoulli, Categorical, Likelihood
+
+Kind = Literal["mean", "draw", "ensemble", "variance"]
+Format = Literal["onnx", "torch"]
+
+
+def check_options(
+    net: nn.Module,
+    kind: str,
+    format: str,
+    members: int,
+    seed: int,
+    likelihood: Likelihood | None,
+    target_mean: Any,
+    target_scale: Any,
+) -> None:
+    """Refuse what cannot be meant."""
+    for asked, known, name in ((kind, Kind, "kind"), (format, Format, "format")):
+        if asked not in get_args(known):
+            raise ValueError(
+                f"export({name}={asked!r}): {near_misses(str(asked), get_args(known))}"
+            )
+    if kind != "mean" and next(named_posteriors(net), None) is None:
+        raise ValueError(
+            f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
+            "or export the network from weft.bayesianize"
+        )
+    if kind == "ensemble" and not (isinstance(members, int) and members >= 2):
+        raise ValueError(
+            f'export(kind="ensemble", members={members}): at least 2; one function is kind="draw"'
+        )
+    if not isinstance(seed, int):
+        raise ValueError(f"export(seed={seed!r}): a whole number, from which weights are drawn")
+    if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
+        raise ValueError(
+            f"export(target_mean={target_mean}, target_scale={target_scale}) with "
+            f"{type(likelihood).__name__}: classes have no unit"
+        )
+
+
+def check_details(
+    covariance: str, tolerance: float, input_scaling: Any, path: str | os.PathLike[str] | None
+) -> None:
+    """Refuse numbers and places that cannot be meant."""
+    if not tolerance > 0:
+        raise ValueError(
+            f"export(tolerance={tolerance}): the largest difference from PyTorch that is allowed, positive"
+        )
+    pair = isinstance(input_scaling, tuple | list) and len(input_scaling) == 2
+    if input_scaling is not None and not (
+        pair and all(isinstance(one, Tensor) for one in input_scaling)
+    ):
+        raise ValueError(
+            "export(input_scaling=...): (mean, scale), two tensors: what to do with the first input"
+        )
+    if covariance not in ("full", "diagonal"):
+        raise ValueError(f'export(covariance={covariance!r}): write "full" or "diagonal"')
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
