@@ -19,7 +19,7 @@ from benchmarks.timing import Plan, measure
 from weft.files import write_atomically
 
 OUT = environment.ROOT / "results/numerics/together.json"
-NETWORKS, ROWS, INPUTS, BATCH = 20, 455, 13, 64
+ROWS, INPUTS, BATCH = 455, 13, 64
 FAMILIES: dict[str, weft.Family] = {
     "Point()": weft.Point(),
     "MeanField()": weft.MeanField(),
@@ -29,7 +29,7 @@ FAMILIES: dict[str, weft.Family] = {
 }
 
 
-def calls(family: weft.Family, epochs: int) -> dict[str, Callable[[], object]]:
+def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[], object]]:
     """The same training, in both ways."""
     generator = torch.Generator().manual_seed(0)
     data = [
@@ -37,7 +37,7 @@ def calls(family: weft.Family, epochs: int) -> dict[str, Callable[[], object]]:
             torch.randn(ROWS, INPUTS, generator=generator),
             torch.randn(ROWS, 1, generator=generator),
         )
-        for _ in range(NETWORKS)
+        for _ in range(count)
     ]
     options = {"temperature": 0.1, "epochs": epochs, "batch_size": BATCH, "seed": 0, "show": False}
 
@@ -63,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
@@ -70,13 +71,13 @@ def main() -> None:
     plan = Plan(rounds=given.rounds, warmup=1, burst=0.0)
     found = {}
     for name, family in FAMILIES.items():
-        times, _ = measure(calls(family, given.epochs), "together", plan)
+        times, _ = measure(calls(family, given.epochs, given.networks), "together", plan)
         found[name] = {which: one.as_json() for which, one in times.items()}
         print(
             f"{name}: one after the other takes {times['one after the other'].median_ratio:.1f} times as long"
         )
     told = {
-        "networks": NETWORKS,
+        "networks": given.networks,
         "rows": ROWS,
         "batch": BATCH,
         "epochs": given.epochs,

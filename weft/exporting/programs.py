@@ -72,8 +72,37 @@ def _with_backward(
                 )
             node.replace_input_with(node.args[0], copy)
     made.graph.eliminate_dead_code()
+    _computed_beforehand(made)
     made.recompile()
     return made
+
+
+def _computed_beforehand(made: Any) -> None:
+    """Replace what does not depend on inputs by its value, unless that is larger than what it comes from."""
+    known: dict[Any, Tensor] = {}
+    for node in list(made.graph.nodes):
+        if node.op == "get_attr" and isinstance(value := getattr(made, node.target, None), Tensor):
+            known[node] = value.detach()
+        if node.op != "call_function" or not node.all_input_nodes:
+            continue
+        if any(one not in known for one in node.all_input_nodes):
+            continue
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+        value = node.target(*args, **kwargs)
+        largest = max(known[one].numel() for one in node.all_input_nodes)
+        if isinstance(value, Tensor) and value.numel() <= largest:
+            known[node] = value.contiguous()
+    for number, (node, value) in enumerate(known.items()):
+        outside = [user for user in node.users if user not in known]
+        if node.op == "get_attr" or not outside:
+            continue
+        made.register_buffer(f"_known_{number}", value)
+        with made.graph.inserting_before(node):
+            constant = made.graph.get_attr(f"_known_{number}")
+        constant.meta = dict(node.meta)
+        for user in outside:
+            user.replace_input_with(node, constant)
+    made.graph.eliminate_dead_code()
 
 
 LARGE = 1000  # nodes of a graph
@@ -133,9 +162,12 @@ def onnx_bytes(
 
 
 def _lacking(node: Any) -> bool:
+    """Whether the operation, or what it consists of, is one of `_OWN`."""
     if node.target is aten.convolution_backward.default:
         return True
-    return node.target in _OWN and node.meta["val"].dtype == torch.float64
+    value = node.meta.get("val")
+    double = isinstance(value, Tensor) and value.dtype == torch.float64
+    return double and any(word in str(node.target) for word in ("erf", "gelu", "softplus", "ndtr"))
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:

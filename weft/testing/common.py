@@ -12,7 +12,7 @@ from weft.radial_prior import RadialPrior
 Covariance = Callable[[Posterior], Tensor]
 Law = Callable[[Family], None]
 SHAPES = ((3, 4), (2, 3, 4))
-DRAWS = 20_000
+DRAWS = 10_000
 ERRORS = 6.0  # standard errors allowed
 
 

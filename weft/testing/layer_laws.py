@@ -86,7 +86,7 @@ def fused_and_plain_draws_agree(family: Family) -> None:
         reference = _outputs(bnn, x, estimator)
         for grad in (True, False):
             with using(bnn, estimator), torch.set_grad_enabled(grad):
-                y = torch.stack([bnn(x).detach() for _ in range(DRAWS // 10)])
+                y = torch.stack([bnn(x).detach() for _ in range(DRAWS // 12)])
             _same_law(y, reference, f"{estimator.__name__} of {layer}, gradients {grad}")
 
 
