@@ -144,3 +144,19 @@ def test_gradients_of_draws_are_unbiased(law):
     for ours, true in zip(drawn, exact, strict=True):
         error = ours.std() / len(root) ** 0.5
         assert (ours.mean() - true.mean()).abs() < 5 * error
+
+
+def test_parts_that_no_member_of_a_vmap_needs_are_left_out(monkeypatch):
+    zero = torch.zeros(4, dtype=torch.float64)
+    wide = zero + torch.tensor([0.0, 0.0, 0.0, 5.0], dtype=torch.float64)
+    each = torch.vmap(lambda one: LogNormal(one, one).mean_softplus(2.0, 0.6))
+    alone = torch.stack([LogNormal(one, one).mean_softplus(2.0, 0.6) for one in wide])
+    assert torch.allclose(each(wide), alone, rtol=1e-12)
+
+    def refuse(*args):
+        raise AssertionError("nobody is wide")
+
+    monkeypatch.setattr("weft.numerics.positive._wide_softplus", refuse)
+    assert torch.allclose(each(zero), alone[:1].expand(4), rtol=1e-9)
+    with pytest.raises(AssertionError, match="nobody"):
+        each(wide)

@@ -6,6 +6,8 @@ They are autograd Functions that write into buffers: fast in eager mode, opaque 
 
 import math
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +18,42 @@ _kept = threading.local()
 def eager() -> bool:
     """Neither compiling nor inside vmap, grad or another transform of torch.func."""
     return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def anywhere(condition: Tensor) -> bool:
+    """Whether a condition may hold for some element, of any member of a vmap.
+
+    For functions of two parts of which one is seldom needed. True where it would take long to know: while
+    compiling, and on devices that work ahead of the program.
+
+    Examples:
+        >>> anywhere(torch.arange(3) > 2), anywhere(torch.arange(3) > 1)
+        (False, True)
+    """
+    if torch.compiler.is_compiling() or condition.device.type != "cpu":
+        return True
+    found: list[bool] = []
+    _Look.apply(condition.detach(), found.append)
+    return found[0]
+
+
+class _Look(torch.autograd.Function):
+    """Sees all members of a vmap, which the program inside does not."""
+
+    @staticmethod
+    def forward(condition: Tensor, tell: Callable[[bool], None]) -> Tensor:
+        tell(bool(condition.any()))
+        return condition.new_zeros(())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], condition: Tensor, tell: Callable[[bool], None]
+    ) -> tuple[Tensor, None]:
+        return _Look.apply(condition, tell), None
 
 
 def scratch(slot: str, like: Tensor, *shape: int) -> Tensor:

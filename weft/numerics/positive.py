@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from weft.numerics.fused import anywhere
 from weft.numerics.quadrature import gauss_legendre
 
 EULER = 0.57721566490153286  # minus the mean of the logarithm of an exponential variable
@@ -100,16 +101,20 @@ class LogNormal(Positive):
             >>> LogNormal(zero, zero - 100).mean_softplus(2.0, 0.0)  # z = 1: log 2
             tensor(0.6931, dtype=torch.float64)
         """
-        nodes = [STEP * k for k in range(-REACH, REACH + 1)]
+        mean = slope * self.loc - shift
+        std = abs(slope) * (0.5 * self.log_variance).exp()
+        # poles are π / std away: half as wide, half as many nodes
+        every = 1 if anywhere(std > WIDE / 2) else 2
+        nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
         weights = [math.exp(-0.5 * x * x) for x in nodes]
         x, w = (
             torch.tensor(one, dtype=self.loc.dtype, device=self.loc.device)
             for one in (nodes, weights)
         )
-        mean = slope * self.loc - shift
-        std = abs(slope) * (0.5 * self.log_variance).exp()
         narrow = std.clamp(max=WIDE).unsqueeze(-1) * x + mean.unsqueeze(-1)
         usual = torch.nn.functional.softplus(narrow, threshold=40) @ (w / sum(weights))
+        if not anywhere(std > WIDE):
+            return usual
         return torch.where(std > WIDE, _wide_softplus(mean, std.clamp(min=WIDE)), usual)
 
 

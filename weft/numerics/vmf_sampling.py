@@ -53,7 +53,7 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
     d = loc.shape[-1]
     check_dimension(d)
     batch = torch.broadcast_shapes(loc.shape[:-1], kappa.shape)
-    gap = _reparameterised(kappa.double().expand(batch), d, shape).unsqueeze(-1)
+    gap = _reparameterised(kappa.double(), d, (*shape, *batch)).unsqueeze(-1)
     sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()  # no infinite gradient should a gap be 0
     wide = torch.float64 if d < SMALL or loc.dtype == torch.float64 else torch.float32
     cosine, sine, mean = (1 - gap).to(wide), sine.to(wide), loc.to(wide)
@@ -82,7 +82,7 @@ def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
         True
     """
     check_dimension(d)
-    return (1 - _reparameterised(kappa.double(), d, shape)).to(kappa.dtype)
+    return (1 - _reparameterised(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
 
 
 def sample_cosine_by_rejection(
@@ -156,11 +156,11 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     return (sine * width.abs()).squeeze(-1) * ((size * log.exp()) @ weights)
 
 
-def _reparameterised(kappa: Tensor, d: int, shape: Sequence[int]) -> Tensor:
-    """1 - ω, (*shape, ...), with its gradient in κ, a float64 tensor."""
-    kappa = kappa.expand((*shape, *kappa.shape))
+def _reparameterised(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
+    """1 - ω of this size, to which κ broadcasts, with its gradient in κ, a float64 tensor."""
+    kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
-    gap = _gap(fixed, d)
+    gap = _gap(fixed.expand(size), d)
     if not torch.is_grad_enabled():
         return gap
     if torch.compiler.is_compiling():
@@ -170,9 +170,7 @@ def _reparameterised(kappa: Tensor, d: int, shape: Sequence[int]) -> Tensor:
 
 
 class _Implicit(torch.autograd.Function):
-    """`gap` as a function of κ."""
-
-    generate_vmap_rule = True
+    """`gap` as a function of κ, which has as many dimensions and broadcasts: its functions are expensive."""
 
     @staticmethod
     def forward(kappa: Tensor, gap: Tensor, d: int) -> Tensor:
@@ -187,7 +185,17 @@ class _Implicit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         gap, kappa = ctx.saved_tensors
-        return -grad * cosine_slope(gap, kappa, ctx.d), None, None
+        return (-grad * cosine_slope(gap, kappa, ctx.d)).sum_to_size(kappa.shape), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], kappa: Tensor, gap: Tensor, d: int
+    ) -> tuple[Tensor, int]:
+        each = kappa.unsqueeze(0) if dims[0] is None else kappa.movedim(dims[0], 0)
+        size = (info.batch_size, *gap.shape)
+        draws = gap.expand(size) if dims[1] is None else gap.movedim(dims[1], 0)
+        found: Tensor = _Implicit.apply(each, draws, d)
+        return found, 0
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:

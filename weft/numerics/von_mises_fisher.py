@@ -211,7 +211,7 @@ def _exactly(value: Function, derivative: Function) -> Function:
 
 
 class _Exactly(torch.autograd.Function):
-    generate_vmap_rule = True
+    """Element by element: for vmap a batch is more elements, and every operation is called once."""
 
     @staticmethod
     def forward(kappa: Tensor, value: Function, derivative: Function) -> Tensor:
@@ -227,6 +227,17 @@ class _Exactly(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (kappa,) = ctx.saved_tensors
         return grad * ctx.derivative(kappa), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        dims: tuple[int | None, ...],
+        kappa: Tensor,
+        value: Function,
+        derivative: Function,
+    ) -> tuple[Tensor, int | None]:
+        found: Tensor = _Exactly.apply(kappa, value, derivative)
+        return found, dims[0]
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
