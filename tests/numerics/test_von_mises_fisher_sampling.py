@@ -170,7 +170,7 @@ def test_gradients_of_vectors_are_unbiased(d, kappa):
 def test_second_derivatives_are_those_of_the_distribution_function():
     # d = 3: 1 - ω = -log(1 - v (1 - e^{-2κ})) / κ for a uniform v
     kappa = float64(0.2, 1.0, 5.0, 30.0).requires_grad_()
-    gap = sampling._reparameterised(kappa, 3, ())
+    gap = sampling.sample_gap(kappa, 3, (4,))
     v = (torch.expm1(-kappa * gap) / torch.expm1(-2 * kappa)).detach()
     known = -torch.log1p(v * torch.expm1(-2 * kappa)) / kappa
     assert torch.allclose(gap, known)
@@ -300,3 +300,20 @@ def test_members_of_a_vmap_draw_for_themselves_or_alike():
     nested = torch.vmap(lambda _: inner(several), randomness="different")(torch.empty(4000))
     want = vmf.mean_resultant(several.double(), 5)
     assert ((nested.mean(0) - want).abs() < 5 * nested.std(0) / 4000**0.5).all()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "vmap"])
+def test_one_concentration_for_many_draws_has_the_sum_of_their_gradients(inside):
+    one = float64(3.0).requires_grad_()
+    each = float64(3.0).expand(50).clone().requires_grad_()
+    gradients = []
+    for kappa in (one, each):
+        torch.manual_seed(0)
+        if inside:
+            draws = torch.vmap(
+                lambda _, kappa=kappa: sampling.sample_gap(kappa, 7, (50,)), randomness="different"
+            )(torch.zeros(2))
+        else:
+            draws = sampling.sample_gap(kappa, 7, (50,))
+        gradients.append(torch.autograd.grad(draws.square().sum(), kappa)[0].sum())
+    torch.testing.assert_close(*gradients)

@@ -53,7 +53,7 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
     d = loc.shape[-1]
     check_dimension(d)
     batch = torch.broadcast_shapes(loc.shape[:-1], kappa.shape)
-    gap = _reparameterised(kappa.double(), d, (*shape, *batch)).unsqueeze(-1)
+    gap = sample_gap(kappa.double(), d, (*shape, *batch)).unsqueeze(-1)
     sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()  # no infinite gradient should a gap be 0
     wide = torch.float64 if d < SMALL or loc.dtype == torch.float64 else torch.float32
     cosine, sine, mean = (1 - gap).to(wide), sine.to(wide), loc.to(wide)
@@ -82,7 +82,7 @@ def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
         True
     """
     check_dimension(d)
-    return (1 - _reparameterised(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
+    return (1 - sample_gap(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
 
 
 def sample_cosine_by_rejection(
@@ -156,8 +156,18 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     return (sine * width.abs()).squeeze(-1) * ((size * log.exp()) @ weights)
 
 
-def _reparameterised(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
-    """1 - ω of this size, to which κ broadcasts, with its gradient in κ, a float64 tensor."""
+def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
+    """Independent draws of 1 - ω of this size, with implicit gradients in κ.
+
+    Args:
+        kappa: concentrations in float64, which broadcast to that size.
+        d: dimension of the space around the sphere.
+        size: shape of the result.
+
+    Examples:
+        >>> sample_gap(torch.tensor([1e12], dtype=torch.float64), 5, (3,)).round(decimals=6)
+        tensor([0., 0., 0.], dtype=torch.float64)
+    """
     kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
     gap = _gap(fixed.expand(size), d)

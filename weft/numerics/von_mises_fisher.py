@@ -8,22 +8,16 @@ the functions, not of their approximations.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from weft.numerics.quadrature import gauss_legendre
+from weft.numerics.vmf_exact import Function, bregman, complement, exactly, ratio, slope
 from weft.numerics.vmf_series import terms
 
-NEAR = 0.5  # |log(κ_p/κ_q)| below which the KL is integrated; differences are accurate beyond
-NODES, WEIGHTS = gauss_legendre(8)  # error 1e-15 of that integral
 NEWTON = (
     3  # steps of the inverse before the two that carry derivatives; the start is within percents
 )
-
-Function = Callable[[Tensor], Tensor]
 
 
 def ell(kappa: Tensor, d: int) -> Tensor:
@@ -47,8 +41,7 @@ def divergence_from_uniform(kappa: Tensor, d: int) -> Tensor:
         >>> divergence_from_uniform(torch.tensor([0.0, 1.0]), 3)
         tensor([0.0000, 0.1516])
     """
-    slope = _slope(d)
-    value = _exactly(lambda k: terms(k, d).divergence, lambda k: k * slope(k))
+    value = exactly(lambda k: terms(k, d).divergence, lambda k: k * slope(d)(k))
     return _narrow(kappa, d, value)
 
 
@@ -59,7 +52,7 @@ def mean_resultant(kappa: Tensor, d: int) -> Tensor:
         >>> mean_resultant(torch.tensor([0.0, 1.0]), 3)  # coth κ - 1/κ
         tensor([0.0000, 0.3130])
     """
-    return _narrow(kappa, d, _ratio(d))
+    return _narrow(kappa, d, ratio(d))
 
 
 def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
@@ -69,7 +62,7 @@ def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
         >>> mean_resultant_complement(torch.tensor(1e9, dtype=torch.float64), 3)
         tensor(1.0000e-09, dtype=torch.float64)
     """
-    return _narrow(kappa, d, _complement(d))
+    return _narrow(kappa, d, complement(d))
 
 
 def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
@@ -79,7 +72,7 @@ def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
         >>> mean_resultant_slope(torch.tensor([0.0, 1.0]), 3)
         tensor([0.3333, 0.2759])
     """
-    return _narrow(kappa, d, _slope(d))
+    return _narrow(kappa, d, slope(d))
 
 
 def tangent_variance(kappa: Tensor, d: int) -> Tensor:
@@ -127,10 +120,9 @@ def kl(kappa_q: Tensor, kappa_p: Tensor, cosine: Tensor, d: int) -> Tensor:
     """
     check_dimension(d)
     dtype = torch.promote_types(torch.promote_types(kappa_q.dtype, kappa_p.dtype), cosine.dtype)
-    both = torch.stack(torch.broadcast_tensors(kappa_q.double(), kappa_p.double()))
-    ratios = _ratio(d)(both)
-    turned = both[1] * (1 - cosine.double()) * ratios[0]
-    return (turned + _bregman(both, ratios, d)).to(dtype)
+    q, p = torch.broadcast_tensors(kappa_q.double(), kappa_p.double())
+    turned = p * (1 - cosine.double()) * ratio(d)(q)
+    return (turned + bregman(q, p, d)).to(dtype)
 
 
 def log_surface(d: int) -> float:
@@ -175,91 +167,7 @@ def _type_of(kappa: Tensor) -> torch.dtype:
 
 
 def _ell(d: int) -> Function:
-    return _exactly(lambda k: terms(k, d).ell, _ratio(d))
-
-
-def _ratio(d: int) -> Function:
-    return _exactly(lambda k: k * terms(k, d).spread, _slope(d))
-
-
-def _complement(d: int) -> Function:
-    def value(kappa: Tensor) -> Tensor:
-        found = terms(kappa, d)
-        # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
-        return (found.slope + (d - 1) * found.spread) / (1 + kappa * found.spread)
-
-    slope = _slope(d)
-    return _exactly(value, lambda k: -slope(k))
-
-
-def _slope(d: int) -> Function:
-    return lambda k: terms(k, d).slope  # its plain derivative is accurate
-
-
-def _exactly(value: Function, derivative: Function) -> Function:
-    """`value` with a derivative of its own; while compiling, the plain function.
-
-    torch.compile cannot trace such functions; the plain derivatives have errors of 1e-15 κ.
-    """
-
-    def function(kappa: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return value(kappa)
-        return _Exactly.apply(kappa, value, derivative)
-
-    return function
-
-
-class _Exactly(torch.autograd.Function):
-    """Element by element: for vmap a batch is more elements, and every operation is called once."""
-
-    @staticmethod
-    def forward(kappa: Tensor, value: Function, derivative: Function) -> Tensor:
-        return value(kappa)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        kappa, _, ctx.derivative = inputs
-        ctx.save_for_backward(kappa)
-        ctx.save_for_forward(kappa)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (kappa,) = ctx.saved_tensors
-        return grad * ctx.derivative(kappa), None, None
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        dims: tuple[int | None, ...],
-        kappa: Tensor,
-        value: Function,
-        derivative: Function,
-    ) -> tuple[Tensor, int | None]:
-        found: Tensor = _Exactly.apply(kappa, value, derivative)
-        return found, dims[0]
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        (kappa,) = ctx.saved_tensors
-        return tangent * ctx.derivative(kappa)
-
-
-def _bregman(both: Tensor, ratios: Tensor, d: int) -> Tensor:
-    """ℓ(p) - ℓ(q) - (p - q) ℓ'(q) for (q, p): differences, or ∫ (p - t) ℓ''(t) dt where they are close."""
-    (q, p), complements = both, _complement(d)(both)
-    divergences = divergence_from_uniform(both, d)
-    change = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
-    apart = divergences[0] - divergences[1] + p * change
-    # t = q e^{uL}, L = log(p/q): then every factor of the integrand is of one sign and smooth in u
-    relative = (p - q) / q.clamp(min=1e-300)
-    near = (relative > math.expm1(-NEAR)) & (relative < math.expm1(NEAR)) & (q > 0)
-    start = torch.where(near, q, 1.0).unsqueeze(-1)
-    log = torch.where(near, relative, 0.0).log1p().unsqueeze(-1)
-    nodes, weights = (torch.tensor(one, dtype=q.dtype, device=q.device) for one in (NODES, WEIGHTS))
-    t = start * torch.exp(nodes * log)
-    inside = t.square() * torch.expm1((1 - nodes) * log) * _slope(d)(t)
-    return torch.where(near, (inside * log) @ weights, apart)
+    return exactly(lambda k: terms(k, d).ell, ratio(d))
 
 
 def _inverse(resultant: Tensor, d: int) -> Tensor:
@@ -270,8 +178,7 @@ def _inverse(resultant: Tensor, d: int) -> Tensor:
     for _ in range(NEWTON):
         found = terms(kappa, d)
         kappa = kappa - (kappa * found.spread - fixed) / found.slope
-    ratio, slope = _ratio(d), _slope(d)
     for _ in range(2):
-        kappa = kappa - (ratio(kappa) - inner) / slope(kappa)
+        kappa = kappa - (ratio(d)(kappa) - inner) / slope(d)(kappa)
     beyond = torch.where(resultant == 1, math.inf, math.nan)
     return torch.where(resultant < 1, kappa, beyond)
