@@ -3,6 +3,7 @@
 import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -241,6 +242,12 @@ REFUSALS = [
 def test_refusals_say_what_to_write(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         weft.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    whole, share = np.int64(2), np.float32(0.1)
+    options = {"calls": whole, "tolerance": share, "threshold": share, "keep_posterior": True}
+    weft.compress(noisy(), torch.randn(2, 4), rank=whole, floor=share, **options)
 
 
 def test_plain_networks_are_refused() -> None:

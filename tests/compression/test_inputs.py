@@ -133,3 +133,6 @@ def test_layers_behind_dead_rectifiers_do_not_read_inputs():
         torch.manual_seed(seed)
         net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
         assert input_readers(net, torch.ones(1, 4)) == {"", "0"}, seed
+    net[0].bias.data.fill_(-100)
+    assert input_readers(net, torch.ones(1, 4)) == {"", "0"}
+    assert input_readers(net, torch.full((1, 4), torch.nan)) >= {"", "0"}

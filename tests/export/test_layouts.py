@@ -1,10 +1,14 @@
 """Networks in channels-last layout can be exported like any other."""
 
+import io
+
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import weft
+from weft.exporting.programs import _computed_beforehand
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
@@ -23,3 +27,36 @@ def test_channels_last(kind: str, form: str) -> None:
         likelihood=weft.Categorical(),
     )
     assert found.error < 1e-5
+
+
+def test_what_changes_is_not_computed_beforehand() -> None:
+    class Changing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            total = torch.zeros_like(self.weight)
+            total.add_(x.sum(0))
+            other = self.weight.clone()
+            early = x * other
+            other.mul_(2)
+            return x * total + early + other + (self.weight * 3).exp()
+
+    x = torch.ones(2, 3)
+    made = make_fx(net := Changing())(x)
+    _computed_beforehand(made)
+    made.recompile()
+    for _ in range(2):
+        assert torch.equal(made(x), net(x))
+    assert any(name.startswith("_known") for name, _ in made.named_buffers())
+
+
+def test_files_do_not_hold_weights_twice() -> None:
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
+    bnn = weft.bayesianize(net, weft.KTied(rank=1))
+    held = sum(one.numel() for one in net.parameters())
+    made = weft.export(bnn, torch.randn(2, 64), kind="variance", format="torch")
+    program = torch.export.load(io.BytesIO(made.data))
+    stored = sum(one.numel() for one in (*program.constants.values(), *program.state_dict.values()))
+    assert stored < 2.2 * held  # means and standard deviations

@@ -230,3 +230,18 @@ def test_quadrature_is_exact_for_polynomials(count):
         assert total == pytest.approx(1 / (degree + 1), rel=1e-13)
     beyond = sum(w * x ** (2 * count) for x, w in zip(nodes, weights, strict=True))
     assert count > 7 or beyond != pytest.approx(1 / (2 * count + 1), rel=1e-13)
+
+
+@pytest.mark.parametrize("relative", [1e-9, 1e-6, 1e-3, 0.3])
+@pytest.mark.parametrize(("d", "kappa"), [(3, 1e4), (9, 0.5), (784, 30.0)])
+def test_the_derivative_in_the_priors_concentration_does_not_cancel(d, kappa, relative):
+    q = torch.tensor(kappa, dtype=torch.float64)
+    p = (q * (1 + relative)).requires_grad_()
+    (found,) = torch.autograd.grad(vmf.kl(q, p, torch.ones_like(q), d), p)
+
+    def ratio(k):
+        return mpmath.besseli(d / mpmath.mpf(2), k) / mpmath.besseli(d / mpmath.mpf(2) - 1, k)
+
+    with mpmath.workdps(60):
+        exact = float(ratio(mpmath.mpf(p.item())) - ratio(mpmath.mpf(kappa)))
+    assert found.item() == pytest.approx(exact, rel=1e-9)

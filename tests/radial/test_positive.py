@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import optimize
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.radial.oracles import LAWS, expectation, frozen, tensor
 from weft.numerics.positive import (
@@ -74,7 +75,7 @@ def test_softplus_is_exact_where_gauss_hermite_is_not_quite(std, loc):
         assert abs(ours - exact) < 0.1 * abs(gauss - exact)
 
 
-@pytest.mark.parametrize("std", [0.02, 0.9, 1.4999, 1.5001, 2.0, 3.0, 10.0, 54.0])
+@pytest.mark.parametrize("std", [0.02, 0.5999, 0.6001, 0.9, 1.4999, 1.5001, 2.0, 3.0, 10.0, 54.0])
 @pytest.mark.parametrize("loc", [-40.0, -2.0, 0.0, 0.7, 25.0])
 def test_softplus_is_exact_however_wide(std, loc):
     law = LogNormal(tensor(loc), tensor(2 * math.log(std)))
@@ -160,3 +161,14 @@ def test_parts_that_no_member_of_a_vmap_needs_are_left_out(monkeypatch):
     assert torch.allclose(each(zero), alone[:1].expand(4), rtol=1e-9)
     with pytest.raises(AssertionError, match="nobody"):
         each(wide)
+
+
+def test_programs_are_made_for_all_numbers():
+    def f(loc, log_variance):
+        return LogNormal(loc, log_variance).mean_softplus(2.0, 0.3)
+
+    loc = torch.zeros(3, dtype=torch.float64)
+    graph = make_fx(f)(loc, loc - 4)
+    assert torch.allclose(graph(loc, loc + 3), f(loc, loc + 3))
+    through = torch.func.functionalize(f)(loc, loc + 3)
+    assert torch.allclose(through, f(loc, loc + 3))

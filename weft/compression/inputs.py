@@ -39,8 +39,10 @@ def _disturbed(net: nn.Module, generator: torch.Generator) -> nn.Module:
     other = copy.deepcopy(net)
     for parameter in other.parameters():
         if parameter.is_floating_point():
-            noise = torch.empty(parameter.shape, dtype=torch.float64).normal_(generator=generator)
-            parameter.data += noise.to(parameter)
+            # a factor as well: a bias of -100 is still one after adding a little
+            noise = torch.empty(2, *parameter.shape, dtype=torch.float64)
+            factor, more = noise.normal_(generator=generator).to(parameter)
+            parameter.data = parameter.data * factor + more
     return other
 
 
@@ -60,4 +62,7 @@ def _inputs(net: nn.Module, example: Any) -> dict[str, list[Tensor]]:
 
 
 def _equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return len(one) == len(other) and all(map(torch.equal, one, other))
+    return len(one) == len(other) and all(
+        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in zip(one, other, strict=True)
+    )

@@ -3,6 +3,7 @@
 import statistics
 import time
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def latency(before: nn.Module, after: nn.Module, example: Any, calls: int = 20) 
         >>> found.calls, found.ratio > 0
         (5, True)
     """
-    if not (isinstance(calls, int) and calls >= 1):
+    if not (issubclass(type(calls), Integral) and calls >= 1):
         raise ValueError(f"latency(calls={calls}): a whole number of calls, 1 or more")
     nets = (before, after)
     modes = [net.training for net in nets]

@@ -1,6 +1,7 @@
 """Options of `weft.compress`: what is refused."""
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 from weft.compression.criteria import RADII, check_criterion
@@ -19,8 +20,8 @@ def check_options(
     finetune: Any,
     price: str,
     budget: int | None,
-    tolerance: float,
-    calls: int,
+    tolerance: Any,
+    calls: Any,
 ) -> None:
     """Refuse what does not go together, before anything is computed."""
     check_criterion(criterion)
@@ -98,8 +99,8 @@ def _check_numbers(tolerance: Any, calls: Any, rank: Any, floor: Any) -> None:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,6 +1,7 @@
 """Options of `weft.export`: what is refused."""
 
 import os
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,8 +20,8 @@ def check_options(
     net: nn.Module,
     kind: str,
     format: str,
-    members: int,
-    seed: int,
+    members: Any,
+    seed: Any,
     likelihood: Likelihood | None,
     target_mean: Any,
     target_scale: Any,
@@ -36,11 +37,11 @@ def check_options(
             f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
             "or export the network from weft.bayesianize"
         )
-    if kind == "ensemble" and not (isinstance(members, int) and members >= 2):
+    if kind == "ensemble" and not (issubclass(type(members), Integral) and members >= 2):
         raise ValueError(
             f'export(kind="ensemble", members={members}): at least 2; one function is kind="draw"'
         )
-    if not isinstance(seed, int):
+    if not isinstance(seed, Integral):
         raise ValueError(f"export(seed={seed!r}): a whole number, from which weights are drawn")
     if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
         raise ValueError(
@@ -50,12 +51,12 @@ def check_options(
 
 
 def check_details(
-    covariance: str, tolerance: float, input_scaling: Any, path: str | os.PathLike[str] | None
+    covariance: str, tolerance: Any, input_scaling: Any, path: str | os.PathLike[str] | None
 ) -> None:
     """Refuse numbers and places that cannot be meant."""
-    if not tolerance > 0:
+    if not (issubclass(type(tolerance), Real) and tolerance > 0):
         raise ValueError(
-            f"export(tolerance={tolerance}): the largest difference from PyTorch that is allowed, positive"
+            f"export(tolerance={tolerance!r}): the largest difference from PyTorch that is allowed, positive"
         )
     pair = isinstance(input_scaling, tuple | list) and len(input_scaling) == 2
     if input_scaling is not None and not (

@@ -83,26 +83,40 @@ def _computed_beforehand(made: Any) -> None:
     for node in list(made.graph.nodes):
         if node.op == "get_attr" and isinstance(value := getattr(made, node.target, None), Tensor):
             known[node] = value.detach()
-        if node.op != "call_function" or not node.all_input_nodes:
+        elif _is_pure(node) and all(one in known for one in node.all_input_nodes):
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            value = node.target(*args, **kwargs)
+            largest = max(known[one].numel() for one in node.all_input_nodes)
+            if isinstance(value, Tensor) and value.numel() <= largest:
+                known[node] = value
+    for node, value in reversed(
+        known.items()
+    ):  # views stay: another copy would be stored for nothing
+        outside = [user for user in node.users if user not in known or user.target.is_view]
+        if node.op == "get_attr" or node.target.is_view or not outside:
             continue
-        if any(one not in known for one in node.all_input_nodes):
-            continue
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
-        value = node.target(*args, **kwargs)
-        largest = max(known[one].numel() for one in node.all_input_nodes)
-        if isinstance(value, Tensor) and value.numel() <= largest:
-            known[node] = value.contiguous()
-    for number, (node, value) in enumerate(known.items()):
-        outside = [user for user in node.users if user not in known]
-        if node.op == "get_attr" or not outside:
-            continue
-        made.register_buffer(f"_known_{number}", value)
+        name = f"_known_{node.name}"
+        made.register_buffer(name, value.clone())
         with made.graph.inserting_before(node):
-            constant = made.graph.get_attr(f"_known_{number}")
+            constant = made.graph.get_attr(name)
         constant.meta = dict(node.meta)
-        for user in outside:
-            user.replace_input_with(node, constant)
+        node.replace_all_uses_with(constant)
     made.graph.eliminate_dead_code()
+    used = {node.target for node in made.graph.nodes if node.op == "get_attr"}
+    for name in [*made._buffers, *made._parameters]:
+        if name not in used:
+            delattr(made, name)
+
+
+def _is_pure(node: Any) -> bool:
+    """A function of its arguments that neither changes them nor is changed by what reads it."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
+        return False
+    operations = [node.target, *(user.target for user in node.users)]
+    written = any(
+        isinstance(one, torch._ops.OpOverload) and one._schema.is_mutable for one in operations
+    )
+    return not written and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
 LARGE = 1000  # nodes of a graph

@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 _kept = threading.local()
 
@@ -23,18 +26,27 @@ def eager() -> bool:
 def anywhere(condition: Tensor) -> bool:
     """Whether a condition may hold for some element, of any member of a vmap.
 
-    For functions of two parts of which one is seldom needed. True where it would take long to know: while
-    compiling, and on devices that work ahead of the program.
+    For functions of two parts of which one is seldom needed. True where it cannot be known, because a
+    program is made that will run on other numbers, and on devices that work ahead of the program.
 
     Examples:
         >>> anywhere(torch.arange(3) > 2), anywhere(torch.arange(3) > 1)
         (False, True)
     """
-    if torch.compiler.is_compiling() or condition.device.type != "cpu":
+    if condition.device.type != "cpu" or _is_traced(condition):
         return True
     found: list[bool] = []
     _Look.apply(condition.detach(), found.append)
     return found[0]
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or torch.jit._trace.is_tracing():
+        return True
+    if type(tensor) is not Tensor or _get_current_dispatch_mode() is not None:
+        return True  # tensors without numbers, or operations that are written down
+    levels = retrieve_all_functorch_interpreters()
+    return any(one.key() == TransformType.Functionalize for one in levels)
 
 
 class _Look(torch.autograd.Function):

@@ -23,6 +23,7 @@ LARGE = 1e6  # a concentration from which on a series does better than gamma fun
 # rule of its size, because its errors fall with the distance of poles, not with its root
 STEP, REACH = 0.3, 28
 WIDE = 3.0  # standard deviation from which on the softplus is taken apart instead
+NARROW = 1.2  # up to which a step twice as long does
 FAR = 38.0  # log(1 + e^-FAR) is nothing
 _NODES, _WEIGHTS = gauss_legendre(32)
 _PLACES = [FAR * t * t for t in _NODES]  # closer together where the bend is
@@ -103,8 +104,8 @@ class LogNormal(Positive):
         """
         mean = slope * self.loc - shift
         std = abs(slope) * (0.5 * self.log_variance).exp()
-        # poles are π / std away: half as wide, half as many nodes
-        every = 1 if anywhere(std > WIDE / 2) else 2
+        # poles are π / std away: for narrow densities half as many nodes
+        every = 1 if anywhere(std > NARROW) else 2
         nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
         weights = [math.exp(-0.5 * x * x) for x in nodes]
         x, w = (

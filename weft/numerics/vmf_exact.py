@@ -147,12 +147,12 @@ class _Bregman(torch.autograd.Function):
 
 
 def _change(q: Tensor, p: Tensor, d: int) -> Tensor:
-    """A(p) - A(q), accurate also where both are close to 1."""
-    (below, above), complements = (
-        ratio(d)(torch.stack((q, p))),
-        complement(d)(torch.stack((q, p))),
-    )
-    return torch.where(below > 0.5, complements[0] - complements[1], above - below)
+    """A(p) - A(q), accurate also where both are close to 1 or to each other."""
+    both = torch.stack((q, p))
+    ratios, complements = ratio(d)(both), complement(d)(both)
+    apart = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
+    near, log, t, _, weights = _between(q, p)
+    return torch.where(near, (t * slope(d)(t) * log) @ weights, apart)
 
 
 def _bregman(q: Tensor, p: Tensor, d: int) -> Tensor:
@@ -163,12 +163,19 @@ def _bregman(q: Tensor, p: Tensor, d: int) -> Tensor:
     complements = (found.slope + (d - 1) * found.spread) / (1 + ratios)
     change = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
     apart = divergences[0] - divergences[1] + p * change
-    # t = q e^{uL}, L = log(p/q): then every factor of the integrand is of one sign and smooth in u
+    near, log, t, nodes, weights = _between(q, p)
+    inside = t.square() * torch.expm1((1 - nodes) * log) * slope(d)(t)
+    return torch.where(near, (inside * log) @ weights, apart)
+
+
+def _between(q: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Where q and p are close, log(p/q) (..., 1), places between them (..., n), nodes and weights (n).
+
+    The places are t = q e^{uL}, L = log(p/q): every factor of an integrand is of one sign and smooth in u.
+    """
     relative = (p - q) / q.clamp(min=1e-300)
     near = (relative > math.expm1(-NEAR)) & (relative < math.expm1(NEAR)) & (q > 0)
     start = torch.where(near, q, 1.0).unsqueeze(-1)
     log = torch.where(near, relative, 0.0).log1p().unsqueeze(-1)
     nodes, weights = (torch.tensor(one, dtype=q.dtype, device=q.device) for one in (NODES, WEIGHTS))
-    t = start * torch.exp(nodes * log)
-    inside = t.square() * torch.expm1((1 - nodes) * log) * slope(d)(t)
-    return torch.where(near, (inside * log) @ weights, apart)
+    return near, log, start * torch.exp(nodes * log), nodes, weights
