@@ -104,7 +104,7 @@ def representative() -> list[Experiment]:
     last: dict[tuple[str, str], Experiment] = {}
     for one in catalog.ALL:
         whole = one.name.removesuffix("-short").removesuffix("-medium")
-        key = (whole, one.variant)
+        key = (whole, one.variant.rstrip("0123456789"))
         if isinstance(one, Tempered):
             key = (whole, one.series)
         elif isinstance(one, Wide):

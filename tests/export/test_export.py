@@ -91,11 +91,12 @@ def test_an_ensemble_says_what_predict_says(name, form):
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [("small", "torch"), ("resnet", "torch"), *((name, "onnx") for name in NAMES)]
+    ("name", "form"), [("small", "torch"), *((name, "onnx") for name in NAMES)]
 )
 def test_a_variance_says_what_predict_moments_says(name, form):
     small = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     net, x = (small, torch.randn(6, 3)) if name == "small" else make(name)
+    x = x[:, :2] if name == "lstm" else x  # every step of a sequence is a hundred operations
     bnn = weft.bayesianize(net, weft.KTied(rank=2, scale=0.1))
     likelihood = weft.Categorical()
     file = weft.export(bnn, x, kind="variance", likelihood=likelihood, format=form)
