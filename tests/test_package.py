@@ -29,6 +29,7 @@ OPTIONAL = (
 # several files each, the order is spelt out as well: a new file needs a place here.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("numerics", "numerics.fused", "numerics.gamma", "numerics.seeds", "errors", "files"),
+    ("given",),
     ("numerics.lanczos",),
     ("numerics.precisions", "numerics.kronecker", "numerics.mixture"),
     ("numerics.quadrature", "numerics.vmf_series"),

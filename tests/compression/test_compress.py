@@ -14,6 +14,7 @@ from weft.compression.bits import bits_of
 from weft.compression.latency import latency
 from weft.compression.masking import masked_net
 from weft.compression.searching import loss_of
+from weft.posteriors.k_tied import KTiedPosterior
 
 
 def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
@@ -247,7 +248,10 @@ def test_refusals_say_what_to_write(options: dict, words: str) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     whole, share = np.int64(2), np.float32(0.1)
     options = {"calls": whole, "tolerance": share, "threshold": share, "keep_posterior": True}
-    weft.compress(noisy(), torch.randn(2, 4), rank=whole, floor=share, **options)
+    small, _ = weft.compress(noisy(), torch.randn(2, 4), rank=whole, **options)
+    (first, *_) = weft.named_posteriors(small)
+    assert isinstance(first[1], KTiedPosterior)
+    weft.compress(noisy(), torch.randn(2, 4), floor=share, **options)
 
 
 def test_plain_networks_are_refused() -> None:

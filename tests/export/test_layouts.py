@@ -41,7 +41,9 @@ def test_what_changes_is_not_computed_beforehand() -> None:
             other = self.weight.clone()
             early = x * other
             other.mul_(2)
-            return x * total + early + other + (self.weight * 3).exp()
+            seen = self.weight * 2
+            seen.view(3, 1).add_(x.sum())
+            return x * total + early + other + seen + (self.weight * 3).exp()
 
     x = torch.ones(2, 3)
     made = make_fx(net := Changing())(x)

@@ -3,13 +3,13 @@
 import statistics
 import time
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
 from weft.compression.graph import run
+from weft.given import is_whole
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def latency(before: nn.Module, after: nn.Module, example: Any, calls: int = 20) 
         >>> found.calls, found.ratio > 0
         (5, True)
     """
-    if not (issubclass(type(calls), Integral) and calls >= 1):
+    if not is_whole(calls, 1):
         raise ValueError(f"latency(calls={calls}): a whole number of calls, 1 or more")
     nets = (before, after)
     modes = [net.training for net in nets]

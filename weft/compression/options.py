@@ -1,10 +1,10 @@
 """Options of `weft.compress`: what is refused."""
 
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any
 
 from weft.compression.criteria import RADII, check_criterion
+from weft.given import is_number, is_whole
 
 PRICES = ("weights", "macs")
 
@@ -52,7 +52,7 @@ def check_options(
 def _check_threshold(
     threshold: float | str, validation: Any, price: str, budget: int | None
 ) -> None:
-    if not _number(threshold) and threshold not in ("auto", "gap", "loss", "layers"):
+    if not is_number(threshold) and threshold not in ("auto", "gap", "loss", "layers"):
         raise ValueError(
             f'compress(threshold={threshold!r}): write "auto", "gap", "loss", "layers" or a number'
         )
@@ -65,7 +65,7 @@ def _check_threshold(
             f"compress(budget={budget}, threshold={threshold!r}): what goes to keep a budget is found step "
             'by step; write threshold="layers" and give validation data'
         )
-    if budget is not None and not (_whole(budget) and budget >= 0):
+    if budget is not None and not is_whole(budget, 0):
         raise ValueError(
             f"compress(budget={budget!r}): how many may be left at most, a whole number"
         )
@@ -82,25 +82,17 @@ def _check_threshold(
 
 
 def _check_numbers(tolerance: Any, calls: Any, rank: Any, floor: Any) -> None:
-    if not (_number(tolerance) and tolerance >= 0):
+    if not (is_number(tolerance) and tolerance >= 0):
         raise ValueError(
             f"compress(tolerance={tolerance!r}): by how much the loss may grow, 0 or more"
         )
-    if not (_whole(calls) and calls >= 0):
+    if not is_whole(calls, 0):
         raise ValueError(
             f"compress(calls={calls!r}): a whole number of calls to measure latency, 0 for none"
         )
-    if rank is not None and rank != "auto" and not (_whole(rank) and rank >= 1):
+    if rank is not None and rank != "auto" and not is_whole(rank, 1):
         raise ValueError(
             f'compress(rank={rank!r}): the rank of standard deviations, 1 or more, or "auto"'
         )
-    if floor is not None and not (_number(floor) and floor > 0):
+    if floor is not None and not (is_number(floor) and floor > 0):
         raise ValueError(f"compress(floor={floor!r}): a standard deviation, positive")
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from weft.diagnostics.matrices import matrix_posteriors, scale_of
+from weft.given import is_whole
 from weft.objectives import Objective, Terms
 from weft.training.callbacks import Callback
 
@@ -31,7 +32,7 @@ class ScaleDrift(Callback):
     """
 
     def __init__(self, every: int = 100) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if not is_whole(every, 1):
             raise ValueError(f"ScaleDrift(every={every!r}): a whole number of steps, 1 or more")
         self.every = every
         self.curves: list[dict[str, Any]] = []

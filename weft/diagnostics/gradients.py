@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from weft.contexts import require_posteriors
 from weft.diagnostics.ratios import Moments, definition_of, ratio_of, value_of
+from weft.given import is_whole
 from weft.objectives import Objective, Terms
 from weft.training.callbacks import Callback
 
@@ -63,7 +64,7 @@ class GradientSNR(Callback):
         definition: str = "standard",
         of: str = "spread",
     ) -> None:
-        if isinstance(window, bool) or not isinstance(window, int) or window < 2:
+        if not is_whole(window, 2):
             raise ValueError(
                 f"GradientSNR(window={window!r}): a variance needs at least two gradients"
             )

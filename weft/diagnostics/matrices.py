@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from weft.bayesian import named_bayesian
 from weft.contexts import named_posteriors, require_posteriors
 from weft.errors import near_misses
+from weft.given import is_whole
 from weft.posteriors.base import Builder, Elementwise, Family, Posterior
 from weft.posteriors.k_tied import KTied, KTiedPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
@@ -169,11 +170,11 @@ def _family(q: Tied, before: Builder) -> Family:
     return KTied(rank=q.rank, **options) if isinstance(q, KTiedPosterior) else MeanField(**options)
 
 
-def check_rank(task: str, rank: object) -> int:
+def check_rank(task: str, rank: Any) -> int:
     """A whole number, 1 or more."""
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+    if not is_whole(rank, 1):
         raise ValueError(f"{task}(rank={rank!r}): the rank is a whole number, 1 or more")
-    return rank
+    return int(rank)
 
 
 def full_rank(shape: Sequence[int]) -> int:

@@ -19,6 +19,7 @@ from weft.diagnostics.matrices import (
     with_posteriors,
 )
 from weft.errors import near_misses
+from weft.given import is_whole
 from weft.numerics.safe import soft_min_inverse
 from weft.posteriors.base import Elementwise
 from weft.posteriors.mean_field import MeanFieldPosterior
@@ -121,7 +122,7 @@ def scale_maps(
         (['full', 'rank 1', 'rank 2'], 48)
     """
     ranks = [check_rank("scale_maps", rank) for rank in ranks]
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_whole(size, 1):
         raise ValueError(f"scale_maps(size={size!r}): a whole number of cells, 1 or more")
     name, scale = _matrix(bnn, layer)
     shown = {"full": scale} | {f"rank {rank}": truncated(scale, rank) for rank in ranks}

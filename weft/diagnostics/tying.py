@@ -19,6 +19,7 @@ from weft.diagnostics.matrices import (
 )
 from weft.diagnostics.truncation import positive_scale
 from weft.errors import near_misses
+from weft.given import is_whole
 from weft.numerics.safe import soft_min_inverse
 from weft.posteriors.base import Elementwise
 from weft.posteriors.k_tied import KTiedPosterior
@@ -213,5 +214,5 @@ def _losses(
 
 
 def _check_iterations(task: str, iterations: int) -> None:
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+    if not is_whole(iterations, 1):
         raise ValueError(f"{task}(iterations={iterations!r}): a whole number of updates, 1 or more")

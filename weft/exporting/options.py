@@ -1,7 +1,6 @@
 """Options of `weft.export`: what is refused."""
 
 import os
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from weft.contexts import named_posteriors
 from weft.errors import near_misses
 from weft.exporting.outputs import Units
+from weft.given import is_number, is_whole
 from weft.likelihoods import Bernoulli, Categorical, Likelihood
 
 Kind = Literal["mean", "draw", "ensemble", "variance"]
@@ -20,8 +20,8 @@ def check_options(
     net: nn.Module,
     kind: str,
     format: str,
-    members: Any,
-    seed: Any,
+    members: int,
+    seed: int,
     likelihood: Likelihood | None,
     target_mean: Any,
     target_scale: Any,
@@ -37,11 +37,11 @@ def check_options(
             f'export(kind={kind!r}): {type(net).__name__} has no posterior to draw from; write kind="mean", '
             "or export the network from weft.bayesianize"
         )
-    if kind == "ensemble" and not (issubclass(type(members), Integral) and members >= 2):
+    if kind == "ensemble" and not is_whole(members, 2):
         raise ValueError(
             f'export(kind="ensemble", members={members}): at least 2; one function is kind="draw"'
         )
-    if not isinstance(seed, Integral):
+    if not is_whole(seed):
         raise ValueError(f"export(seed={seed!r}): a whole number, from which weights are drawn")
     if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
         raise ValueError(
@@ -51,10 +51,10 @@ def check_options(
 
 
 def check_details(
-    covariance: str, tolerance: Any, input_scaling: Any, path: str | os.PathLike[str] | None
+    covariance: str, tolerance: float, input_scaling: Any, path: str | os.PathLike[str] | None
 ) -> None:
     """Refuse numbers and places that cannot be meant."""
-    if not (issubclass(type(tolerance), Real) and tolerance > 0):
+    if not (is_number(tolerance) and tolerance > 0):
         raise ValueError(
             f"export(tolerance={tolerance!r}): the largest difference from PyTorch that is allowed, positive"
         )

@@ -89,9 +89,8 @@ def _computed_beforehand(made: Any) -> None:
             largest = max(known[one].numel() for one in node.all_input_nodes)
             if isinstance(value, Tensor) and value.numel() <= largest:
                 known[node] = value
-    for node, value in reversed(
-        known.items()
-    ):  # views stay: another copy would be stored for nothing
+    # views stay: another copy would be stored for nothing
+    for node, value in reversed(known.items()):
         outside = [user for user in node.users if user not in known or user.target.is_view]
         if node.op == "get_attr" or node.target.is_view or not outside:
             continue
@@ -108,14 +107,20 @@ def _computed_beforehand(made: Any) -> None:
             delattr(made, name)
 
 
+def _is_written(node: Any) -> bool:
+    """Whether something changes its value, maybe through a view."""
+    users = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
+    return any(
+        user.target._schema.is_mutable or (user.target.is_view and _is_written(user))
+        for user in users
+    )
+
+
 def _is_pure(node: Any) -> bool:
     """A function of its arguments that neither changes them nor is changed by what reads it."""
     if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
         return False
-    operations = [node.target, *(user.target for user in node.users)]
-    written = any(
-        isinstance(one, torch._ops.OpOverload) and one._schema.is_mutable for one in operations
-    )
+    written = node.target._schema.is_mutable or _is_written(node)
     return not written and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from weft.balanced import Balanced
+from weft.given import is_whole
 from weft.sklearn import names
 
 
@@ -50,7 +51,8 @@ def widths(hidden: Any) -> tuple[int, ...]:
         ((30,), (20, 10), ())
     """
     each = [hidden] if isinstance(hidden, Integral) else hidden
-    if isinstance(each, str) or not isinstance(each, Sequence) or not all(map(_is_count, each)):
+    counts = isinstance(each, Sequence) and all(is_whole(one, 1) for one in each)
+    if isinstance(each, str) or not counts:
         raise ValueError(
             f"hidden_layer_sizes={hidden!r}: widths of the hidden layers, e.g. (50,) or (100, 50)"
         )
@@ -95,15 +97,11 @@ def _temperature(value: Any) -> float | Balanced | None:
     return _number("temperature", value, zero=True)
 
 
-def _is_count(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) > 0
-
-
 def _count(name: str, value: Any, default: Any) -> int | None:
     """A whole number above 0; None for the default, which is "auto", None, or ... for none."""
     if default is not ... and _same(value, default):
         return None
-    if not _is_count(value):
+    if not is_whole(value, 1):
         other = "" if default is ... else f", or {default!r}".replace("'", '"')
         raise ValueError(f"{name}={value!r}: a whole number above 0{other}")
     return int(value)
