@@ -8,7 +8,7 @@ import rich.console
 
 import weft
 from tests.training.jobs import Stop, bayesian, interrupt, line, moons, network
-from weft.training import progress
+from weft.training import defaults, progress
 
 
 @pytest.fixture
@@ -59,6 +59,28 @@ def test_the_bar_shows_loss_nll_kl_and_accuracy(terminal, capfd):
 def test_the_bar_of_a_regression_shows_its_error(terminal):
     fitted = go(bayesian(outputs=1), line(40), show=True)
     assert f"rmse {fitted.history[-2]['valid_rmse']:.4g}" in terminal.getvalue()
+
+
+class Recorder(progress.Quiet):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def step(self, done, numbers):
+        self.told.append(numbers)
+
+
+def test_between_validations_the_last_one_is_shown(monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(progress, "make", lambda *_: recorder)
+    epochs = 3 * defaults.CHECKS  # validated every third epoch
+    fitted = weft.fit(network(), moons(8), moons(8), epochs=epochs, batch_size=8, seed=0)
+    checked = ["valid_accuracy" in row for row in fitted.history]
+    assert checked == [False, False, True] * defaults.CHECKS
+    for epoch, told in enumerate(recorder.told):  # one step each
+        known = [row["valid_accuracy"] for row in fitted.history[:epoch][2::3]]
+        assert told.get("accuracy") == (known[-1] if known else None)
 
 
 def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):

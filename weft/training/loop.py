@@ -186,7 +186,9 @@ class Run:
         """What the progress bar shows: means of this epoch so far, and the last validation."""
         count = max(self.at.batch, 1)
         shown = dict(zip(("loss", "nll", "kl"), (s / count for s in self.at.sums), strict=True))
-        for row in reversed(self.at.history):
+        # validation is in one of the last few rows, or in none
+        latest = [] if self.valid is None else self.at.history[-self.check_every :]
+        for row in reversed(latest):
             scores = {k.removeprefix("valid_"): v for k, v in row.items() if k.startswith("valid_")}
             if scores:
                 return shown | {name: v for name, v in scores.items() if name not in shown}
