@@ -233,6 +233,12 @@ def test_seeds_with_different_settings_are_told():
     assert "a: its seeds were run with different epochs." in compare(runs).groups[0].notes
 
 
+def test_a_setting_that_older_results_do_not_know_is_no_difference():
+    known = {"seed": 0, "epochs": 10}
+    runs = [run("a", 0, settings=known), run("a", 1, settings=known | {"rise": "linear"})]
+    assert not any("different" in note for note in compare(runs).groups[0].notes)
+
+
 def test_validation_scores_on_request():
     runs = [run("a", metrics={"nll": 1.0}, validation={"nll": 2.0})]
     assert cells(runs, validation=True)["a"].value == 2.0

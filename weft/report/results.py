@@ -116,10 +116,14 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
     if any(row.smoke for row in rows):
         yield "Smoke runs only show that the program works: they are not results."
     for row in rows:
-        differing = sorted(
-            key
-            for key in {key for r in row.results for key in r.settings} - {"seed"}
-            if len({json.dumps(r.settings.get(key), default=str) for r in row.results}) > 1
-        )
-        if differing:
+        if differing := _differing(row):
             yield f"{row.name}: its seeds were run with different {', '.join(differing)}."
+
+
+def _differing(row: Row) -> list[str]:
+    """Settings with several values; those that older files do not know had none."""
+    values: dict[str, set[str]] = {}
+    for result in row.results:
+        for key, value in result.settings.items():
+            values.setdefault(key, set()).add(json.dumps(value, default=str))
+    return sorted(key for key, found in values.items() if len(found) > 1 and key != "seed")
