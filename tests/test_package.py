@@ -94,7 +94,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training.callbacks", "training.diagnose", "training.defaults"),
     ("training.sources",),
     ("training.validation", "training.preparing"),
-    ("training.loop", "training.stacking", "training.gathering"),
+    ("training.loop", "training.stacking", "training.gathering", "training.alike"),
     ("training.fitted",),
     ("training.fit", "training.together"),
     ("training.halving",),

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.numerics import von_mises_fisher as vmf
-from weft.numerics.fused import eager
+from weft.numerics.fused import batched_at_most, members
 from weft.numerics.vmf_series import terms
 
 
@@ -31,9 +31,9 @@ def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int) -> Tensor:
         >>> divergence(one, one, 0.0, 3), divergence(one, one, 1.0, 3).abs() < 1e-15
         (tensor(0.1516, dtype=torch.float64), tensor(True))
     """
-    kappa, cosine = torch.broadcast_tensors(kappa, cosine)
-    if eager():
-        return _Divergence.apply(kappa, cosine, prior, d)
+    if batched_at_most():
+        found: Tensor = _Divergence.apply(*torch.broadcast_tensors(kappa, cosine), prior, d)[0]
+        return found
     total = vmf.divergence_from_uniform(kappa, d)
     if prior == 0:
         return total
@@ -47,17 +47,26 @@ def _ell(prior: float, d: int) -> float:
 
 
 class _Divergence(torch.autograd.Function):
+    """The KL, and what its derivatives are made of."""
+
     @staticmethod
-    def forward(ctx: Any, kappa: Tensor, cosine: Tensor, prior: float, d: int) -> Tensor:
+    def forward(
+        kappa: Tensor, cosine: Tensor, prior: float, d: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         found = terms(kappa, d)
         resultant = kappa * found.spread
-        ctx.save_for_backward(kappa, cosine, resultant, found.slope)
-        ctx.prior = prior
-        return found.divergence + _ell(prior, d) - prior * cosine * resultant
+        value = found.divergence + _ell(prior, d) - prior * cosine * resultant
+        return value, resultant, found.slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        kappa, cosine, ctx.prior, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(kappa, cosine, *output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None]:
         kappa, cosine, resultant, slope = ctx.saved_tensors
         return (
             grad * (kappa - ctx.prior * cosine) * slope,
@@ -65,3 +74,15 @@ class _Divergence(torch.autograd.Function):
             None,
             None,
         )
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        dims: tuple[int | None, ...],
+        kappa: Tensor,
+        cosine: Tensor,
+        prior: float,
+        d: int,
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
+        each = members((kappa, cosine), dims, info.batch_size)
+        return _Divergence.apply(*each, prior, d), (0, 0, 0)

@@ -6,7 +6,7 @@ They are autograd Functions that write into buffers: fast in eager mode, opaque 
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,13 @@ _kept = threading.local()
 def eager() -> bool:
     """Neither compiling nor inside vmap, grad or another transform of torch.func."""
     return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def batched_at_most() -> bool:
+    """Neither compiling nor inside a transform of torch.func but vmap, for which there are rules."""
+    if torch.compiler.is_compiling():
+        return False
+    return all(one.key() == TransformType.Vmap for one in retrieve_all_functorch_interpreters())
 
 
 def anywhere(condition: Tensor) -> bool:
@@ -66,6 +73,21 @@ class _Look(torch.autograd.Function):
         info: Any, dims: tuple[int | None, ...], condition: Tensor, tell: Callable[[bool], None]
     ) -> tuple[Tensor, None]:
         return _Look.apply(condition, tell), None
+
+
+def members(
+    tensors: Sequence[Tensor], dims: Sequence[int | None], count: int
+) -> tuple[Tensor, ...]:
+    """What a vmap rule is given, with the members of the batch first, for all that has none the same.
+
+    Examples:
+        >>> [one.shape[0] for one in members((torch.ones(2, 3), torch.ones(2)), (1, None), 3)]
+        [3, 3]
+    """
+    return tuple(
+        one.expand(count, *one.shape) if dim is None else one.movedim(dim, 0)
+        for one, dim in zip(tensors, dims, strict=False)
+    )
 
 
 def scratch(slot: str, like: Tensor, *shape: int) -> Tensor:

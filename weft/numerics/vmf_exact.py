@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft.numerics.fused import members
 from weft.numerics.quadrature import gauss_legendre
 from weft.numerics.vmf_series import terms
 
@@ -130,11 +131,7 @@ class _Bregman(torch.autograd.Function):
     def vmap(
         info: Any, dims: tuple[int | None, ...], q: Tensor, p: Tensor, d: int
     ) -> tuple[Tensor, int]:
-        whole = [
-            one.expand(info.batch_size, *one.shape) if dim is None else one.movedim(dim, 0)
-            for one, dim in zip((q, p), dims[:2], strict=True)
-        ]
-        found: Tensor = _Bregman.apply(*whole, d)
+        found: Tensor = _Bregman.apply(*members((q, p), dims, info.batch_size), d)
         return found, 0
 
     @staticmethod
