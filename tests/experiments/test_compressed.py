@@ -91,6 +91,15 @@ def test_the_last_part_may_learn_from_all_data():
     assert found.history[-1]["step"] == 6 * steps[0] + 2 * steps[1]
 
 
+def test_the_last_part_may_be_long_and_cold():
+    one = on_digits(epochs=40, hold=0.05, ramp=0.15, stages=2, last=0.6, last_temperature=0.1)
+    assert [(part.epochs, part.temperature) for part in one.staged()] == [
+        (8, one.temperature),
+        (8, one.temperature),
+        (24, 0.1),
+    ]
+
+
 def test_units_go_while_training_goes_on():
     one = on_digits(
         network=MLP((30, 20)),

@@ -42,7 +42,9 @@ class Compressed(Sparse):
         error: share of wrong validation answers that is allowed.
         rivals: published networks by name: "weights", "flops" and "error".
         stages: how often units are taken out while training goes on, at equal distances from the end of
-            the KL's rise to three quarters of the epochs; 0 for never.
+            the KL's rise to the last part; 0 for never.
+        last: share of the epochs of the last part, in which the rate falls and no unit goes; with stages.
+        last_temperature: of the last part; 0 for that of the others.
         stage_tolerance: growth of the validation loss that each stage may cost.
         price: what units should save, of `weft.compress`.
         structure: what may go, of `weft.compress`.
@@ -61,6 +63,8 @@ class Compressed(Sparse):
     structure: str = "both"
     budget: int = 0
     refit: bool = False
+    last: float = 0.25
+    last_temperature: float = 0.0
     tolerances: tuple[float, ...] = field(
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
@@ -112,12 +116,12 @@ class Compressed(Sparse):
 
     def staged(self) -> list["Compressed"]:
         """Parts of the training: the KL's rise, equal parts at a constant rate, and the rate's fall."""
-        first, last = self.hold + self.ramp, 0.25
+        first = self.hold + self.ramp
         between = self.stages - 1
-        shares = [1 - last, last]
+        shares = [1 - self.last, self.last]
         if between:
-            shares = [first, *[(1 - first - last) / between] * between, last]
-        return [
+            shares = [first, *[(1 - first - self.last) / between] * between, self.last]
+        parts = [
             dataclasses.replace(
                 self,
                 stages=0,
@@ -128,6 +132,9 @@ class Compressed(Sparse):
             )
             for number, share in enumerate(shares)
         ]
+        if self.last_temperature:
+            parts[-1] = dataclasses.replace(parts[-1], temperature=self.last_temperature)
+        return parts
 
     def allowed(self, data: Dataset, number: int) -> int | None:
         """What may be left after the stage of this number; None for any number."""
