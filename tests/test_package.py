@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("numerics.lanczos",),
     ("numerics.precisions", "numerics.kronecker", "numerics.mixture"),
     ("numerics.quadrature", "numerics.vmf_series"),
-    ("numerics.vmf_exact",),
+    ("numerics.vmf_exact", "numerics.softplus"),
     ("numerics.von_mises_fisher",),
     ("numerics.vmf_sampling",),
     ("distributions", "numerics.polar_sampling", "numerics.directional_kl"),

@@ -157,7 +157,7 @@ def test_parts_that_no_member_of_a_vmap_needs_are_left_out(monkeypatch):
     def refuse(*args):
         raise AssertionError("nobody is wide")
 
-    monkeypatch.setattr("weft.numerics.positive._wide_softplus", refuse)
+    monkeypatch.setattr("weft.numerics.softplus._wide", refuse)
     assert torch.allclose(each(zero), alone[:1].expand(4), rtol=1e-9)
     with pytest.raises(AssertionError, match="nobody"):
         each(wide)

@@ -40,14 +40,15 @@ def anywhere(condition: Tensor) -> bool:
         >>> anywhere(torch.arange(3) > 2), anywhere(torch.arange(3) > 1)
         (False, True)
     """
-    if condition.device.type != "cpu" or _is_traced(condition):
+    if condition.device.type != "cpu" or is_traced(condition):
         return True
     found: list[bool] = []
     _Look.apply(condition.detach(), found.append)
     return found[0]
 
 
-def _is_traced(tensor: Tensor) -> bool:
+def is_traced(tensor: Tensor) -> bool:
+    """Whether a program is being made that will run on other numbers than these."""
     if torch.compiler.is_compiling() or torch.jit._trace.is_tracing():
         return True
     if type(tensor) is not Tensor or _get_current_dispatch_mode() is not None:

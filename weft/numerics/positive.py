@@ -12,25 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft.numerics.fused import anywhere
-from weft.numerics.quadrature import gauss_legendre
+from weft.numerics.softplus import mean_softplus
 
 EULER = 0.57721566490153286  # minus the mean of the logarithm of an exponential variable
 
 LARGE = 1e6  # a concentration from which on a series does better than gamma functions
-
-# E f(ε) of a standard normal ε by the trapezoid rule: for the softplus below more exact than a Gauss-Hermite
-# rule of its size, because its errors fall with the distance of poles, not with its root
-STEP, REACH = 0.3, 28
-WIDE = 3.0  # standard deviation from which on the softplus is taken apart instead
-NARROW = 1.2  # up to which a step twice as long does
-FAR = 38.0  # log(1 + e^-FAR) is nothing
-_NODES, _WEIGHTS = gauss_legendre(32)
-_PLACES = [FAR * t * t for t in _NODES]  # closer together where the bend is
-_HEIGHTS = [
-    2 * FAR * t * w * math.log1p(math.exp(-x))
-    for t, w, x in zip(_NODES, _WEIGHTS, _PLACES, strict=True)
-]
 
 
 @dataclass(frozen=True)
@@ -94,40 +80,13 @@ class LogNormal(Positive):
     def mean_softplus(self, slope: float, shift: float) -> Tensor:
         """E log(1 + z^slope e^-shift), to 1e-9.
 
-        For u = slope log z - shift with a standard deviation up to 3 by the trapezoid rule. Beyond, softplus
-        is max(u, 0), whose mean is known, and a bend around 0 that is narrow beside the density of u.
-
         Examples:
             >>> zero = torch.zeros((), dtype=torch.float64)
             >>> LogNormal(zero, zero - 100).mean_softplus(2.0, 0.0)  # z = 1: log 2
             tensor(0.6931, dtype=torch.float64)
         """
-        mean = slope * self.loc - shift
         std = abs(slope) * (0.5 * self.log_variance).exp()
-        # poles are π / std away: for narrow densities half as many nodes
-        every = 1 if anywhere(std > NARROW) else 2
-        nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
-        weights = [math.exp(-0.5 * x * x) for x in nodes]
-        x, w = (
-            torch.tensor(one, dtype=self.loc.dtype, device=self.loc.device)
-            for one in (nodes, weights)
-        )
-        narrow = std.clamp(max=WIDE).unsqueeze(-1) * x + mean.unsqueeze(-1)
-        usual = torch.nn.functional.softplus(narrow, threshold=40) @ (w / sum(weights))
-        if not anywhere(std > WIDE):
-            return usual
-        return torch.where(std > WIDE, _wide_softplus(mean, std.clamp(min=WIDE)), usual)
-
-
-def _wide_softplus(mean: Tensor, std: Tensor) -> Tensor:
-    """E max(u, 0) + E log(1 + e^-|u|) of a normal u that is wider than the second function."""
-    z = mean / std
-    density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
-    kink = mean * torch.special.ndtr(z) + std * density
-    x, h = (torch.tensor(one, dtype=mean.dtype, device=mean.device) for one in (_PLACES, _HEIGHTS))
-    at = [((sign * x - mean.unsqueeze(-1)) / std.unsqueeze(-1)).square() for sign in (1, -1)]
-    bend = sum((-0.5 * one).exp() @ h for one in at)
-    return kink + bend / (std * math.sqrt(2 * math.pi))
+        return mean_softplus(slope * self.loc - shift, std)
 
 
 @dataclass(frozen=True)

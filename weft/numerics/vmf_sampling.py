@@ -148,12 +148,13 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     reach = 2 * TAIL / (rate + (rate.square() + 2 * TAIL * precision).sqrt())
     width = torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
     nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in (NODES, WEIGHTS))
-    step = width * nodes
-    phi = theta + step
-    log = (d - 2) * (torch.sin(phi) / sine).log()
-    log = log - 2 * kappa * torch.sin(theta + step / 2) * torch.sin(step / 2)
-    size = (complement - 2 * torch.sin(phi / 2).square()).abs()
-    return (sine * width.abs()).squeeze(-1) * ((size * log.exp()) @ weights)
+    half = width * (0.5 * nodes)
+    risen = 2 * torch.sin(theta + half) * torch.sin(half)  # cos θ - cos φ
+    there = gap + risen  # 1 - cos φ
+    # (sin φ / sin θ)², above 0 also where rounding has gone beyond the poles
+    squares = (there * (2 - there) / (gap * (2 - gap))).clamp(min=1e-300)
+    log = (0.5 * (d - 2)) * squares.log() - kappa * risen
+    return (sine * width.abs()).squeeze(-1) * (((complement - there).abs() * log.exp()) @ weights)
 
 
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:

@@ -1,0 +1,125 @@
+"""E log(1 + e^u) of normal u, with its derivatives: what a half-Cauchy prior asks of a log-normal radius.
+
+For standard deviations up to 3 by the trapezoid rule: for this function it is more exact than a Gauss-Hermite
+rule of its size, because its errors fall with the distance of poles, not with its root. Beyond, the
+softplus is max(u, 0), whose mean is known, and a bend around 0 that is narrow beside the density of u.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from weft.numerics.fused import anywhere, batched_at_most, is_traced, members
+from weft.numerics.quadrature import gauss_legendre
+
+STEP, REACH = 0.3, 22
+WIDE = 3.0  # standard deviation from which on the softplus is taken apart
+NARROW = 1.2  # up to which a step twice as long does: poles are π / std away
+FAR = 38.0  # log(1 + e^-FAR) is nothing
+
+_NODES, _WEIGHTS = gauss_legendre(32)
+_PLACES = [FAR * t * t for t in _NODES]  # closer together where the bend is
+_SHARES = [2 * FAR * t * w for t, w in zip(_NODES, _WEIGHTS, strict=True)]
+_HEIGHTS = [  # of the bend, and of the first and second derivative of softplus without its step
+    (
+        share * math.log1p(math.exp(-x)),
+        share / (1 + math.exp(x)),
+        share / ((1 + math.exp(x)) * (1 + math.exp(-x))),
+    )
+    for share, x in zip(_SHARES, _PLACES, strict=True)
+]
+
+
+def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
+    """E log(1 + e^u), u ~ N(mean, std²), elementwise and to 1e-9.
+
+    Args:
+        mean: (...) in float64.
+        std: (...) not negative; both broadcast.
+
+    Examples:
+        >>> zero = torch.zeros((), dtype=torch.float64)
+        >>> mean_softplus(zero, zero), mean_softplus(zero, zero + 100)
+        (tensor(0.6931, dtype=torch.float64), tensor(39.9008, dtype=torch.float64))
+    """
+    mean, std = torch.broadcast_tensors(mean, std)
+    if batched_at_most() and not is_traced(mean):
+        found: Tensor = _MeanSoftplus.apply(mean, std)[0]
+        return found
+    points, weights = _rule(mean, std)
+    usual = torch.nn.functional.softplus(points, threshold=40) @ weights[:, 0]
+    if not anywhere(std > WIDE):
+        return usual
+    return torch.where(std > WIDE, _wide(mean, std.clamp(min=WIDE))[0], usual)
+
+
+class _MeanSoftplus(torch.autograd.Function):
+    """The mean, and its derivatives E sigmoid(u) and E sigmoid(u) ε, u = mean + std ε."""
+
+    @staticmethod
+    def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        points, weights = _rule(mean, std)
+        value = torch.nn.functional.softplus(points, threshold=40) @ weights[:, 0]
+        in_mean, in_std = (torch.sigmoid(points) @ weights).unbind(-1)
+        is_wide = std > WIDE
+        if not anywhere(is_wide):
+            return value, in_mean, in_std
+        wide = _wide(mean, std.clamp(min=WIDE))
+        return (
+            torch.where(is_wide, wide[0], value),
+            torch.where(is_wide, wide[1], in_mean),
+            torch.where(is_wide, wide[2], in_std),
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        in_mean, in_std = ctx.saved_tensors
+        return grad * in_mean, grad * in_std
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], mean: Tensor, std: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
+        each = members((mean, std), dims, info.batch_size)
+        return _MeanSoftplus.apply(*each), (0, 0, 0)
+
+
+def _rule(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Places of u (..., n), and weights (n, 2) for a mean and for the mean of a product with ε."""
+    every = 1 if anywhere(std > NARROW) else 2
+    nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
+    total = sum(math.exp(-0.5 * x * x) for x in nodes)
+    rule = [(x, math.exp(-0.5 * x * x) / total) for x in nodes]
+    x, w = torch.tensor(rule, dtype=mean.dtype, device=mean.device).unbind(-1)
+    points = std.clamp(max=WIDE).unsqueeze(-1) * x + mean.unsqueeze(-1)
+    return points, torch.stack((w, w * x), -1)
+
+
+def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean and its derivatives for a u that is wider than the bend."""
+    z = mean / std
+    density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
+    above = torch.special.ndtr(z)
+    places = torch.tensor(_PLACES, dtype=mean.dtype, device=mean.device)
+    heights = torch.tensor(_HEIGHTS, dtype=mean.dtype, device=mean.device)
+    right, left = (
+        ((sign * places - mean.unsqueeze(-1)) / std.unsqueeze(-1)).square().mul(-0.5).exp()
+        for sign in (1, -1)
+    )
+    even = (right + left) @ heights[:, ::2]
+    odd = (left - right) @ heights[:, 1]
+    per_place = 1 / (std * math.sqrt(2 * math.pi))
+    return (
+        mean * above + std * density + even[..., 0] * per_place,
+        above + odd * per_place,
+        even[..., 1] * per_place * std,  # std E f''(u), by parts
+    )
