@@ -49,30 +49,29 @@ def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
     if batched_at_most() and not is_traced(mean):
         found: Tensor = _MeanSoftplus.apply(mean, std)[0]
         return found
-    points, weights = _rule(mean, std)
-    usual = torch.nn.functional.softplus(points, threshold=40) @ weights[:, 0]
-    if not anywhere(std > WIDE):
-        return usual
-    return torch.where(std > WIDE, _wide(mean, std.clamp(min=WIDE))[0], usual)
+    return _everywhere(mean, std)[0]
 
 
 class _MeanSoftplus(torch.autograd.Function):
-    """The mean, and its derivatives E sigmoid(u) and E sigmoid(u) ε, u = mean + std ε."""
+    """The mean and its derivatives; every number by the form that it needs."""
 
     @staticmethod
     def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        points, weights = _rule(mean, std)
-        value = torch.nn.functional.softplus(points, threshold=40) @ weights[:, 0]
-        in_mean, in_std = (torch.sigmoid(points) @ weights).unbind(-1)
-        is_wide = std > WIDE
-        if not anywhere(is_wide):
-            return value, in_mean, in_std
-        wide = _wide(mean, std.clamp(min=WIDE))
-        return (
-            torch.where(is_wide, wide[0], value),
-            torch.where(is_wide, wide[1], in_mean),
-            torch.where(is_wide, wide[2], in_std),
-        )
+        if mean.device.type != "cpu":  # to count would be to wait
+            return _everywhere(mean, std)
+        found = mean.new_empty(3, mean.numel())
+        mean, std, shape = mean.reshape(-1), std.reshape(-1), mean.shape
+        is_narrow, is_wide = std <= NARROW, std > WIDE
+        for chosen, rule in (
+            (is_narrow, lambda m, s: _usual(m, s, 2)),
+            (~(is_narrow | is_wide), _usual),
+            (is_wide, _wide),
+        ):
+            places = chosen.nonzero().squeeze(-1)
+            if len(places):
+                found[:, places] = torch.stack(rule(mean[places], std[places]))
+        first, second, third = found.view(3, *shape).unbind()
+        return first, second, third
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -93,15 +92,26 @@ class _MeanSoftplus(torch.autograd.Function):
         return _MeanSoftplus.apply(*each), (0, 0, 0)
 
 
-def _rule(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    """Places of u (..., n), and weights (n, 2) for a mean and for the mean of a product with ε."""
-    every = 1 if anywhere(std > NARROW) else 2
+def _everywhere(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All forms for all numbers, wherever one may be needed."""
+    usual = _usual(mean, std.clamp(max=WIDE), 1 if anywhere(std > NARROW) else 2)
+    is_wide = std > WIDE
+    if not anywhere(is_wide):
+        return usual
+    wide = _wide(mean, std.clamp(min=WIDE))
+    first, second, third = (torch.where(is_wide, *both) for both in zip(wide, usual, strict=True))
+    return first, second, third
+
+
+def _usual(mean: Tensor, std: Tensor, every: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean and its derivatives, E sigmoid(u) and E sigmoid(u) ε, by all nodes or every second one."""
     nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
     total = sum(math.exp(-0.5 * x * x) for x in nodes)
     rule = [(x, math.exp(-0.5 * x * x) / total) for x in nodes]
     x, w = torch.tensor(rule, dtype=mean.dtype, device=mean.device).unbind(-1)
-    points = std.clamp(max=WIDE).unsqueeze(-1) * x + mean.unsqueeze(-1)
-    return points, torch.stack((w, w * x), -1)
+    points = std.unsqueeze(-1) * x + mean.unsqueeze(-1)
+    in_mean, in_std = (torch.sigmoid(points) @ torch.stack((w, w * x), -1)).unbind(-1)
+    return torch.nn.functional.softplus(points, threshold=40) @ w, in_mean, in_std
 
 
 def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
