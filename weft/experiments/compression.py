@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weft.data.augment import flip
+from weft.data.augment import crop, flip
 from weft.experiments.compressed import Compressed
 from weft.experiments.compression_published import LENET5
 from weft.experiments.networks import MLP, VGG, LeNet5
@@ -100,6 +100,24 @@ _LENET5 = _rows(
         rivals=_RIVALS,
     )
 )
+# within a budget, with a long last part for what is left: without and with pictures moved by up to two pixels
+_BUDGETS: Mapping[str, dict[str, Any]] = {
+    "2700-weights": {"budget": 2700},
+    "2700-weights-moved": {"budget": 2700, "augment": crop(2)},
+    "100k-operations": {"budget": 100_000, "price": "macs"},
+    "100k-operations-moved": {"budget": 100_000, "price": "macs", "augment": crop(2)},
+}
+_WITHIN = [
+    replace(
+        _LENET5[0],
+        variant=f"mean-field-{suffix}",
+        epochs=100,
+        last=0.5,
+        last_temperature=0.1,
+        **changes,
+    )
+    for suffix, changes in _BUDGETS.items()
+]
 _LENET300 = _rows(
     replace(
         _BASE,
@@ -167,6 +185,7 @@ _VGG += [  # the paper's inputs are our columns
 
 EXPERIMENTS: list[Experiment] = [
     *_LENET5,
+    *_WITHIN,
     *_LENET300,
     *_VGG,
     *_short(_LENET5, epochs=25, ramp=0.1, stages=6, stage_tolerance=0.01),
