@@ -48,6 +48,17 @@ def experiment(**changed):
     return Splits(name="n", variant="v", title="t", **(known | changed))
 
 
+def test_seconds_of_training_are_those_of_every_network(table, monkeypatch):
+    one = experiment(noises=("both",), temperatures=(1.0, 0.1), steps=4)
+    real = splits.fit_many
+
+    def timed(*given, **options):
+        return [dataclasses.replace(fit, seconds=1.0) for fit in real(*given, **options)]
+
+    monkeypatch.setattr(splits, "fit_many", timed)
+    assert one.choose(one.load(0.1), 0, QUIET)[2] == 3 * 2 * 2  # splits, temperatures, noises
+
+
 def test_validation_chooses_and_the_whole_training_part_is_fitted(table, monkeypatch):
     trained = []
     real = splits.fit_many

@@ -180,7 +180,7 @@ class Splits(Experiment):
             top = min(range(len(options)), key=lambda i: _order(found[i]["nll"]))
             best.append(options[top])
             scores.append(found[top])
-        return best, scores, sum(fits[0].seconds for fits in tried)
+        return best, scores, sum(fit.seconds for fits in tried for fit in fits)
 
     def train(
         self,
