@@ -88,6 +88,23 @@ def test_a_stack_has_the_terms_of_its_members(family):
     assert ((apart.mean(0) - together.mean(0)).abs() < 4.5 * error).all()
 
 
+@pytest.mark.parametrize("validated", [False, True])
+def test_networks_train_in_training_mode_however_they_come(validated):
+    modes = []
+
+    class Seen(nn.Module):
+        def forward(self, x):
+            modes.append(self.training)
+            return x
+
+    nets = [nn.Sequential(nn.Linear(3, 1), Seen()).eval() for _ in range(2)]
+    data = [table(i) for i in range(2)]
+    options = {"epochs": 3, "batch_size": 40, "seed": 0}
+    weft.fit_many(nets, data, data if validated else None, **options)
+    assert modes.count(True) == 3, "one program serves all members"
+    assert (False in modes) == validated
+
+
 def test_members_share_nothing_but_the_program():
     """The same network on the same data: other batches, other noise, another end."""
     one = converted(weft.KTied(rank=2), 1)[0]

@@ -195,7 +195,9 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
     updates = first.objective.likelihood.updates
     for epoch in range(first.epochs):
         for one in runs:
-            if not one.objective.training:  # validation was; to ask is faster than to say it again
+            if (
+                epoch == 0 or one.valid is not None
+            ):  # nothing else leaves this mode, and it takes time
                 one.objective.train()
         sums = torch.zeros(len(runs), 3, dtype=torch.float64, device=device)
         for x, y in data.epoch(epoch):
