@@ -195,9 +195,8 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
     updates = first.objective.likelihood.updates
     for epoch in range(first.epochs):
         for one in runs:
-            if (
-                epoch == 0 or one.valid is not None
-            ):  # nothing else leaves this mode, and it takes time
+            # only validation leaves this mode, and to set it takes time
+            if epoch == 0 or one.valid is not None:
                 one.objective.train()
         sums = torch.zeros(len(runs), 3, dtype=torch.float64, device=device)
         for x, y in data.epoch(epoch):
