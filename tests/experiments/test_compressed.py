@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -98,6 +99,12 @@ def test_the_last_part_may_be_long_and_cold():
         (8, one.temperature),
         (24, 0.1),
     ]
+
+
+@pytest.mark.parametrize("last", [0.0, 0.8, 1.5])
+def test_parts_that_do_not_fit_into_the_training_are_refused(last):
+    with pytest.raises(ValueError, match=r"above 0 and below 0\.8"):
+        on_digits(hold=0.05, ramp=0.15, stages=2, last=last)
 
 
 def test_units_go_while_training_goes_on():

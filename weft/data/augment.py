@@ -56,6 +56,7 @@ def crop(padding: int = 4) -> Augmentation:
         windows = F.pad(x, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
         return windows[torch.arange(len(x), device=x.device), :, top, left]
 
+    moved.__name__ = f"crop(padding={padding})"  # what results say of their settings
     return moved
 
 

@@ -72,6 +72,15 @@ class Compressed(Sparse):
     rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
     radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
 
+    def __post_init__(self) -> None:
+        """Refuse parts that are longer than the whole."""
+        before = self.hold + self.ramp
+        if self.stages and not 0 < self.last < 1 - before:
+            raise ValueError(
+                f"last={self.last}: the share of the epochs after the last stage, above 0 and below "
+                f"{1 - before:g}, since the KL's weight is 0 or rising in the first {before:g}"
+            )
+
     def smoke(self) -> "Compressed":
         """Two epochs on 200 examples, two tolerances."""
         small = super().smoke()

@@ -41,9 +41,9 @@ def _double(mean_field: Sparse) -> Sparse:
     return replace(mean_field, variant="mean-field-double", spread_rate=2.0, published=None)
 
 
-def _short(rows: list[Sparse], **changes: Any) -> list[Sparse]:
+def _as(length: str, rows: list[Sparse], **changes: Any) -> list[Sparse]:
     """The same rows with fewer epochs; fewer data would mean more weight for the KL, and other networks."""
-    return [replace(one, name=f"{one.name}-short", published=None, **changes) for one in rows]
+    return [replace(one, name=f"{one.name}-{length}", published=None, **changes) for one in rows]
 
 
 _BASE = Sparse(
@@ -153,21 +153,17 @@ _FOUR_TIMES = [
 ]
 
 _FULL = [*_CONNECTED, *_CONV, *_VGG, *_GROUPS, *_FOUR_TIMES]
+_SMALL: dict[str, Any] = {"batch_size": 250, "learning_rate": 2e-3, "samples": 30}
+_LARGE: dict[str, Any] = {"learning_rate": 2e-3, "samples": 10}
 EXPERIMENTS: list[Experiment] = [
     *_FULL,
-    *_short(_CONNECTED, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
-    *_short(_CONV, epochs=25, batch_size=250, learning_rate=2e-3, samples=30),
-    *_short([*_VGG, *_GROUPS], epochs=12, learning_rate=2e-3, samples=10),
-    *(  # long enough for the KL of all rows to settle
-        replace(
-            row,
-            name=f"{row.name}-medium",
-            published=None,
-            epochs=24,
-            learning_rate=2e-3,
-            samples=10,
-        )
-        for row in _VGG
-    ),
-    *_short(_FOUR_TIMES, epochs=6, learning_rate=2e-3, samples=10),
+    # ten minutes for the slowest row on one thread
+    *_as("quick", _CONNECTED, epochs=5, **_SMALL),
+    *_as("quick", _CONV, epochs=10, **_SMALL),
+    *_as("quick", [*_VGG, *_GROUPS], epochs=3, **_LARGE),
+    *_as("quick", _FOUR_TIMES, epochs=2, **_LARGE),
+    *_as("short", [*_CONNECTED, *_CONV], epochs=25, **_SMALL),
+    *_as("short", [*_VGG, *_GROUPS], epochs=12, **_LARGE),
+    *_as("medium", _VGG, epochs=24, **_LARGE),  # long enough for the KL of all rows to settle
+    *_as("short", _FOUR_TIMES, epochs=6, **_LARGE),
 ]
