@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from weft.posteriors.base import Posterior
-from weft.posteriors.directions import concentration_at
+from weft.posteriors.directions import Directions, concentration_at
 from weft.posteriors.masked import MaskedPosterior
 from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.posteriors.polar import Side, to_vectors
@@ -146,25 +146,30 @@ class RadialPrior(Prior):
             posterior: made by weft.Radial.
             mask: True for the weights that are left; rows and columns without one count nothing.
         """
-        total = torch.zeros((), dtype=torch.float64, device=next(posterior.parameters()).device)
-        for side, polar in posterior.polars():
-            directions = polar.directions
-            kappa = (
-                0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
-            )
-            each = directions.kl(kappa, self._mean_of(posterior, side))
-            each = each + self.radius_prior.kl(polar.local, self.local)
+        sides = dict(posterior.polars())
+        own: dict[Side, Radii] = {side: polar.local for side, polar in sides.items()}
+        if posterior.column_radii is not None:
+            own["columns"] = posterior.column_radii
+        common = [polar.layer for polar in sides.values() if polar.layer is not None]
+        kls = self.radius_prior.kls(
+            [(radii, self.local) for radii in own.values()]
+            + [(radii, self.layer) for radii in common]
+        )
+        terms = [kl.sum() for kl in kls[len(own) :]]
+        for side, each in zip(own, kls, strict=False):
+            if side in sides:
+                each = each + self._kl_of_directions(posterior, side, sides[side].directions)
             if mask is not None:
                 each = each * to_vectors(mask, side, posterior.positions).any(-1)
-            total = total + each.sum()
-            if polar.layer is not None:
-                total = total + self.radius_prior.kl(polar.layer, self.layer).sum()
-        if posterior.column_radii is not None:
-            each = self.radius_prior.kl(posterior.column_radii, self.local)
-            if mask is not None:
-                each = each * to_vectors(mask, "columns", posterior.positions).any(-1)
-            total = total + each.sum()
+            terms.append(each.sum())
+        total = torch.stack(terms).sum()
         return total.to(next(posterior.parameters()).dtype)
+
+    def _kl_of_directions(
+        self, posterior: RadialPosterior, side: Side, directions: Directions
+    ) -> Tensor:
+        kappa = 0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
+        return directions.kl(kappa, self._mean_of(posterior, side))
 
     def _mean_of(self, posterior: RadialPosterior, side: Side) -> Tensor | None:
         """The prior's mean directions where they are neither the posterior's nor without meaning."""

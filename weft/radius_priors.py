@@ -1,7 +1,10 @@
 """Priors of one radius, up to its scale: half-Cauchy in two forms, Gamma, inverse-Gamma, Weibull."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from weft.numerics import radial_kl
@@ -16,6 +19,10 @@ class RadiusPrior(ABC):
     def kl(self, radii: Radii, scale: float) -> Tensor:
         """KL(q ‖ p) of every radius, in float64."""
 
+    def kls(self, pairs: Sequence[tuple[Radii, float]]) -> list[Tensor]:
+        """`kl` of several radii with their scales."""
+        return [self.kl(radii, scale) for radii, scale in pairs]
+
 
 class HalfCauchy(RadiusPrior):
     """C⁺(scale), directly."""
@@ -23,6 +30,18 @@ class HalfCauchy(RadiusPrior):
     def kl(self, radii: Radii, scale: float) -> Tensor:
         """-H(z) - E log p, by a sum over nodes."""
         return radial_kl.to_half_cauchy(_log_normal(radii, "half-cauchy"), scale)
+
+    def kls(self, pairs: Sequence[tuple[Radii, float]]) -> list[Tensor]:
+        """All in one evaluation, of z over its scale: for few radii a call costs more than the sums."""
+        laws = [_log_normal(radii, "half-cauchy") for radii, _ in pairs]
+        locs = [
+            (law.loc - math.log(scale)).flatten()
+            for law, (_, scale) in zip(laws, pairs, strict=True)
+        ]
+        spreads = [law.log_variance.flatten() for law in laws]
+        found = radial_kl.to_half_cauchy(LogNormal(torch.cat(locs), torch.cat(spreads)), 1.0)
+        parts = found.split([len(one) for one in locs])
+        return [part.view(law.loc.shape) for part, law in zip(parts, laws, strict=True)]
 
 
 class AugmentedHalfCauchy(RadiusPrior):

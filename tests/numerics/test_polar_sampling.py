@@ -50,3 +50,46 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
     (grad,) = torch.autograd.grad(polar_sampling.draw(*given).sum(), given[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("d", [2, 5, 30])
+@pytest.mark.parametrize("dims", [(0, 0, 0), (1, 0, None), (None, None, 0), (0, None, None)])
+@pytest.mark.parametrize("concentrations", [1, 3])
+def test_members_of_a_vmap_are_drawn_as_more_rows(d, dims, concentrations):
+    loc, kappa, radius = inputs((4, 3, d), torch.float32)
+    kappa = kappa[:, :concentrations]
+    stacked = [one.detach() for one in (loc, kappa, radius)]
+    given = [
+        (one[0] if dim is None else one.movedim(0, dim)).clone().requires_grad_()
+        for one, dim in zip(stacked, dims, strict=True)
+    ]
+    alone = [
+        one.expand(4, *one.shape) if dim is None else one.movedim(dim, 0)
+        for one, dim in zip(given, dims, strict=True)
+    ]
+    torch.manual_seed(1)
+    together = torch.vmap(polar_sampling.draw, dims, randomness="different")(*given)
+    torch.manual_seed(1)
+    torch.rand(4)  # what tells members apart
+    rows = polar_sampling.draw(*alone)
+    torch.testing.assert_close(together, rows)
+    weights = torch.randn_like(rows)
+    torch.testing.assert_close(
+        torch.autograd.grad(together, given, weights), torch.autograd.grad(rows, given, weights)
+    )
+
+
+@pytest.mark.parametrize("d", [3, 20])
+def test_members_without_parameters_of_their_own_differ_if_they_should(d):
+    given = inputs((2, d), torch.float32)
+    for randomness, equal in (("different", False), ("same", True)):
+        drawn = torch.vmap(lambda _: polar_sampling.draw(*given), randomness=randomness)
+        first, second = drawn(torch.zeros(2))
+        assert torch.equal(first, second) is equal
+    twice = torch.vmap(
+        torch.vmap(lambda *_: polar_sampling.draw(*given), (0, None), randomness="different"),
+        (None, 0),
+        randomness="different",
+    )
+    drawn = twice(torch.zeros(2), torch.zeros(3))
+    assert len(drawn.flatten(0, 1)[:, 0, 0].unique()) == 6

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 _kept = threading.local()
@@ -28,6 +28,16 @@ def batched_at_most() -> bool:
     if torch.compiler.is_compiling():
         return False
     return all(one.key() == TransformType.Vmap for one in retrieve_all_functorch_interpreters())
+
+
+def batched_apart() -> bool:
+    """As `batched_at_most`, and members of a vmap are to have random numbers of their own."""
+    if torch.compiler.is_compiling():
+        return False
+    levels = retrieve_all_functorch_interpreters()
+    return all(
+        isinstance(one, VmapInterpreter) and one.randomness() == "different" for one in levels
+    )
 
 
 def anywhere(condition: Tensor) -> bool:

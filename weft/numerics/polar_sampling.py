@@ -2,7 +2,8 @@
 
 With noise g, μ = loc/‖loc‖ and the cosine ω a vector is r (ω μ + √(1-ω²) τ), τ = (g - (gᵀμ) μ) over its
 length: in every row a sum a · loc + b · g. Written out, that takes a dozen sweeps over memory
-forwards and as many backwards; as one autograd node it takes a few.
+forwards and as many backwards, and each of them a call for every operation of a vmap; as one autograd
+node it takes a few.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from weft.numerics import vmf_sampling
-from weft.numerics.fused import eager
+from weft.numerics.fused import batched_apart, eager, members
 
 
 def draw(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
@@ -31,12 +32,17 @@ def draw(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
         >>> torch.allclose(draw(torch.randn(2, 9), one, 3 * one).norm(dim=-1), torch.tensor(3.0))
         True
     """
-    d = loc.shape[-1]
-    if not eager() or d < vmf_sampling.SMALL or loc.dtype not in (torch.float32, torch.float64):
+    if not batched_apart() or loc.dtype not in (torch.float32, torch.float64):
         directions = vmf_sampling.sample(F.normalize(loc, dim=-1), kappa)
         return radius.to(loc.dtype).unsqueeze(-1) * directions
-    cosine = 1 - vmf_sampling.sample_gap(kappa, d, loc.shape[:-1])
-    return _Draw.apply(loc, cosine, radius)
+    # a random number is batched wherever draws are to differ, whether parameters are batched or not
+    token = radius.detach() if eager() else torch.rand((), device=loc.device)
+    rows = loc.dim() - 1
+    kappa, radius = (
+        one.reshape((*[1] * (rows - one.dim()), *one.shape)) for one in (kappa, radius)
+    )
+    drawn: Tensor = _Draw.apply(loc, kappa, radius, token)[0]
+    return drawn
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
@@ -45,30 +51,67 @@ def _dots(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Draw(torch.autograd.Function):
+    """A draw, and what its derivatives are made of."""
+
     @staticmethod
-    def forward(ctx: Any, loc: Tensor, cosine: Tensor, radius: Tensor) -> Tensor:
+    def forward(loc: Tensor, kappa: Tensor, radius: Tensor, token: Tensor) -> tuple[Tensor, ...]:
+        d, dtype = loc.shape[-1], loc.dtype
+        gap = vmf_sampling.accepted_gap(kappa.expand(loc.shape[:-1]), d)
+        if d < vmf_sampling.SMALL:
+            loc = loc.double()
         noise = torch.randn_like(loc)
-        square, along = _dots(loc, loc).clamp_(min=1e-24), _dots(loc, noise)
+        square = _dots(loc, loc).clamp_(min=1e-24)
+        if d < vmf_sampling.SMALL:  # where next to nothing may be left of it
+            noise.addcmul_(loc, _dots(loc, noise) / square, value=-1)
+        along = _dots(loc, noise)
         across = (_dots(noise, noise) - along * along / square).sqrt_()
-        gap = 1 - cosine
-        sine = (gap * (1 + cosine)).clamp(min=1e-300).sqrt()
-        cosine, sine, r = (one.to(loc.dtype).unsqueeze(-1) for one in (cosine, sine, radius))
+        cosine, sine, r = _scales(gap, radius, loc)
         b = sine / across
         a = cosine / square.sqrt() - b * along / square
-        ctx.save_for_backward(loc, noise, square, along, across, cosine, sine, r, a, b)
-        return torch.mul(loc, r * a).addcmul_(noise, r * b)
+        drawn = torch.mul(loc, r * a).addcmul_(noise, r * b)
+        return drawn.to(dtype), noise, gap, square, along, across
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:3], *output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        loc, noise, square, along, across, cosine, sine, r, a, b = ctx.saved_tensors
-        p, q = _dots(grad, loc), _dots(grad, noise)
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        loc, kappa, radius, noise, gap, square, along, across = ctx.saved_tensors
+        wide = loc.to(noise.dtype)
+        grad = grad.to(noise.dtype)
+        cosine, sine, r = _scales(gap, radius, wide)
+        p, q = _dots(grad, wide), _dots(grad, noise)
         length = square.sqrt()
         towards = (q - along / square * p) / across  # of the gradient, along τ
-        cosine_grad = r * (p / length - cosine / sine * towards)
+        of_radius = cosine / length * p + sine * towards
+        of_cosine = (r * (p / length - cosine / sine * towards)).squeeze(-1).double()
         # a rotation takes μ along: r (ω G - √(1-ω²) (Gᵀμ) τ), projected, and over the length of loc
-        turned = -r * b * p / square
+        turned = -r * sine / across * p / square
         kept = r * cosine / length
-        loc_grad = torch.mul(grad, kept).addcmul_(noise, turned)
-        loc_grad.addcmul_(loc, -(kept * p + turned * along) / square)
-        return loc_grad, cosine_grad.squeeze(-1).double(), (a * p + b * q).squeeze(-1).double()
+        of_loc = torch.mul(grad, kept).addcmul_(noise, turned)
+        of_loc.addcmul_(wide, -(kept * p + turned * along) / square)
+        slope = vmf_sampling.cosine_slope(gap, kappa, loc.shape[-1])
+        return (
+            of_loc.to(loc.dtype),
+            (of_cosine * slope).sum_to_size(kappa.shape),
+            of_radius.squeeze(-1).double().sum_to_size(radius.shape),
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], *inputs: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        token = inputs[3] if dims[3] is None else inputs[3].select(dims[3], 0)
+        found = _Draw.apply(*members(inputs[:3], dims, info.batch_size), token)
+        return found, (0,) * len(found)
+
+
+def _scales(gap: Tensor, radius: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cosine, sine and length of every row, (..., 1), in the precision of the draw."""
+    sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()
+    cosine, sine, radius = (one.to(like.dtype).unsqueeze(-1) for one in (1 - gap, sine, radius))
+    return cosine, sine, radius

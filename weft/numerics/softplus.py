@@ -33,6 +33,17 @@ _HEIGHTS = [  # of the bend, and of the first and second derivative of softplus 
 ]
 
 
+def _rule(every: int) -> tuple[list[float], list[tuple[float, float]]]:
+    """Nodes x, and weights w and w x."""
+    nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
+    total = sum(math.exp(-0.5 * x * x) for x in nodes)
+    weights = [math.exp(-0.5 * x * x) / total for x in nodes]
+    return nodes, [(w, w * x) for w, x in zip(weights, nodes, strict=True)]
+
+
+_RULES = {every: _rule(every) for every in (1, 2)}
+
+
 def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
     """E log(1 + e^u), u ~ N(mean, std²), elementwise and to 1e-9.
 
@@ -59,9 +70,12 @@ class _MeanSoftplus(torch.autograd.Function):
     def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if mean.device.type != "cpu":  # to count would be to wait
             return _everywhere(mean, std)
+        is_narrow, is_wide = std <= NARROW, std > WIDE
+        if is_narrow.all():  # as a rule, and then there is nothing to sort
+            return _usual(mean, std, 2)
         found = mean.new_empty(3, mean.numel())
         mean, std, shape = mean.reshape(-1), std.reshape(-1), mean.shape
-        is_narrow, is_wide = std <= NARROW, std > WIDE
+        is_narrow, is_wide = is_narrow.reshape(-1), is_wide.reshape(-1)
         for chosen, rule in (
             (is_narrow, lambda m, s: _usual(m, s, 2)),
             (~(is_narrow | is_wide), _usual),
@@ -105,13 +119,10 @@ def _everywhere(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _usual(mean: Tensor, std: Tensor, every: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     """The mean and its derivatives, E sigmoid(u) and E sigmoid(u) ε, by all nodes or every second one."""
-    nodes = [STEP * k for k in range(-REACH, REACH + 1, every)]
-    total = sum(math.exp(-0.5 * x * x) for x in nodes)
-    rule = [(x, math.exp(-0.5 * x * x) / total) for x in nodes]
-    x, w = torch.tensor(rule, dtype=mean.dtype, device=mean.device).unbind(-1)
+    x, sums = (torch.tensor(n, dtype=mean.dtype, device=mean.device) for n in _RULES[every])
     points = std.unsqueeze(-1) * x + mean.unsqueeze(-1)
-    in_mean, in_std = (torch.sigmoid(points) @ torch.stack((w, w * x), -1)).unbind(-1)
-    return torch.nn.functional.softplus(points, threshold=40) @ w, in_mean, in_std
+    in_mean, in_std = (torch.sigmoid(points) @ sums).unbind(-1)
+    return torch.nn.functional.softplus(points, threshold=40) @ sums[:, 0], in_mean, in_std
 
 
 def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -219,7 +219,7 @@ def _gap(kappa: Tensor, d: int) -> Tensor:
     if torch.compiler.is_compiling():
         return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
     if eager():
-        return _accepted(kappa, d)
+        return accepted_gap(kappa, d)
     # a random number is batched wherever draws are to differ, whether κ is batched or not
     token = torch.rand((), dtype=kappa.dtype, device=kappa.device)
     drawn: Tensor = _Drawn.apply(kappa, token, d)
@@ -231,7 +231,7 @@ class _Drawn(torch.autograd.Function):
 
     @staticmethod
     def forward(kappa: Tensor, token: Tensor, d: int) -> Tensor:
-        return _accepted(kappa, d)
+        return accepted_gap(kappa, d)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -253,8 +253,8 @@ class _Drawn(torch.autograd.Function):
         return drawn, 0
 
 
-def _accepted(kappa: Tensor, d: int) -> Tensor:
-    """As many proposals as it takes."""
+def accepted_gap(kappa: Tensor, d: int) -> Tensor:
+    """A draw of 1 - ω for every κ, a float64 tensor without gradients, by as many proposals as it takes."""
     flat = kappa.reshape(-1)
     gap, accepted = _first_accepted(flat, d, AT_ONCE)
     while not accepted.all():
