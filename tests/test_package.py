@@ -124,7 +124,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compression.latency", "compression.quantising", "compression.slimming", "compression.tuning"),
     ("compression.options",),
     ("compression.cutting", "compression.counting", "compression.decisions"),
-    ("compression.inputs",),
+    ("compression.inputs", "compression.probing"),
     ("compression.shrinking", "compression.posterior", "compression.searching"),
     ("compression.stepping",),
     ("compression.heads", "compression.report", "compression.task"),

@@ -128,14 +128,17 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
     if estimator not in (mean, shared):
         raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
     net = copy.deepcopy(net)
-    seed = fresh() if seed is None else seed
     values: dict[int, nn.Parameter] = {}
-    with torch.no_grad(), using(net, mean) if estimator is mean else frozen(net, seed):
+    # a mean takes no number of the global generator
+    drawn = None if estimator is mean else fresh() if seed is None else seed
+    with torch.no_grad(), using(net, mean) if drawn is None else frozen(net, drawn):
         for module in list(net.modules()):
             if isinstance(module, Bayesian):
                 for name, q in module.named():
                     if id(q) not in values:
-                        values[id(q)] = nn.Parameter(module.value_of(name).detach().clone())
+                        value = module.value_of(name).detach().clone()
+                        trained = any(one.requires_grad for one in q.parameters())
+                        values[id(q)] = nn.Parameter(value, requires_grad=trained)
     hung = places(net)
     for module in list(net.modules()):
         drop_scope(module)

@@ -1,5 +1,6 @@
 """`weft.compress` from the outside: thresholds, agreement, what it refuses, and what comes after."""
 
+import copy
 import math
 import sys
 
@@ -157,6 +158,8 @@ def test_eight_bit_integers() -> None:
     y = small(x)
     for how in ("static", "dynamic"):
         quick = weft.quantise(small, [x], how)
+        wide = weft.quantise(copy.deepcopy(small).double(), [x.double()], how)
+        assert torch.equal(wide(x), quick(x))
         assert (quick(x) - y).abs().mean() < 0.05 * y.std()
         kinds = {type(m).__module__ for m in quick.modules()}
         assert any("quantized" in kind for kind in kinds)

@@ -293,6 +293,22 @@ def test_refusals_are_sentences():
         weft.export(Branching(), x)
 
 
+def test_refusals_of_inputs_and_places(tmp_path):
+    net, x = make("mlp")
+    bnn = weft.bayesianize(net, weft.MeanField())
+    for kind in ("mean", "ensemble", "variance"):
+        with pytest.raises(ValueError, match="does not run on it, float64"):
+            weft.export(bnn, x.double(), kind=kind)
+    with pytest.raises(ValueError, match=r"shape \(2,\) for inputs"):
+        weft.export(bnn, x, input_scaling=(torch.zeros(2), torch.ones(2)))
+    with pytest.raises(IsADirectoryError, match="path of a file in it"):
+        weft.export(bnn, x, tmp_path)
+    with pytest.raises(ValueError, match="Write kind='ensemble'"):
+        weft.export(bnn, x, "ensemble")
+    with pytest.raises(TypeError, match=r"\['pixels'\]"):
+        weft.export(bnn, x, input_names="pixels")
+
+
 def test_a_torch_file_needs_no_weft(tmp_path):
     net, x = make("mlp")
     bnn = weft.bayesianize(net, weft.MeanField())

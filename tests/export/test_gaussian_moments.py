@@ -66,6 +66,16 @@ def test_no_variance_is_no_change():
     assert torch.equal(gm.larger_variance(x, zero, -x, zero), zero)
 
 
+@pytest.mark.parametrize("far", [-1e3, -1e15, -1e30])
+def test_what_is_far_below_everything_does_not_count(far):
+    """A padded place, on either side."""
+    near = [torch.tensor([v], dtype=torch.float64) for v in (0.3, 0.5)]
+    place = [torch.tensor([v], dtype=torch.float64) for v in (far, 0.0)]
+    for pair in ((*near, *place), (*place, *near)):
+        assert gm.larger_mean(*pair).item() == 0.3
+        assert gm.larger_variance(*pair).item() == pytest.approx(0.5, rel=1e-12)
+
+
 def test_the_larger_of_two():
     draws = torch.randn(400_000, 2, dtype=torch.float64) * torch.tensor([0.7, 1.5]) + torch.tensor(
         [0.4, -0.2]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.compression.bits import bit_widths
-from weft.compression.constants import in_double, probes
+from weft.compression.constants import in_double
 from weft.compression.counting import count, uses
 from weft.compression.criteria import random_weights
 from weft.compression.decisions import Rule
@@ -20,6 +20,7 @@ from weft.compression.layers import OUT
 from weft.compression.masking import masked_net, masked_posteriors
 from weft.compression.options import check_options
 from weft.compression.posterior import indexed, small_posterior
+from weft.compression.probing import check_example, probes, unvaried
 from weft.compression.report import CompressionReport, Histogram, Units
 from weft.compression.shrinking import Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
@@ -120,9 +121,11 @@ def compress(
     bnn = network_of(model)
     require_posteriors(bnn)
     plain = collapse(bnn).eval()
+    check_example(plain, example)
     work = copy.deepcopy(plain).cpu().double()
     sample = in_double(_on_cpu(example))
     groups, notes = find_groups(work, sample)
+    notes += unvaried(probes(work, sample))
     weights = random_weights(model)
     statistics = statistics_of(work, weights, criterion, rule)
     inputs = input_readers(work, sample)
@@ -225,7 +228,7 @@ def _left(work: nn.Module, done: Shrunk, keep: Mapping[str, Tensor]) -> dict[str
 
 
 def _difference(masked: nn.Module, small: nn.Module, sample: Any) -> float:
-    inputs = probes(sample)
+    inputs = probes(masked, sample)
     return distance(outputs(masked, inputs), outputs(small, inputs))
 
 

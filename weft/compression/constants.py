@@ -15,27 +15,6 @@ from weft.compression.layers import feature_dim
 ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
 
 
-def probes(example: Any, count: int = 2, seed: int = 0) -> list[Any]:
-    """The example, and inputs like it: normal numbers for floats, other orders for whole numbers.
-
-    Examples:
-        >>> [p.shape for p in probes(torch.zeros(2, 3))]
-        [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3])]
-    """
-    generator = torch.Generator().manual_seed(seed)
-
-    def other(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or leaf.dtype == torch.bool:
-            return leaf
-        if leaf.is_floating_point():
-            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-            return noise.to(leaf)
-        order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
-        return leaf.flatten()[order].reshape(leaf.shape)
-
-    return [example, *(torch.utils._pytree.tree_map(other, example) for _ in range(count))]
-
-
 def in_double(example: Any) -> Any:
     """Floating-point tensors of an example in double precision."""
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
-from weft.compression.constants import in_double, probes
+from weft.compression.constants import in_double
+from weft.compression.probing import probes
 from weft.compression.shrinking import TOLERANCE, distance, outputs
 from weft.wiring import places
 
@@ -171,7 +172,7 @@ def shrink_heads(net: nn.Module, example: Any) -> tuple[nn.Module, dict[str, lis
         net: plain, in double precision, in evaluation mode; it is not changed.
         example: an input.
     """
-    inputs, notes, done = probes(in_double(example)), [], {}
+    inputs, notes, done = probes(net, in_double(example)), [], {}
     before: list[Tensor] | None = None
     for name, module in list(net.named_modules()):
         if not isinstance(module, nn.MultiheadAttention) or not (gone := dead_heads(module)):

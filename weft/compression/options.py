@@ -1,10 +1,13 @@
 """Options of `weft.compress`: what is refused."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from weft.compression.criteria import RADII, check_criterion
+from weft.errors import near_misses
 from weft.given import is_number, is_whole
+from weft.training.fit import fit
 
 PRICES = ("weights", "macs")
 
@@ -46,6 +49,12 @@ def check_options(
         raise ValueError(
             "compress(finetune={...}): the options of weft.fit, train among them, e.g. "
             "finetune={'train': (x, y), 'epochs': 3}"
+        )
+    known = inspect.signature(fit).parameters.keys() - {"model"}
+    if unknown := [name for name in finetune or () if name not in known]:
+        raise ValueError(
+            f"compress(finetune={{{unknown[0]!r}: ...}}): weft.fit has no such option; "
+            f"{near_misses(unknown[0], known)}"
         )
 
 

@@ -95,7 +95,15 @@ def _new(
             )
     assert new is not None
     settle_mean(new, after.matrix(small))
+    _freeze(new, q)
     return new.train(q.training)
+
+
+def _freeze(new: Posterior, old: Posterior) -> None:
+    """What was not trained is not trained: by name, or where the family is another one as a whole."""
+    flags = {name.removeprefix("base."): p.requires_grad for name, p in old.named_parameters()}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(flags.get(name.removeprefix("base."), any(flags.values())))
 
 
 def _count(like: Tensor) -> Tensor:

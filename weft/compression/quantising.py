@@ -38,6 +38,7 @@ def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static"
             "quantise: a Bayesian network; give the small plain one of weft.compress, or weft.collapse(bnn)"
         )
     inputs = [inputs] if isinstance(inputs, Tensor) else inputs
+    inputs = [torch.utils._pytree.tree_map(_single, one) for one in inputs]
     net = copy.deepcopy(net).cpu().float().eval()
     with warnings.catch_warnings():
         # torch announces that its quantisation will move to another package
@@ -47,6 +48,13 @@ def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static"
 
             return quantize_dynamic(net, DYNAMIC, dtype=torch.qint8)
         return _static(net, inputs)
+
+
+def _single(leaf: Any) -> Any:
+    """Floats as the copy takes them."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return leaf.cpu().float() if leaf.is_floating_point() else leaf.cpu()
 
 
 def _static(net: nn.Module, inputs: Sequence[Any]) -> nn.Module:

@@ -12,6 +12,7 @@ from weft.compression.criteria import RADII
 from weft.compression.graph import run as run_net
 from weft.compression.statistics import Key, Statistic
 from weft.compression.thresholds import Trial, bisect, largest_gap
+from weft.data.dataset import Split
 from weft.objectives import ELBO
 
 # what is above this is needed, whatever gaps there are: as much signal as noise
@@ -87,9 +88,12 @@ def loss_of(validation: Any, model: nn.Module) -> Loss:
     """
     if callable(validation) and not isinstance(validation, nn.Module):
         return torch.no_grad()(lambda net: float(validation(net)))
-    if not (isinstance(validation, tuple) and len(validation) == 2):
+    if isinstance(validation, Split):
+        validation = (validation.x, validation.y)
+    if not (isinstance(validation, tuple | list) and len(validation) == 2):
         raise TypeError(
-            "compress(validation=...): give (x, y) tensors, or a function from a network to its loss"
+            "compress(validation=...): give (x, y), a weft.data.Split, or a function from a network to "
+            "its loss"
         )
     if not isinstance(model, ELBO):
         raise ValueError(

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.compression.constants import constants, in_double, plain_path, probes
+from weft.compression.constants import constants, in_double, plain_path
 from weft.compression.cutting import apply_plan, kept
 from weft.compression.graph import Group, find_groups, run
 from weft.compression.layers import IN, OUT, OWN, is_depthwise, units_on
 from weft.compression.plans import Cut, Plan, Seen, plan_group
+from weft.compression.probing import probes
 
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
 
@@ -62,12 +63,12 @@ def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = 
         step = _once(done.net, example, again, carry=False)
         more = step.plan
         done = Shrunk(step.net, _composed(net, done, more), done.difference, done.notes)
-    inputs = probes(in_double(example))
+    inputs = probes(net, in_double(example))
     return replace(done, difference=distance(outputs(net, inputs), outputs(done.net, inputs)))
 
 
 def _once(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool) -> Shrunk:
-    inputs = probes(in_double(example))
+    inputs = probes(net, in_double(example))
     free = [one for one in groups if one.obstacle is None]
     readers = {m.layer for one in free for m in one.on(IN)}
     own = {m.layer for one in free for m in one.on(OWN)}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from weft.bayesian import named_bayesian
 from weft.convert import collapse
 from weft.exporting.networks import Ensemble, SamplingFree, Servable, Single
-from weft.exporting.options import Format, Kind, check_details, check_options
+from weft.exporting.options import Format, Kind, check_details, check_inputs, check_options
 from weft.exporting.outputs import Reported, Units
 from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_bytes
 from weft.exporting.verify import largest_error, onnx_runner, torch_runner
@@ -124,6 +124,7 @@ def export(
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
     with evaluating(net):
+        check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
         network = plan.network(net, kind, members, seed, covariance)
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))
@@ -209,6 +210,8 @@ def _input_names(
 ) -> tuple[str, ...]:
     if asked is None:
         return names or (("input",) if count == 1 else tuple(f"input_{i}" for i in range(count)))
+    if isinstance(asked, str):
+        raise TypeError(f"input_names={asked!r}: a list of names, [{asked!r}]")
     if len(asked) != count or len(set(asked)) != count:
         raise ValueError(f"input_names={list(asked)}: {count} inputs want {count} different names")
     return tuple(asked)

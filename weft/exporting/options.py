@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from weft.contexts import named_posteriors
@@ -67,5 +68,44 @@ def check_details(
         )
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'export(covariance={covariance!r}): write "full" or "diagonal"')
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    if path is None:
+        return
+    if str(path) in get_args(Kind):
+        raise ValueError(
+            f"export(..., path={str(path)!r}): a file of that name, or the kind? Write kind={str(path)!r}, "
+            'or a path with an ending, e.g. "net.onnx"'
+        )
+    if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"export: {path} is a folder; write the path of a file in it")
+
+
+def check_inputs(net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any) -> None:
+    """Refuse inputs that a network cannot run on, and a scaling that does not fit the first of them.
+
+    Args:
+        net: plain, of positional tensors.
+        inputs: of the example.
+        input_scaling: (mean, scale) of the first one, or None.
+    """
+    first = inputs[0].shape
+    for one in input_scaling or ():
+        if one.dim() > len(first) or any(
+            size not in (1, here) for size, here in zip(one.shape[::-1], first[::-1], strict=False)
+        ):
+            raise ValueError(
+                f"export(input_scaling=...): a tensor of shape {tuple(one.shape)} for inputs of shape "
+                f"{tuple(first)}; one number, or one for each feature"
+            )
+    try:
+        with torch.no_grad():
+            net(*inputs)
+    except RuntimeError as error:
+        told = ", ".join(
+            f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
+        )
+        raise ValueError(
+            f"export(example=...): the network does not run on it, {told} "
+            f"({str(error).splitlines()[0]}); give inputs as the network takes them"
+        ) from error

@@ -1,5 +1,6 @@
 """Pooling of normal numbers: maxima pair by pair, averages of independent ones."""
 
+import math
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -13,9 +14,10 @@ from weft.numerics.gaussian_moments import larger_mean, larger_variance
 _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _for_each(value: Any, dims: int) -> list[int]:
+    """A size for every dimension of the pictures."""
     value = [value] if isinstance(value, int) else list(value)
-    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
+    return value * dims if len(value) == 1 else value
 
 
 def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
@@ -35,19 +37,23 @@ def _windows(
     x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float
 ) -> list[Tensor]:
     """The places of every window, one picture for each place of the kernel."""
-    (kh, kw), (ph, pw), (dh, dw) = _pair(kernel), _pair(padding), _pair(dilation)
-    sh, sw = _pair(stride or kernel)
-    x = padded(x, [pw, pw, ph, ph], fill)
-    rows = (x.shape[-2] - dh * (kh - 1) - 1) // sh + 1
-    columns = (x.shape[-1] - dw * (kw - 1) - 1) // sw + 1
-    return [
-        x[
-            ...,
-            i * dh : i * dh + (rows - 1) * sh + 1 : sh,
-            j * dw : j * dw + (columns - 1) * sw + 1 : sw,
-        ]
-        for i, j in product(range(kh), range(kw))
+    dims = x.dim() - 2
+    sizes, pads, gaps, steps = (
+        _for_each(one, dims) for one in (kernel, padding, dilation, stride or kernel)
+    )
+    x = padded(x, [pad for pad in reversed(pads) for _ in range(2)], fill)
+    counts = [
+        (length - gap * (size - 1) - 1) // step + 1
+        for length, size, gap, step in zip(x.shape[2:], sizes, gaps, steps, strict=True)
     ]
+    found = []
+    for place in product(*map(range, sizes)):
+        rows = [
+            slice(at * gap, at * gap + (count - 1) * step + 1, step)
+            for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
+        ]
+        found.append(x[(slice(None), slice(None), *rows)])
+    return found
 
 
 def _folded(x: Gauss, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Gauss:
@@ -98,6 +104,6 @@ def max_pool_variance(op: Callable[..., Tensor], x: Gauss, *options: Any) -> Ten
 
 def avg_pool_variance(op: Callable[..., Tensor], x: Gauss, kernel: Any, *options: Any) -> Tensor:
     """Variance of averages of independent numbers."""
-    kh, kw = _pair(kernel)
+    assert x.variance is not None
     averaged: Tensor = op(x.variance, kernel, *options)
-    return averaged / (kh * kw)
+    return averaged / math.prod(_for_each(kernel, x.variance.dim() - 2))

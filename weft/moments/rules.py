@@ -125,7 +125,7 @@ def _averaged(op: Call, x: Gauss, dims: Any, keepdim: bool = False, **kwargs: An
 
 def _adaptive(op: Call, x: Gauss, size: Any) -> Tensor:
     out = op(x.mean, size)
-    share = math.prod(out.shape[-2:]) / math.prod(x.mean.shape[-2:])
+    share = math.prod(out.shape[2:]) / math.prod(x.mean.shape[2:])
     return op(known(x), size) * share
 
 
@@ -203,6 +203,14 @@ def _same(op: Call, x: Any, *rest: Any, **kwargs: Any) -> Any:
     return known(x)
 
 
+_ADAPTIVE = (
+    aten.adaptive_avg_pool1d.default,
+    aten.adaptive_avg_pool2d.default,
+    aten.adaptive_avg_pool3d.default,
+)
+_AVERAGES = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+_MAXIMA = (aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default)
+
 RULES: dict[Any, Rule] = {
     **{op: Rule(_moved, at_means) for op in _MOVES},
     **{op: Rule(bilinear, at_means) for op in WITH_BIAS},
@@ -217,9 +225,9 @@ RULES: dict[Any, Rule] = {
     aten.mul.Tensor: Rule(_multiplied, at_means),
     aten.div.Tensor: Rule(_divided, at_means),
     aten.mean.dim: Rule(_averaged, at_means),
-    aten.adaptive_avg_pool2d.default: Rule(_adaptive, at_means),
-    aten.avg_pool2d.default: Rule(avg_pool_variance, at_means),
-    aten.max_pool2d.default: Rule(max_pool_variance, max_pool_mean),
+    **{op: Rule(_adaptive, at_means) for op in _ADAPTIVE},
+    **{op: Rule(avg_pool_variance, at_means) for op in _AVERAGES},
+    **{op: Rule(max_pool_variance, max_pool_mean) for op in _MAXIMA},
     aten._native_batch_norm_legit_no_training.default: Rule(batch_norm_variance, batch_norm_mean),
     aten.layer_norm.default: Rule(layer_norm_variance, at_means),
     aten.softmax.int: Rule(softmax_variance, at_means),

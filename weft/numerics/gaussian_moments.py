@@ -124,18 +124,18 @@ def larger_mean(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
     """
     spread = (v1 + v2).sqrt()
     z = _standardised(m1 - m2, spread)
-    return m2 + (m1 - m2) * ndtr(z) + spread * density(z)
+    # not from one mean on: the other one may be that of a padded place, far below everything
+    return m1 * ndtr(z) + m2 * ndtr(-z) + spread * density(z)
 
 
 def larger_variance(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
     """Var max(z₁, z₂) of independent normals (Clark's formula)."""
     spread = (v1 + v2).sqrt()
     z = _standardised(m1 - m2, spread)
-    # about m2, where little cancels
-    gap, share = m1 - m2, ndtr(z)
-    first = gap * share + spread * density(z)
-    second = (gap.square() + v1) * share + v2 * (1 - share) + gap * spread * density(z)
-    return (second - first.square()).clamp(min=0)
+    # of each number the share of the cases in which it is the larger one, and what lies between the means
+    over, under, height = ndtr(z), ndtr(-z), density(z)
+    between = z.square() * over * under - z * height * (over - under) - height.square()
+    return (v1 * over + v2 * under + (v1 + v2) * between).clamp(min=0)
 
 
 def softmax_variance(probs: Tensor, variance: Tensor, dim: int) -> Tensor:

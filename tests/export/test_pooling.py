@@ -1,0 +1,80 @@
+"""Pooling of independent normal numbers in one, two and three dimensions, against draws."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import weft
+from weft.moments.rules import RULES
+from weft.moments.values import Gauss
+
+aten = torch.ops.aten
+SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 6), 3: (1, 2, 4, 3, 4)}
+AVERAGES = {1: aten.avg_pool1d, 2: aten.avg_pool2d, 3: aten.avg_pool3d}
+ADAPTIVE = {1: aten.adaptive_avg_pool1d, 2: aten.adaptive_avg_pool2d, 3: aten.adaptive_avg_pool3d}
+MAXIMA = {1: aten.max_pool1d, 2: aten.max_pool2d, 3: aten.max_pool3d}
+
+
+def moments(shape, draws=40_000):
+    torch.manual_seed(0)
+    x = Gauss(torch.randn(shape).double(), torch.rand(shape).double() + 0.1)
+    noise = torch.randn(draws, *shape, dtype=torch.float64)
+    return x, (x.mean + x.variance.sqrt() * noise)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("options", [(2,), (2, 1), (3, 2, 1)])
+def test_averages(dims, options):
+    x, draws = moments(SHAPES[dims])
+    op = AVERAGES[dims].default
+    given = [[one] * dims for one in options]
+    found = RULES[op].variance(op, x, *given)
+    true = torch.stack([op(one, *given) for one in draws[:20_000]]).var(0)
+    assert (found / true - 1).abs().max() < 0.06  # standard error 0.01
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_adaptive_averages(dims):
+    x, draws = moments(SHAPES[dims])
+    op = ADAPTIVE[dims].default
+    found = RULES[op].variance(op, x, [1] * dims)
+    true = draws.flatten(3).mean(-1).var(0).reshape(found.shape)
+    assert (found / true - 1).abs().max() < 0.06
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_maxima_of_two_are_exact(dims, padding):
+    """A window of two along the first dimension, padded there, with every second place left out."""
+    x, draws = moments(SHAPES[dims])
+    op = MAXIMA[dims].default
+    rest = [1] * (dims - 1)
+    given = ([2, *rest], [2, *rest], [padding, *[0] * (dims - 1)], [2, *rest])
+    mean, variance = RULES[op].mean(op, x, *given), RULES[op].variance(op, x, *given)
+    pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[dims]
+    true = torch.stack([pool(one, *given) for one in draws[:20_000]])
+    assert mean.shape == true.shape[1:]
+    assert ((mean - true.mean(0)) / true.std(0)).abs().max() < 0.04  # standard error 0.007
+    assert (variance / true.var(0) - 1).abs().max() < 0.06
+
+
+def test_a_network_of_sequences():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv1d(2, 6, 3),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.AvgPool1d(2),
+        nn.Flatten(),
+        nn.Linear(12, 2),
+    )
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05))
+    x = torch.randn(8, 2, 10)
+    drawn = weft.predict(bnn, x, 2000, seed=0)
+    for covariance in ("full", "diagonal"):
+        found = weft.predict_moments(bnn, x, covariance=covariance)
+        assert (found.mean - drawn.mean).abs().max() < 0.1 * drawn.std.mean()
+        assert (
+            0.6 < (found.std / drawn.std).mean() < 1.1
+        )  # positions share weights: diagonal is too narrow
