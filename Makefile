@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export WEFT_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint format docs tables bench bench-peers race clean
+.PHONY: demo test test-thorough lint format docs tables bench bench-peers race clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
 	$(BIN)/weft run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
@@ -17,6 +17,9 @@ demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: t
 
 test: $(VENV)/.dev  ## everything, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-thorough: $(VENV)/.dev  ## what takes long and is tested in another form by `make test`
+	$(BIN)/python -m pytest -n auto --dist worksteal -m thorough
 
 lint: $(VENV)/.dev  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -275,7 +275,7 @@ def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: b
     ("make", "backend", "estimators"),
     [
         (mlp, "inductor", []),
-        (one_conv, "inductor", ["shared"]),
+        pytest.param(one_conv, "inductor", ["shared"], marks=pytest.mark.thorough),
         (one_conv, "aot_eager", ["shared", "local", "flipout"]),
         (Attention, "aot_eager", ["shared"]),
     ],

@@ -18,6 +18,7 @@ from tests.export.nets import NAMES, make
 from weft.exporting import export as exporting
 
 ROOT = Path(__file__).parents[2]
+LONG = ("lenet", "lstm", "transformer")  # to convert with a variance
 
 
 def onnx_run(data: bytes, *inputs: torch.Tensor) -> dict[str, np.ndarray]:
@@ -91,7 +92,14 @@ def test_an_ensemble_says_what_predict_says(name, form):
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [("small", "torch"), *((name, "onnx") for name in NAMES)]
+    ("name", "form"),
+    [
+        ("small", "torch"),
+        *(
+            pytest.param(name, "onnx", marks=[pytest.mark.thorough] * (name in LONG))
+            for name in NAMES
+        ),
+    ],
 )
 def test_a_variance_says_what_predict_moments_says(name, form):
     small = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -338,7 +346,11 @@ def test_inputs_and_outputs_have_different_names(tmp_path):
 
 @pytest.mark.parametrize(
     ("activation", "noise"),
-    [("relu", "gaussian"), ("tanh", "heteroscedastic"), ("gelu", "gaussian")],
+    [
+        ("tanh", "heteroscedastic"),
+        pytest.param("relu", "gaussian", marks=pytest.mark.thorough),
+        pytest.param("gelu", "gaussian", marks=pytest.mark.thorough),
+    ],
 )
 def test_estimators_in_double_precision_export_moments(activation, noise):
     from weft.sklearn import BayesianRegressor

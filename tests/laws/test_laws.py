@@ -16,7 +16,14 @@ BOUNDED_AND_SLOW = {
 } - {"full normal, bounded"}
 SLOW = (layer_laws.vmap_and_compile_work, layer_laws.fused_and_plain_draws_agree)
 CASES = [
-    pytest.param(family, law, id=f"{name}-{law.__name__}")
+    pytest.param(
+        family,
+        law,
+        id=f"{name}-{law.__name__}",
+        # a compiler needs seconds; families of one kind have most of their program in common
+        marks=[pytest.mark.thorough]
+        * (law in SLOW and "," in name and name != "radial, both sides"),
+    )
     for name, family in FAMILIES.items()
     for law in testing.LAWS
     if not (name in BOUNDED_ENTROPY and law is posterior_laws.kl_gradient_is_right)

@@ -31,6 +31,7 @@ class Gaussian(Likelihood):
         if scale is not None and not scale > 0:
             raise ValueError(f"Gaussian(scale={scale}): a standard deviation is positive")
         self.learned = scale is None
+        self._given = scale
         self.log_scale = nn.Parameter(torch.zeros(())) if scale is None else math.log(scale)
 
     @property
@@ -69,7 +70,7 @@ class Gaussian(Likelihood):
 
     def options(self) -> dict[str, Any]:
         """The scale, None if learned (the learned value is in the state)."""
-        return {"scale": None if self.learned else float(self.scale)}
+        return {"scale": None if self._given is None else float(self._given)}
 
     def extra_repr(self) -> str:
         """The scale, and whether it is learned."""

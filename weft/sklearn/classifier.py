@@ -66,15 +66,18 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and labels y (rows,)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        with self._restored_on_failure():
+            return self._fitted(*validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
+
+    def _fitted(self, X: Array, y: Array) -> Self:
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y has one class only, {classes.tolist()}: there is nothing to tell apart"
             )
-        split = self._split(len(y))
         labels = torch.tensor(numbers, dtype=torch.int64)
+        split = self._split(len(y), labels)
         self._train(torch.tensor(X), labels, split, Categorical(), len(classes))
         self.classes_ = classes
         return self

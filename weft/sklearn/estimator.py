@@ -3,6 +3,7 @@
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -200,8 +201,21 @@ class BayesianEstimator(BaseEstimator, ABC):
         self.model_ = objective.net
         self.n_iter_ = len(self.history_)
 
-    def _split(self, count: int) -> Split:
-        """Rows to train on and rows to hold out, from a fresh seed."""
+    @contextmanager
+    def _restored_on_failure(self) -> Iterator[None]:
+        """A fit that fails leaves the columns of the last one, with which the estimator still predicts."""
+        columns = ("n_features_in_", "feature_names_in_")
+        before = {name: getattr(self, name) for name in columns if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in columns:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
+
+    def _split(self, count: int, classes: Tensor | None = None) -> Split:
+        """Rows to train on and rows to hold out, from a fresh seed; some of every class to train on."""
         share = settings.validation_share(self.validation_fraction, self.temperature)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows = torch.arange(count)
@@ -211,6 +225,13 @@ class BayesianEstimator(BaseEstimator, ABC):
         if not len(rest):
             raise ValueError(
                 f"validation_fraction={share}: of {count} rows none is left to train on"
+            )
+        if classes is not None:
+            rest, held = _with_every_class(rest, held, classes)
+        if not len(held):
+            raise ValueError(
+                f"validation_fraction={share}: every class has one row only, and none can be held out; write "
+                "validation_fraction=0 and a temperature"
             )
         return Split(seed, rest, held)
 
@@ -276,3 +297,22 @@ class BayesianEstimator(BaseEstimator, ABC):
         data = self.inputs_(torch.tensor(x)), y
         with self._drawing() as draws:
             return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)
+
+
+def _with_every_class(rest: Tensor, held: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows to train on that have every class, and rows held out: as many as before if there are enough."""
+    training, out = rest.tolist(), held.tolist()
+    labels = classes.tolist()
+    counts = Counter(labels[row] for row in training)
+    for row in list(out):
+        if counts[labels[row]]:
+            continue
+        out.remove(row)
+        training.append(row)
+        counts[labels[row]] += 1
+        instead = next((one for one in training if counts[labels[one]] > 1), None)
+        if instead is not None:
+            training.remove(instead)
+            out.append(instead)
+            counts[labels[instead]] -= 1
+    return torch.tensor(sorted(training)), torch.tensor(sorted(out), dtype=torch.int64)

@@ -114,13 +114,15 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and targets y (rows,) or (rows, outputs)."""
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-        )
+        checks = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+        with self._restored_on_failure():
+            return self._fitted(*validate_data(self, X, y, dtype=np.float64, **checks))
+
+    def _fitted(self, X: Array, y: Any) -> Self:
         y = _numbers(y)
         split = self._split(len(y))
         raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
-        targets = Scaling.of(raw[split.rest], "y")
+        targets = Scaling.of(raw[split.rest], "y", otherwise=raw)
         count = raw.shape[1]
         noise = names.likelihood(self.likelihood, count)
         width = names.outputs(noise, count)

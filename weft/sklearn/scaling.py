@@ -30,9 +30,15 @@ class Scaling:
     unit: Tensor
 
     @staticmethod
-    def of(rows: Tensor, what: str = "X") -> "Scaling":
-        """The scaling that these rows (N, columns) ask for; `what` they are, for messages."""
+    def of(rows: Tensor, what: str = "X", otherwise: Tensor | None = None) -> "Scaling":
+        """The scaling that these rows (N, columns) ask for; `what` they are, for messages.
+
+        A column that is constant in them takes its unit from the rows of `otherwise`.
+        """
         zero, unit, _ = standardise(rows)
+        if otherwise is not None:
+            is_constant = (rows == rows[:1]).all(0)
+            unit = torch.where(is_constant, standardise(otherwise)[1], unit)
         broken = ~(zero.isfinite() & unit.isfinite())
         if broken.any():
             raise ValueError(

@@ -1,0 +1,71 @@
+"""Tables of few rows, rare classes, and what a failed fit leaves behind."""
+
+import numpy as np
+import pytest
+import torch
+
+import weft
+from weft.sklearn import BayesianClassifier, BayesianRegressor
+from weft.sklearn.estimator import _with_every_class
+
+QUICK = {"max_epochs": 3, "n_samples": 5}
+
+
+def test_every_class_is_trained_on():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 2)), [0] * 19 + [1]
+    for seed in range(30):
+        model = BayesianClassifier((4,), random_state=seed, **QUICK)
+        split = model._split(20, torch.tensor(y))
+        assert 19 in split.rest
+        assert len(split.held) == 2
+        assert sorted([*split.rest.tolist(), *split.held.tolist()]) == list(range(20))
+    assert model.fit(X, y).predict_proba(X).shape == (20, 2)
+
+
+def test_rows_are_exchanged_only_where_a_class_is_missing():
+    classes = torch.tensor([0, 0, 0, 1, 1, 2])
+    rest, held = torch.tensor([0, 2, 3, 5]), torch.tensor([1, 4])
+    assert [one.tolist() for one in _with_every_class(rest, held, classes)] == [
+        [0, 2, 3, 5],
+        [1, 4],
+    ]
+    rest, held = _with_every_class(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), classes)
+    assert {classes[i].item() for i in rest} == {0, 1, 2}
+    assert len(held) == 2
+
+
+def test_classes_of_one_row_each_cannot_be_held_out():
+    with pytest.raises(ValueError, match="write validation_fraction=0"):
+        BayesianClassifier(**QUICK).fit([[0.0], [1.0], [2.0]], ["a", "b", "c"])
+
+
+def test_the_unit_of_a_target_comes_from_all_rows_if_training_rows_are_alike():
+    X, y = np.array([[0.0], [1.0]]), np.array([151.0, 75.0])
+    model = BayesianRegressor(random_state=0, **QUICK).fit(X, y)
+    assert model.predict(X, return_std=True)[1].min() > 10
+    constant = BayesianRegressor(random_state=0, **QUICK).fit(X, np.array([7.0, 7.0]))
+    assert constant.targets_.unit.item() == 1.0
+
+
+@pytest.mark.parametrize("estimator", [BayesianRegressor, BayesianClassifier])
+def test_a_failed_fit_leaves_the_last_one(estimator):
+    X, y = np.random.default_rng(0).standard_normal((30, 5)), np.arange(30) % 2
+    model = estimator((4,), random_state=0, **QUICK).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="zzz"):
+        model.set_params(prior="zzz").fit(X[:, :2], y)
+    np.testing.assert_array_equal(model.set_params(prior="he").predict(X), before)
+    fresh = estimator(prior="zzz")
+    with pytest.raises(ValueError, match="zzz"):
+        fresh.fit(X, y)
+    assert not hasattr(fresh, "n_features_in_")
+
+
+def test_a_known_noise_is_saved_as_it_was_given(tmp_path):
+    assert weft.Gaussian(0.3).options() == {"scale": 0.3}
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    model = BayesianRegressor((4,), likelihood=weft.Gaussian(0.3), random_state=0, **QUICK)
+    model.fit(X, X[:, 0]).save(tmp_path / "model")
+    again = BayesianRegressor.load(tmp_path / "model")
+    assert again.log_likelihood(X, X[:, 0]) == model.log_likelihood(X, X[:, 0])
