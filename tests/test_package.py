@@ -103,7 +103,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("exporting.programs",),
     ("exporting.verify",),
     ("exporting.export",),
-    ("sklearn.names", "sklearn.scaling"),
+    ("sklearn.names", "sklearn.scaling", "sklearn.splitting"),
     ("sklearn.settings", "sklearn.files"),
     ("sklearn.estimator",),
     ("sklearn.regressor", "sklearn.classifier"),

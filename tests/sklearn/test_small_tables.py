@@ -6,7 +6,7 @@ import torch
 
 import weft
 from weft.sklearn import BayesianClassifier, BayesianRegressor
-from weft.sklearn.estimator import _with_every_class
+from weft.sklearn.splitting import with_every_class
 
 QUICK = {"max_epochs": 3, "n_samples": 5}
 
@@ -26,11 +26,11 @@ def test_every_class_is_trained_on():
 def test_rows_are_exchanged_only_where_a_class_is_missing():
     classes = torch.tensor([0, 0, 0, 1, 1, 2])
     rest, held = torch.tensor([0, 2, 3, 5]), torch.tensor([1, 4])
-    assert [one.tolist() for one in _with_every_class(rest, held, classes)] == [
+    assert [one.tolist() for one in with_every_class(rest, held, classes)] == [
         [0, 2, 3, 5],
         [1, 4],
     ]
-    rest, held = _with_every_class(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), classes)
+    rest, held = with_every_class(torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5]), classes)
     assert {classes[i].item() for i in rest} == {0, 1, 2}
     assert len(held) == 2
 

@@ -3,11 +3,10 @@
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from weft.priors import Prior
 from weft.saving import load, load_objective
 from weft.sklearn import files, names, settings
 from weft.sklearn.scaling import Scaling
+from weft.sklearn.splitting import Split, with_every_class
 from weft.training.callbacks import Row
 from weft.training.fit import fit
 from weft.training.sources import hold_out
@@ -42,14 +42,6 @@ _ROWS, _START, _DRAWS = 11, 12, 13  # streams of random numbers; `fit` has the f
 # torch has one generator per process, and a network is changed while it draws: fits and
 # predictions of several threads take turns, which keeps each of them reproducible
 _TURN = threading.RLock()
-
-
-class Split(NamedTuple):
-    """Rows to train on, rows held out (None for none), and the seed that all noise follows from."""
-
-    seed: int
-    rest: Tensor
-    held: Tensor | None
 
 
 class BayesianEstimator(BaseEstimator, ABC):
@@ -227,7 +219,7 @@ class BayesianEstimator(BaseEstimator, ABC):
                 f"validation_fraction={share}: of {count} rows none is left to train on"
             )
         if classes is not None:
-            rest, held = _with_every_class(rest, held, classes)
+            rest, held = with_every_class(rest, held, classes)
         if not len(held):
             raise ValueError(
                 f"validation_fraction={share}: every class has one row only, and none can be held out; write "
@@ -297,22 +289,3 @@ class BayesianEstimator(BaseEstimator, ABC):
         data = self.inputs_(torch.tensor(x)), y
         with self._drawing() as draws:
             return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)
-
-
-def _with_every_class(rest: Tensor, held: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows to train on that have every class, and rows held out: as many as before if there are enough."""
-    training, out = rest.tolist(), held.tolist()
-    labels = classes.tolist()
-    counts = Counter(labels[row] for row in training)
-    for row in list(out):
-        if counts[labels[row]]:
-            continue
-        out.remove(row)
-        training.append(row)
-        counts[labels[row]] += 1
-        instead = next((one for one in training if counts[labels[one]] > 1), None)
-        if instead is not None:
-            training.remove(instead)
-            out.append(instead)
-            counts[labels[instead]] -= 1
-    return torch.tensor(sorted(training)), torch.tensor(sorted(out), dtype=torch.int64)
