@@ -277,7 +277,7 @@ def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: b
         (mlp, "inductor", []),
         pytest.param(one_conv, "inductor", ["shared"], marks=pytest.mark.thorough),
         (one_conv, "aot_eager", ["shared", "local", "flipout"]),
-        (Attention, "aot_eager", ["shared"]),
+        pytest.param(Attention, "aot_eager", ["shared"], marks=pytest.mark.thorough),
     ],
 )
 def test_compile(make: Make, backend: str, estimators: list[str]) -> None:

@@ -127,9 +127,28 @@ def test_every_experiment_is_tried_in_one_of_its_lengths():
     assert tried == {without_length(one.name) for one in catalog.ALL}
 
 
-@pytest.mark.parametrize(
-    "experiment", representative(), ids=lambda one: f"{one.name}/{one.variant}"
-)
+def kind(experiment: Experiment) -> tuple[Any, ...]:
+    """What a program consists of: rows with the same differ in numbers."""
+    base = experiment.base if isinstance(experiment, Truncation) else experiment
+    parts = (getattr(base, name, None) for name in ("network", "family", "latent", "criterion"))
+    return type(experiment), *(one if isinstance(one, str) else type(one) for one in parts)
+
+
+def cases() -> list[Any]:
+    """Of every experiment the first row, and rows that are of a new kind; all others are thorough."""
+    names: set[str] = set()
+    kinds: set[tuple[Any, ...]] = set()
+    found = []
+    for one in representative():
+        is_known = without_length(one.name) in names and kind(one) in kinds
+        names.add(without_length(one.name))
+        kinds.add(kind(one))
+        marks = [pytest.mark.thorough] * is_known
+        found.append(pytest.param(one, id=f"{one.name}/{one.variant}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("experiment", cases())
 def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
     if absent := missing(needs(experiment)):
         pytest.skip(f"{absent} not on this machine: set WEFT_DATA")
