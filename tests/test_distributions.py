@@ -179,7 +179,7 @@ def test_mistakes_are_refused_with_a_sentence():
         VonMisesFisher(2 * unit, 1.0)
     with pytest.raises(ValueError, match=r"down to -0.5: it cannot be negative.*exp or softplus"):
         VonMisesFisher(unit, torch.tensor([3.0, -0.5]))
-    with pytest.raises(ValueError, match="down to nan"):
+    with pytest.raises(ValueError, match="not a number"):
         VonMisesFisher(unit, math.nan)
     with pytest.raises(ValueError, match=r"dimension 1.*use d >= 2"):
         VonMisesFisher(torch.ones(5, 1), 1.0)
@@ -190,7 +190,10 @@ def test_mistakes_are_refused_with_a_sentence():
         q.log_prob(2 * unit)
     with pytest.raises(ValueError, match=r"R\^3 and R\^2"):
         kl_divergence(q, VonMisesFisher(unit[:2], 1.0))
+    with pytest.raises(TypeError, match=r"torch.tensor\(\[0.0, 1.0\]\)"):
+        VonMisesFisher([0.0, 1.0], 1.0)
     assert VonMisesFisher(2 * unit, 1.0, validate_args=False).event_shape == (3,)
+    assert q.log_prob(unit.long()) == q.log_prob(unit)
 
 
 def test_support_is_the_sphere():

@@ -19,6 +19,7 @@ class _Sphere(constraints.Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each of the vectors (..., d) has length 1."""
+        value = value if value.is_floating_point() else value.double()
         rounding = 10 * torch.finfo(value.dtype).eps * value.shape[-1] ** 0.5
         return _excess(value) < max(1e-6, rounding)
 
@@ -58,6 +59,8 @@ class VonMisesFisher(Distribution):
     def __init__(
         self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None
     ) -> None:
+        if not isinstance(loc, Tensor):
+            raise TypeError(f"loc={loc!r}: mean directions are a tensor, torch.tensor({loc!r})")
         if loc.dim() == 0:
             raise ValueError(
                 "loc is a single number, not a direction: give a vector of length 1 and d >= 2 components"
@@ -138,6 +141,8 @@ def _check(loc: Tensor, concentration: Tensor) -> None:
             f"loc is no direction: lengths differ from 1 by up to {float(_excess(loc).max()):.3g}; "
             "write torch.nn.functional.normalize(loc, dim=-1)"
         )
+    if concentration.isnan().any():
+        raise ValueError("concentration is not a number")
     if not (concentration >= 0).all():
         raise ValueError(
             f"concentration is down to {float(concentration.min()):.3g}: it cannot be negative; parametrise "

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 def near_misses(asked: str, known: Iterable[str]) -> str:
@@ -17,3 +18,16 @@ def near_misses(asked: str, known: Iterable[str]) -> str:
         return f"did you mean {' or '.join(map(repr, close))}?"
     shown = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
     return f"there is: {shown}" if known else "there is nothing to choose from"
+
+
+def described(*tensors: Any) -> str:
+    """Types and shapes of tensors.
+
+    Examples:
+        >>> import torch
+        >>> described(torch.zeros(2, 3), torch.ones(4).long())
+        'float32 (2, 3), int64 (4,)'
+    """
+    return ", ".join(
+        f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in tensors
+    )

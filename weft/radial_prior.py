@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from weft.given import is_number
 from weft.posteriors.base import Posterior
 from weft.posteriors.directions import Directions, concentration_at
 from weft.posteriors.masked import MaskedPosterior
@@ -76,11 +77,11 @@ class RadialPrior(Prior):
     ) -> None:
         super().__init__()
         for name, value in (("local", local), ("layer", layer), ("shape", shape)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"RadialPrior({name}={value}): a number above 0")
-        if not 0 < gap < 1:
+            if not (is_number(value) and 0 < value < math.inf):
+                raise ValueError(f"RadialPrior({name}={value!r}): a number above 0")
+        if not (is_number(gap) and 0 < gap < 1):
             raise ValueError(
-                f"RadialPrior(gap={gap}): 1 - cosine, between 0 and 1; for directions without a prior "
+                f"RadialPrior(gap={gap!r}): 1 - cosine, between 0 and 1; for directions without a prior "
                 'mean write mean="uniform"'
             )
         if isinstance(mean, list | tuple):  # from a file
@@ -111,7 +112,7 @@ class RadialPrior(Prior):
         if not own and not stand_ins:
             raise ValueError(
                 "RadialPrior: none of these posteriors has radii and directions; convert the network with "
-                "weft.Radial(), or write weft.Normal(1.0) for the others"
+                'weft.Radial() (an estimator: posterior="radial"), or write weft.Normal(1.0) for the others'
             )
         self.others.prepare(others)
         for q, _ in own:

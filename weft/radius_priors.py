@@ -29,7 +29,7 @@ class HalfCauchy(RadiusPrior):
 
     def kl(self, radii: Radii, scale: float) -> Tensor:
         """-H(z) - E log p, by a sum over nodes."""
-        return radial_kl.to_half_cauchy(_log_normal(radii, "half-cauchy"), scale)
+        return self.kls([(radii, scale)])[0]
 
     def kls(self, pairs: Sequence[tuple[Radii, float]]) -> list[Tensor]:
         """All in one evaluation, of z over its scale: for few radii a call costs more than the sums."""

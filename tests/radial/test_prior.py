@@ -244,3 +244,17 @@ def test_a_given_mean_is_among_the_options():
     torch.testing.assert_close(again.kl(q), prior.kl(q))
     assert not torch.isclose(prior.kl(q), weft.RadialPrior().kl(q))
     assert "a weight (4x3)" in repr(again)
+
+
+@pytest.mark.parametrize(
+    "options", [{"local": "a"}, {"layer": True}, {"gap": "a"}, {"shape": None}]
+)
+def test_what_is_no_number_is_refused_in_words(options):
+    with pytest.raises(ValueError, match=r"RadialPrior\("):
+        weft.RadialPrior(**options)
+
+
+@pytest.mark.parametrize("options", [{"gap": "a"}, {"spread": "a"}, {"positions": 1.5}])
+def test_options_of_the_family_are_numbers(options):
+    with pytest.raises(ValueError, match=r"Radial\("):
+        weft.Radial(**options)

@@ -69,3 +69,30 @@ def test_a_known_noise_is_saved_as_it_was_given(tmp_path):
     model.fit(X, X[:, 0]).save(tmp_path / "model")
     again = BayesianRegressor.load(tmp_path / "model")
     assert again.log_likelihood(X, X[:, 0]) == model.log_likelihood(X, X[:, 0])
+
+
+def test_widths_may_be_an_array():
+    X = np.random.default_rng(0).standard_normal((20, 2))
+    model = BayesianRegressor(np.array([4, 3]), random_state=0, **QUICK).fit(X, X[:, 0])
+    assert [layer.wrapped.out_features for layer in model.model_ if hasattr(layer, "wrapped")] == [
+        4,
+        3,
+        1,
+    ]
+
+
+def test_an_interrupted_fit_speaks_of_the_estimator(monkeypatch):
+    def stopped(*args, **kwargs):
+        raise weft.Interrupted("give folder=", "epoch 3, step 5")
+
+    monkeypatch.setattr("weft.sklearn.estimator.fit", stopped)
+    with pytest.raises(weft.Interrupted, match=r"epoch 3, step 5; the estimator is as it was"):
+        BayesianRegressor(**QUICK).fit(np.eye(20), np.arange(20))
+
+
+def test_a_name_is_listed_once():
+    with pytest.raises(ValueError, match="there is") as told:
+        BayesianRegressor(prior="zzz", **QUICK).fit(np.eye(20), np.arange(20))
+    assert str(told.value).count("'group-ard'") == 1
+    with pytest.raises(ValueError, match='posterior="radial"'):
+        BayesianRegressor(prior="radial", **QUICK).fit(np.eye(20), np.arange(20))

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from weft.compression.constants import plain_path
 from weft.compression.counting import watching
 from weft.compression.graph import run
+from weft.errors import described
 
 COUNT = 2  # of inputs beside the example
 
@@ -130,11 +131,8 @@ def check_example(net: nn.Module, example: Any) -> None:
         ) from failed
     if failed is not None:
         reason = f"{type(failed).__name__}: {failed}".splitlines()[0]
-        told = ", ".join(
-            f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}" for leaf in tensors
-        )
         raise ValueError(
-            f"compress(example=...): the network does not run on it, {told} ({reason}); {want}"
+            f"compress(example=...): the network does not run on it, {described(*tensors)} ({reason}); {want}"
         ) from failed
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.contexts import named_posteriors
-from weft.errors import near_misses
+from weft.errors import described, near_misses
 from weft.exporting.outputs import Units
 from weft.given import is_number, is_whole
 from weft.likelihoods import Bernoulli, Categorical, Likelihood
@@ -102,10 +102,7 @@ def check_inputs(net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any)
         with torch.no_grad():
             net(*inputs)
     except RuntimeError as error:
-        told = ", ".join(
-            f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in inputs
-        )
         raise ValueError(
-            f"export(example=...): the network does not run on it, {told} "
+            f"export(example=...): the network does not run on it, {described(*inputs)} "
             f"({str(error).splitlines()[0]}); give inputs as the network takes them"
         ) from error

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from weft.given import is_number, is_whole
 from weft.numerics import positive
 from weft.posteriors import radial_start
 from weft.posteriors.base import Family
@@ -114,16 +115,16 @@ class Radial(Family):
             )
         for name in ("gap", "min_gap"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise ValueError(f"Radial({name}={value}): 1 - cosine, between 0 and 1, e.g. 0.1")
+            if value is not None and not (is_number(value) and 0 < value < 1):
+                raise ValueError(f"Radial({name}={value!r}): 1 - cosine, between 0 and 1, e.g. 0.1")
         if self.gap is not None and self.min_gap is not None and self.gap <= self.min_gap:
             raise ValueError(
                 f"Radial(gap={self.gap}, min_gap={self.min_gap}): the start must be above the bound"
             )
-        if self.spread is not None and not self.spread > 0:
-            raise ValueError(f"Radial(spread={self.spread}): a standard deviation is positive")
-        if not self.positions >= 1:
-            raise ValueError(f"Radial(positions={self.positions}): 1 or more")
+        if self.spread is not None and not (is_number(self.spread) and self.spread > 0):
+            raise ValueError(f"Radial(spread={self.spread!r}): a standard deviation is positive")
+        if not is_whole(self.positions, 1):
+            raise ValueError(f"Radial(positions={self.positions!r}): a whole number, 1 or more")
         self._check_combinations()
 
     def _check_combinations(self) -> None:

@@ -33,6 +33,7 @@ from weft.sklearn.scaling import Scaling
 from weft.sklearn.splitting import Split, with_every_class
 from weft.training.callbacks import Row
 from weft.training.fit import fit
+from weft.training.interrupts import Interrupted
 from weft.training.sources import hold_out
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -243,17 +244,21 @@ class BayesianEstimator(BaseEstimator, ABC):
         x = inputs(x).float()
         with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
             net = settings.network(x.shape[1], self.hidden_layer_sizes, outputs, self.activation)
-            fitted = fit(
-                bayesianize(net, family, estimator="auto"),
-                (x[split.rest], y[split.rest]),
-                None if split.held is None else (x[split.held], y[split.held]),
-                likelihood=likelihood,
-                prior=prior,
-                seed=split.seed,
-                show=bool(self.verbose),
-                title=type(self).__name__,
-                **options,
-            )
+            try:
+                fitted = fit(
+                    bayesianize(net, family, estimator="auto"),
+                    (x[split.rest], y[split.rest]),
+                    None if split.held is None else (x[split.held], y[split.held]),
+                    likelihood=likelihood,
+                    prior=prior,
+                    seed=split.seed,
+                    show=bool(self.verbose),
+                    title=type(self).__name__,
+                    **options,
+                )
+            except Interrupted as stop:  # which speaks of a folder, and estimators have none
+                told = f"fit stopped in {stop.where}; the estimator is as it was before"
+                raise Interrupted(told, stop.where) from None
         assert isinstance(fitted.objective, ELBO)
         assert fitted.temperature is not None
         self.seed_, self.inputs_ = split.seed, inputs

@@ -114,7 +114,5 @@ def _named(parameter: str, value: Any, known: Mapping[str, _T], otherwise: str) 
         return known[value]
     names = ", ".join(map(repr, known))
     if isinstance(value, str):
-        raise ValueError(
-            f"{parameter}={value!r}: {near_misses(value, known)} The names are {names}"
-        )
+        raise ValueError(f"{parameter}={value!r}: {near_misses(value, known)}")
     raise TypeError(f"{parameter}={value!r}: write one of {names}, or {otherwise}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -50,6 +51,7 @@ def widths(hidden: Any) -> tuple[int, ...]:
         >>> widths(30), widths([20, 10]), widths(())
         ((30,), (20, 10), ())
     """
+    hidden = hidden.tolist() if isinstance(hidden, np.ndarray) else hidden
     each = [hidden] if isinstance(hidden, Integral) else hidden
     counts = isinstance(each, Sequence) and all(is_whole(one, 1) for one in each)
     if isinstance(each, str) or not counts:
