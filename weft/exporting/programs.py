@@ -33,7 +33,7 @@ def program_of(
     module: nn.Module = network
     try:
         if isinstance(network, SamplingFree):
-            module = Flat(_with_backward(network, inputs, _OWN if onnx else {}))
+            module = Flat(_with_backward(network, inputs, _backward_rules() if onnx else {}))
         return exported(module, inputs)
     except (RuntimeError, torch._dynamo.exc.UserError) as error:
         raise ExportError(
@@ -154,16 +154,21 @@ def onnx_bytes(
             table: Any = torch.export.default_decompositions()
             table.update(_OWN)
             program = program.run_decompositions(table)
-        written = torch.onnx.export(
-            program,
-            (),
-            dynamo=True,
-            input_names=list(inputs),
-            output_names=[f"weft.{name}" for name in outputs],
-            verbose=False,
-            # looking for patterns takes minutes in a graph of thousands, and onnxruntime does its own
-            optimize=len(program.graph.nodes) < LARGE,
-        )
+        try:
+            written = torch.onnx.export(
+                program,
+                (),
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=[f"weft.{name}" for name in outputs],
+                verbose=False,
+                # looking for patterns takes minutes in a graph of thousands; onnxruntime does its own
+                optimize=len(program.graph.nodes) < LARGE,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise ExportError(
+                f'torch cannot write this graph as ONNX: {_cause(error)}; write format="torch"'
+            ) from error
     assert written is not None
     model = written.model_proto
     _rename(model.graph, {f"weft.{name}": name for name in outputs})
@@ -178,6 +183,13 @@ def onnx_bytes(
             f"the ONNX file would be larger than its format allows (2 GB): {error}; fewer members are smaller"
         ) from error
     return data
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the error that all others come from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).partition("\n")[0]
 
 
 def _lacking(node: Any) -> bool:
@@ -268,3 +280,9 @@ _OWN = {  # what ONNX, or what runs it, has not
     aten.gelu.default: _gelu,
     aten.softplus.default: _softplus,
 }
+
+
+def _backward_rules() -> dict[Any, Any]:
+    """What derivatives consist of: torch.onnx takes some of them apart only while it traces them itself."""
+    table = torch.export.default_decompositions().items()
+    return {op: rule for op, rule in table if "backward" in str(op)} | _OWN
