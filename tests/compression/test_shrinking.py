@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from tests.compression.networks import Beside, Grouped, Recurrent, Residual
 from weft.compression.graph import find_groups
 from weft.compression.heads import dead_heads, shrink_heads, without_heads
+from weft.compression.probing import probes
 from weft.compression.shrinking import Shrunk, shrink
 
 
@@ -14,7 +15,7 @@ def shrunk(net: nn.Module, x: Tensor, carry: bool = True) -> Shrunk:
     """Shrink, and compare with the network itself on inputs that it did not see."""
     net = net.double().eval()
     groups, _ = find_groups(net, x)
-    done = shrink(net, x, groups, carry)
+    done = shrink(net, probes(net, x), groups, carry)
     torch.manual_seed(99)
     for _ in range(2):
         fresh = torch.randn_like(x) if x.is_floating_point() else x.flip(0)
@@ -308,7 +309,7 @@ def test_attention_to_a_learned_key_keeps_its_heads() -> None:
 
     net = Net()
     net.attention.out_proj.weight.data[:, :6] = 0
-    small, gone, notes = shrink_heads(net, torch.randn(3, 2, 12).double())
+    small, gone, notes = shrink_heads(net, [torch.randn(3, 2, 12).double()])
     assert small is net
     assert not gone
     assert "learned or zero key" in notes[0]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.compression.bits import bit_widths
-from weft.compression.constants import in_double
+from weft.compression.checking import checked
 from weft.compression.counting import count, uses
 from weft.compression.criteria import random_weights
 from weft.compression.decisions import Rule
@@ -22,6 +22,7 @@ from weft.compression.options import check_options
 from weft.compression.posterior import indexed, small_posterior
 from weft.compression.probing import check_example, probes, unvaried
 from weft.compression.report import CompressionReport, Histogram, Units
+from weft.compression.running import in_double
 from weft.compression.shrinking import Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
 from weft.compression.task import Task, Validation, levels_of, statistics_of
@@ -124,8 +125,11 @@ def compress(
     check_example(plain, example)
     work = copy.deepcopy(plain).cpu().double()
     sample = in_double(_on_cpu(example))
+    _check_double(work, sample)
+    probed = probes(work, sample)
     groups, notes = find_groups(work, sample)
-    notes += unvaried(probes(work, sample))
+    groups, wrong = checked(work, probed, groups)
+    notes += [*wrong, *unvaried(probed)]
     weights = random_weights(model)
     statistics = statistics_of(work, weights, criterion, rule)
     inputs = input_readers(work, sample)
@@ -135,9 +139,9 @@ def compress(
     levels = found.levels
     keep = task.keep(levels)
     masked = masked_net(work, keep)
-    done = shrink(masked, sample, groups, carry=not keep_posterior)
+    done = shrink(masked, probed, groups, carry=not keep_posterior)
     notes += [*found.notes, *done.notes]
-    small, heads, more = shrink_heads(done.net, sample)
+    small, heads, more = shrink_heads(done.net, probed)
     if keep_posterior:
         small, more = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
         heads = {}
@@ -161,7 +165,7 @@ def compress(
         histograms=tuple(
             Histogram.of(*key, one.logs, levels[key]) for key, one in statistics.items()
         ),
-        difference=_difference(masked, small, sample),
+        difference=distance(outputs(masked, probed), outputs(small, probed)),
         bits=tuple(bit_widths(weights, _left(work, done, keep))),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
@@ -172,6 +176,24 @@ def compress(
         masks=keep,
     )
     return result, report
+
+
+def _check_double(net: nn.Module, sample: Any) -> None:
+    """Refuse networks that do not run in double precision, or are random in evaluation mode."""
+    try:
+        one, two = (outputs(net, [sample]) for _ in range(2))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"compress: the network does not run in double precision ({reason}), in which it is compared "
+            "with the smaller one; let it take the types of its inputs and parameters as they are"
+        ) from error
+    if distance(one, two) > 0:
+        raise ValueError(
+            "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
+            "network can be equal to it; look for noise that does not ask whether it is training, such as "
+            "F.dropout(x) without training=self.training"
+        )
 
 
 def _on_cpu(example: Any) -> Any:
@@ -225,11 +247,6 @@ def _left(work: nn.Module, done: Shrunk, keep: Mapping[str, Tensor]) -> dict[str
         here.view(-1)[index.detach().long().flatten()] = True
         left[name] = here & keep[name] if name in keep else here
     return left
-
-
-def _difference(masked: nn.Module, small: nn.Module, sample: Any) -> float:
-    inputs = probes(masked, sample)
-    return distance(outputs(masked, inputs), outputs(small, inputs))
 
 
 def _units(groups: list[Group], done: Shrunk) -> list[Units]:

@@ -1,38 +1,17 @@
 """What layers see: inputs that are the same for every example, position and time step."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from weft.compression.graph import run
 from weft.compression.layers import feature_dim
+from weft.compression.running import plain_path, run
 
 ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
-
-
-def in_double(example: Any) -> Any:
-    """Floating-point tensors of an example in double precision."""
-
-    def convert(leaf: Any) -> Any:
-        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-    return torch.utils._pytree.tree_map(convert, example)
-
-
-@contextmanager
-def plain_path() -> Iterator[None]:
-    """Transformer layers call their parts, so that hooks see them and replaced parts are used."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @torch.no_grad()

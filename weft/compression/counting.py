@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from weft.compression.constants import plain_path
-from weft.compression.graph import run
+from weft.compression.running import plain_path, run
 
 
 @dataclass(frozen=True)

@@ -125,10 +125,10 @@ def _decide_group(
         return
     by_rows, by_columns = _one_left(*chosen, _worth(group, statistics))
     for maker in makers:
-        decision.rows.setdefault(maker.layer, set()).update(_where(maker, by_rows))
+        decision.rows.setdefault(maker.layer, set()).update(places_of(maker, by_rows))
     for reader in readers:
         at = decision.columns.setdefault((reader.layer, reader.side), set())
-        at.update(_where(reader, by_columns))
+        at.update(places_of(reader, by_columns))
         if rule.columns and any(len(spread) > 1 for spread in reader.places):
             at.update(_unread(reader, low, statistics))
 
@@ -144,7 +144,8 @@ def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> 
     return said
 
 
-def _where(member: Member, units: Tensor) -> list[int]:
+def places_of(member: Member, units: Tensor) -> list[int]:
+    """Where the units that are True are on a side."""
     return [place for unit in units.nonzero().flatten().tolist() for place in member.places[unit]]
 
 

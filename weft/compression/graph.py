@@ -27,10 +27,12 @@ from weft.compression.layers import (
     simple_recurrent,
     units_on,
 )
+from weft.compression.running import run
 from weft.wiring import places
 
 FOLLOWS = "follows"
 OUTPUTS = "they are outputs of the network"
+_SEVERAL = "has several layers, directions or a projection, which share one number of units"
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,6 @@ class Group:
     def on(self, *sides: str) -> list[Member]:
         """The members on these sides."""
         return [one for one in self.members if one.side in sides]
-
-
-def run(net: nn.Module, example: Any) -> Any:
-    """The network at an example: a tensor, a tuple of arguments, or a mapping of named ones."""
-    if isinstance(example, Mapping):
-        return net(**example)
-    return net(*example) if isinstance(example, tuple | list) else net(example)
 
 
 def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
@@ -132,6 +127,10 @@ def _for_tracing(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, str]]:
             stand_in = _Recurrent(module)
         elif isinstance(module, nn.MultiheadAttention):
             stand_in = _Attention(module)
+        elif isinstance(module, nn.PReLU) and module.num_parameters == 1:
+            stand_in = nn.ReLU()  # one slope for all: no units of its own
+        elif isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False  # looks into the attention of its first layer
         if stand_in is not None:
             names |= {inner: name for inner in stand_in.modules()}
             traced = stand_in if module is traced else traced
@@ -221,7 +220,7 @@ def _side(name: str, module: nn.Module, out: bool) -> tuple[str | None, str]:
     if isinstance(module, nn.MultiheadAttention):
         return None, f"{name!r} is attention, whose embedding keeps its size"
     if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
-        return None, f"{name!r} has several layers or directions, which share one number of units"
+        return None, f"{name!r} {_SEVERAL}"
     side = OUT if out or is_depthwise(module) else IN
     if side not in sides_of(module):
         return None, f"{name!r} ({type(module).__name__}) mixes units, or its kind is not known"
@@ -259,7 +258,9 @@ def _unseen(net: nn.Module, groups: list[Group | None]) -> Iterator[str]:
     seen = {one.layer for group in groups if group is not None for one in group.members}
     for name, module in net.named_modules():
         known = sides_of(module) and not isinstance(module, nn.Embedding)
-        if (known or isinstance(module, nn.RNNCellBase | nn.Bilinear)) and name not in seen:
+        if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
+            yield f"{name!r} stays as it is: it {_SEVERAL}"
+        elif (known or isinstance(module, nn.RNNCellBase | nn.Bilinear)) and name not in seen:
             around = net.get_submodule(name.rpartition(".")[0])
             if not isinstance(around, nn.MultiheadAttention):
                 yield f"{name!r} ({type(module).__name__}): the graph has no units of it"

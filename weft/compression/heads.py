@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
-from weft.compression.constants import in_double
-from weft.compression.probing import probes
 from weft.compression.shrinking import TOLERANCE, distance, outputs
 from weft.wiring import places
 
@@ -165,14 +163,16 @@ def _wired(query: nn.Linear, inner: nn.MultiheadAttention, batch_first: bool) ->
     return GraphModule(root, graph, "Attention")
 
 
-def shrink_heads(net: nn.Module, example: Any) -> tuple[nn.Module, dict[str, list[int]], list[str]]:
+def shrink_heads(
+    net: nn.Module, inputs: Sequence[Any]
+) -> tuple[nn.Module, dict[str, list[int]], list[str]]:
     """The network without dead heads, which heads went, and why others stayed.
 
     Args:
         net: plain, in double precision, in evaluation mode; it is not changed.
-        example: an input.
+        inputs: of `probes`.
     """
-    inputs, notes, done = probes(net, in_double(example)), [], {}
+    notes, done = [], {}
     before: list[Tensor] | None = None
     for name, module in list(net.named_modules()):
         if not isinstance(module, nn.MultiheadAttention) or not (gone := dead_heads(module)):

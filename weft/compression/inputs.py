@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.compression.counting import watching
-from weft.compression.graph import run
+from weft.compression.running import run
 
 TRIALS = 6  # rectifiers that are all dead give the same zeros whatever is before them
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weft.compression.graph import run
+from weft.compression.running import call
 from weft.given import is_whole
 
 
@@ -57,7 +57,7 @@ def latency(before: nn.Module, after: nn.Module, example: Any, calls: int = 20) 
             for net, told in zip(nets, times, strict=True):
                 net.eval()
                 start = time.perf_counter()
-                run(net, example)
+                call(net, example)
                 if index >= 2:
                     told.append(time.perf_counter() - start)
     finally:

@@ -39,6 +39,8 @@ def is_follower(module: nn.Module) -> bool:
 
 def sides_of(module: nn.Module) -> tuple[str, ...]:
     """Sides on which units of this layer can be dropped; nothing for kinds that are not known."""
+    if "weight" not in module._parameters and not isinstance(module, nn.RNNBase):
+        return ()  # computed from others, by a parametrisation
     if isinstance(module, nn.Embedding):
         return (OUT,)
     if isinstance(module, nn.Linear | _ConvNd):

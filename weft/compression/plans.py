@@ -122,7 +122,7 @@ def plan_group(net: nn.Module, group: Group, seen: Seen, carry: bool) -> tuple[P
         )
     if restless:
         notes.append(f"units of {group.name!r} without inputs stay: what they give is not constant")
-    dead = _balanced(net, group, _spare_one(dead))
+    dead = _balanced(net, group, _spare_inputs(net, group, _spare_one(dead)))
     return _cuts(net, group, dead, seen, carrier), notes
 
 
@@ -167,8 +167,11 @@ def _carrier(net: nn.Module, group: Group, edge: Tensor, seen: Seen) -> int | No
     smallest = torch.full((group.size,), torch.inf, dtype=torch.float64)
     for one in padded:
         values = seen.inputs[one.layer].nan_to_num(0.0).abs().cpu()
-        size = torch.tensor([float(min(values[p] for p in s)) for s in one.places]).double()
-        smallest = torch.minimum(smallest, size)
+        # a unit that this layer does not read can bear constants only if it reads none of them
+        read = any(one.places[unit] for unit in edge.nonzero().flatten().tolist())
+        away = 0.0 if read else torch.inf
+        size = [min((float(values[p]) for p in s), default=away) for s in one.places]
+        smallest = torch.minimum(smallest, torch.tensor(size, dtype=torch.float64))
     smallest = torch.where(edge, smallest, -1.0)
     best = int(smallest.argmax())
     return best if float(smallest[best]) > 0 else None
@@ -178,6 +181,17 @@ def _spare_one(dead: Tensor) -> Tensor:
     if bool(dead.all()):
         dead = dead.clone()
         dead[0] = False
+    return dead
+
+
+def _spare_inputs(net: nn.Module, group: Group, dead: Tensor) -> Tensor:
+    """One of every layer's inputs stays: a layer that reads nothing is none."""
+    dead = dead.clone()
+    for one in group.on(IN):
+        units = [unit for unit in dead.nonzero().flatten().tolist() if one.places[unit]]
+        places = {place for unit in units for place in one.places[unit]}
+        if len(places) == units_on(net.get_submodule(one.layer), IN):
+            dead[units[0]] = False
     return dead
 
 
@@ -224,7 +238,7 @@ def _cuts(net: nn.Module, group: Group, dead: Tensor, seen: Seen, carrier: int |
             continue
         values = values.nan_to_num(0.0)  # what varies is read with weights 0
         if zero_padded(module):
-            if carrier is not None:
+            if carrier is not None and places:
                 _carry(module, cut, places, one.places[carrier][0], values)
         else:
             _fold(module, cut, places, values)

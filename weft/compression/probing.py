@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from weft.compression.constants import plain_path
 from weft.compression.counting import watching
-from weft.compression.graph import run
+from weft.compression.running import plain_path, run
 from weft.errors import described
 
 COUNT = 2  # of inputs beside the example
@@ -20,7 +19,9 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
 
     Normal numbers replace floats, and random ones booleans; whole numbers change places. Where these are all
     the same (a mask of ones, lengths of full sequences), smaller ones come in: what depends on them would be
-    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example.
+    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. The
+    last one has other sizes (length of sequences, height and width of pictures) wherever the network runs on
+    these.
 
     Args:
         net: plain, in evaluation mode.
@@ -28,7 +29,7 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
 
     Examples:
         >>> [p.shape for p in probes(nn.Linear(3, 1), torch.zeros(2, 3))]
-        [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3])]
+        [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([1, 3])]
     """
     whole = [leaf for leaf in _tensors(example) if not leaf.is_floating_point()]
     for least in (0, 1, None) if whole else (None,):
@@ -40,7 +41,32 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
         found = [tree_map(other, example) for _ in range(COUNT)]
         if least is None or _runs(net, found):
             break
-    return [example, *found]
+    return [example, *found, *_resized(net, found[0])]
+
+
+def _resized(net: nn.Module, example: Any) -> list[Any]:
+    """The example with other sizes: in all dimensions at once, or if that does not run in each."""
+    dims = range(max(leaf.dim() for leaf in _tensors(example)))
+    singly = [(dim, other) for dim in dims if _runs(net, [other := _other_size(example, dim)])]
+    jointly = example
+    for dim, _ in singly:
+        jointly = _other_size(jointly, dim)
+    if len(singly) > 1 and _runs(net, [jointly]):
+        return [jointly]
+    return [other for _, other in singly]
+
+
+def _other_size(example: Any, dim: int) -> Any:
+    """A dimension longer by half (the first, often that of examples, shorter) in all tensors alike."""
+    size = next(leaf.shape[dim] for leaf in _tensors(example) if leaf.dim() > dim)
+    new = size + (size + 1) // 2 if dim or size == 1 else (size + 1) // 2
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.dim() <= dim or leaf.shape[dim] != size:
+            return leaf
+        return leaf.index_select(dim, torch.arange(new, device=leaf.device) % size)
+
+    return tree_map(resized, example)
 
 
 def _other(leaf: Tensor, least: int | None, generator: torch.Generator) -> Tensor:
@@ -50,7 +76,10 @@ def _other(leaf: Tensor, least: int | None, generator: torch.Generator) -> Tenso
     if leaf.dtype == torch.bool:
         if least is None:
             return leaf
-        return (torch.rand(leaf.shape, generator=generator) < 0.5).to(leaf.device)
+        random = (torch.rand(leaf.shape, generator=generator) < 0.5).to(leaf.device)
+        if leaf.dim():  # the ends stay: a mask that hides everything makes nothing but NaN
+            random[..., 0], random[..., -1] = leaf[..., 0], leaf[..., -1]
+        return random
     if least is not None and _same(leaf):
         only = int(leaf.flatten()[0])
         low, high = min(least, only), max(only, 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.bayesian import named_bayesian
-from weft.compression.graph import run
+from weft.compression.running import run
 
 DYNAMIC = {nn.Linear, nn.LSTM, nn.GRU}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from weft.compression.criteria import RADII
-from weft.compression.graph import run as run_net
+from weft.compression.running import run as run_net
 from weft.compression.statistics import Key, Statistic
 from weft.compression.thresholds import Trial, bisect, largest_gap
 from weft.data.dataset import Split

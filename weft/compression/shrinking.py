@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.compression.constants import constants, in_double, plain_path
+from weft.compression.constants import constants
 from weft.compression.cutting import apply_plan, kept
-from weft.compression.graph import Group, find_groups, run
+from weft.compression.graph import Group, find_groups
 from weft.compression.layers import IN, OUT, OWN, is_depthwise, units_on
 from weft.compression.plans import Cut, Plan, Seen, plan_group
-from weft.compression.probing import probes
+from weft.compression.running import plain_path, run
 
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
 
@@ -35,7 +35,9 @@ class Shrunk:
     notes: list[str]
 
 
-def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = True) -> Shrunk:
+def shrink(
+    net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group], carry: bool = True
+) -> Shrunk:
     """The network without units that do not matter; where outputs would change, units stay.
 
     A unit that reads constants only is constant itself once they are in its bias, so what is left is
@@ -43,7 +45,7 @@ def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = 
 
     Args:
         net: plain, in double precision, in evaluation mode; it is not changed.
-        example: an input.
+        inputs: of `probes`; the first is the example.
         groups: of `find_groups`.
         carry: whether a unit may stay to bear the constants of others.
 
@@ -52,23 +54,21 @@ def shrink(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool = 
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double().eval()
         >>> net[0].weight.data[:2] = 0
         >>> x = torch.randn(5, 3).double()
-        >>> small = shrink(net, x, find_groups(net, x)[0])
+        >>> small = shrink(net, [x], find_groups(net, x)[0])
         >>> small.net[0].out_features, small.difference < 1e-12
         (2, True)
     """
-    done = _once(net, example, groups, carry)
+    done = _once(net, inputs, groups, carry)
     more = done.plan
     while more:
-        again, _ = find_groups(done.net, in_double(example))
-        step = _once(done.net, example, again, carry=False)
+        again, _ = find_groups(done.net, inputs[0])
+        step = _once(done.net, inputs, again, carry=False)
         more = step.plan
         done = Shrunk(step.net, _composed(net, done, more), done.difference, done.notes)
-    inputs = probes(net, in_double(example))
     return replace(done, difference=distance(outputs(net, inputs), outputs(done.net, inputs)))
 
 
-def _once(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool) -> Shrunk:
-    inputs = probes(net, in_double(example))
+def _once(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group], carry: bool) -> Shrunk:
     free = [one for one in groups if one.obstacle is None]
     readers = {m.layer for one in free for m in one.on(IN)}
     own = {m.layer for one in free for m in one.on(OWN)}
@@ -81,13 +81,13 @@ def _once(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool) ->
             wanted.append((group.name, plan))
     before = outputs(net, inputs)
     whole = merged([plan for _, plan in wanted])
-    small, difference = _try(net, whole, inputs, before)
+    small, difference = attempt(net, whole, inputs, before)
     if small is not None:
         return Shrunk(small, whole, difference, notes)
     done: Plan = {}
     for name, plan in wanted:
         further = merged([done, plan])
-        trial, change = _try(net, further, inputs, before)
+        trial, change = attempt(net, further, inputs, before)
         if trial is None:
             notes.append(f"units of {name!r} stay: without them the outputs would change")
         else:
@@ -97,12 +97,12 @@ def _once(net: nn.Module, example: Any, groups: Sequence[Group], carry: bool) ->
     return Shrunk(small, done, difference, notes)
 
 
-def _try(
+def attempt(
     net: nn.Module, plan: Plan, inputs: Sequence[Any], before: Sequence[Tensor]
 ) -> tuple[nn.Module | None, float]:
     """The network with a plan carried out, if its outputs are the same."""
-    small = apply_plan(copy.deepcopy(net), plan)
     try:
+        small = apply_plan(copy.deepcopy(net), plan)
         after = outputs(small, inputs)
     except (RuntimeError, ValueError, IndexError, AssertionError):
         return None, float("nan")
