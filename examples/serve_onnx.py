@@ -32,7 +32,11 @@ class Model:
         self.session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
-        self.input = self.session.get_inputs()[0]
+        self.input, *others = self.session.get_inputs()
+        if others:
+            raise ValueError(
+                f"{path} wants {1 + len(others)} inputs; this program has one, the rows"
+            )
         self.outputs = [one.name for one in self.session.get_outputs()]
         self.about = self.session.get_modelmeta().custom_metadata_map
 
@@ -52,11 +56,16 @@ def told(found: dict[str, np.ndarray], row: int) -> str:
         return ", ".join(f"{name} {value[row].ravel()}" for name, value in found.items())
     mean, std = found["mean"][row], found["std"][row]
     if "mutual_information" in found:
-        best = int(mean.argmax())
+        total, information = found["entropy"][row], found["mutual_information"][row]
+        if mean.size > 1 and np.size(total) == 1:
+            best = int(mean.argmax())
+            what = f"class {best} with probability {mean.flat[best]:.3f} ± {std.flat[best]:.3f}"
+        else:  # one probability, or several that have nothing to do with each other
+            pairs = zip(mean.ravel(), std.ravel(), strict=True)
+            what = ", ".join(f"probability {m:.3f} ± {s:.3f}" for m, s in pairs)
         return (
-            f"class {best} with probability {mean[best]:.3f} ± {std[best]:.3f}, entropy "
-            f"{float(found['entropy'][row]):.3f}, of which {float(found['mutual_information'][row]):.3f} "
-            "because the weights are not known"
+            f"{what}, entropy {np.sum(total):.3f}, of which {np.sum(information):.3f} because the weights "
+            "are not known"
         )
     return ", ".join(f"{m:.4g} ± {s:.2g}" for m, s in zip(mean.ravel(), std.ravel(), strict=True))
 

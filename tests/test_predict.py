@@ -225,3 +225,21 @@ def test_elbo_brings_its_likelihood():
 def test_impossible_requests_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call(classifier())
+
+
+def test_what_fit_gave_is_a_model():
+    x, y = torch.randn(20, 3), torch.randint(2, (20,))
+    fitted = weft.fit(
+        weft.bayesianize(nn.Linear(3, 2), weft.MeanField()), (x, y), epochs=1, seed=0, show=False
+    )
+    one = weft.predict(fitted, x, samples=3, seed=0)
+    torch.testing.assert_close(one.mean, weft.predict(fitted.objective, x, samples=3, seed=0).mean)
+    assert weft.evaluate(fitted, (x, y)) == weft.evaluate(fitted.objective, (x, y))
+    exact = weft.predict_moments(fitted, x)
+    torch.testing.assert_close(exact.mean, weft.predict_moments(fitted.objective, x).mean)
+
+
+@pytest.mark.parametrize("ask", [weft.predict, weft.predict_moments, weft.compress])
+def test_what_is_no_network_is_refused(ask):
+    with pytest.raises(TypeError, match="str is no network: give one from"):
+        ask("net", torch.randn(2, 3))

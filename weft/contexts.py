@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from weft.bayesian import named_bayesian
@@ -32,6 +33,11 @@ def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
 
 def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
     """All posteriors by name; refuse a network without any."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"{type(net).__name__} is no network: give one from weft.bayesianize, its ELBO, or what "
+            "weft.fit gave"
+        )
     found = dict(named_posteriors(net))
     if not found:
         raise ValueError(
@@ -39,6 +45,17 @@ def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
             "write bnn = weft.bayesianize(net, weft.KTied(rank=2)) first and use bnn"
         )
     return found
+
+
+@contextmanager
+def plain_path() -> Iterator[None]:
+    """Transformer layers call their parts, so that hooks see them and replaced parts are used."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

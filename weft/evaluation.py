@@ -21,6 +21,7 @@ from weft.metrics import auroc, bootstrap_sem, calibration_bins, mean_sem
 from weft.objectives import ELBO, Objective
 from weft.predictions import Prediction
 from weft.schedules import Constant
+from weft.trained import Trained, objective_of
 
 CHUNK = 1000
 LEVELS = (50, 90, 95)
@@ -61,7 +62,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model,
+    model: Model | Trained,
     data: Any,
     *,
     samples: int = 100,
@@ -88,9 +89,9 @@ def evaluate(
     the other scores averaged over them.
 
     Args:
-        model: an objective (ELBO, MaximumLikelihood); a converted network; an ordinary network,
-            evaluated as one draw; or a function of inputs that returns a `Prediction` and is called
-            once per chunk (an ensemble, dropout at test time).
+        model: an objective (ELBO, MaximumLikelihood) or what `weft.fit` gave; a converted network; an
+            ordinary network, evaluated as one draw; or a function of inputs that returns a `Prediction`
+            and is called once per chunk (an ensemble, dropout at test time).
         data: (x, y); anything with attributes x and y; or a loader of such pairs.
         samples: number of draws.
         likelihood: what a network's outputs mean. Objectives and functions bring their own.
@@ -128,7 +129,7 @@ def evaluate(
 
 
 def assess(
-    model: Model,
+    model: Model | Trained,
     data: Any,
     *,
     samples: int = 100,
@@ -159,16 +160,17 @@ def assess(
     if samples < 1 or chunk < 1:
         raise ValueError(f"evaluate(samples={samples}, chunk={chunk}): both are at least 1")
     net = elbo = None
-    if isinstance(model, nn.Module):
-        elbo = model if isinstance(model, ELBO) else None
-        net, likelihood, output = _parts(model, likelihood, output)
+    found: Model = objective_of(model)
+    if isinstance(found, nn.Module):
+        elbo = found if isinstance(found, ELBO) else None
+        net, likelihood, output = _parts(found, likelihood, output)
         predictor = columns.of_network(
             net, likelihood, samples=samples, estimator=estimator, seed=seed, output=output
         )
     elif likelihood is not None:
         raise ValueError("likelihood=: the predictions of a function bring their own; leave it out")
     else:
-        predictor = columns.of_function(model)
+        predictor = columns.of_function(found)
     generators = list(range(torch.cuda.device_count()))
     with torch.no_grad(), torch.random.fork_rng(generators):
         torch.manual_seed(seed)  # for loaders that shuffle and functions that draw

@@ -15,10 +15,11 @@ from weft.numerics.seeds import fresh, mix, reseed, restored
 from weft.objectives import ELBO, run
 from weft.predictions import Draws, Prediction, RealPrediction
 from weft.scope import Frozen
+from weft.trained import Trained, objective_of
 
 
 def predict(
-    bnn: nn.Module,
+    bnn: nn.Module | Trained,
     x: Any,
     samples: int = 100,
     *,
@@ -35,7 +36,8 @@ def predict(
     network runs in evaluation mode (dropout off, batch-norm statistics fixed) and is left as it was.
 
     Args:
-        bnn: a network from `bayesianize`, or an ELBO, whose network, likelihood and `output` are used.
+        bnn: a network from `bayesianize`; or an ELBO or what `weft.fit` gave, whose network, likelihood
+            and `output` are used.
         x: a tensor (batch first), a tuple of inputs, a mapping of named inputs, or a loader: any
             other iterable of batches, of which the first element is the input if they are tuples.
         samples: number of draws S.
@@ -56,6 +58,7 @@ def predict(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
+    bnn = objective_of(bnn)
     if isinstance(bnn, ELBO):
         likelihood = likelihood or bnn.likelihood
         output = output or bnn.output

@@ -206,3 +206,14 @@ def test_a_random_denominator_counts(numerator):
     found = weft.predict_moments(bnn, x, covariance="diagonal").std
     drawn = weft.predict(bnn, x, samples=4000, seed=0).std
     assert torch.allclose(found, drawn, rtol=0.15, atol=1e-3)
+
+
+def test_many_outputs_have_their_own_standard_deviations():
+    """More outputs than the points can be stretched for."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 100))
+    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1, noise=0.0)).double().eval()
+    x = torch.randn(20, 3).double()
+    _, covariance = MomentNetwork(bnn, (x,), "full")(x)
+    wanted = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    torch.testing.assert_close(weft.predict_moments(bnn, x).std, wanted)

@@ -77,6 +77,18 @@ def test_answers_requests(file):
         server.server_close()
 
 
+def test_binary_models_are_told_in_words():
+    sys.path.insert(0, str(EXAMPLE.parent))
+    try:
+        import serve_onnx
+    finally:
+        sys.path.pop(0)
+    one = np.array([[0.25]])
+    found = {"mean": one, "std": one / 5, "entropy": one * 2, "mutual_information": one / 10}
+    said = "probability 0.250 ± 0.050, entropy 0.500, of which 0.025 because"
+    assert said in serve_onnx.told(found, 0)
+
+
 def test_the_table_is_that_of_the_results():
     result = json.loads(moments.OUT.read_text())
     assert shown("docs/howto/export.md", moments.MARK) == moments.tables(result).strip()

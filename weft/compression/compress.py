@@ -30,11 +30,11 @@ from weft.compression.tuning import finetune as tuned
 from weft.contexts import require_posteriors
 from weft.convert import collapse
 from weft.relevance import network_of
-from weft.training.fitted import Fitted
+from weft.trained import Trained, objective_of
 
 
 def compress(
-    model: nn.Module | Fitted,
+    model: nn.Module | Trained,
     example: Any,
     *,
     criterion: str = "snr",
@@ -118,7 +118,7 @@ def compress(
         calls,
     )
     rule = Rule(structure, agree)
-    model = model.objective if isinstance(model, Fitted) else model
+    model = objective_of(model)
     bnn = network_of(model)
     require_posteriors(bnn)
     plain = collapse(bnn).eval()

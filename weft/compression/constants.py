@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from weft.compression.layers import feature_dim
-from weft.compression.running import plain_path, run
+from weft.compression.running import run
+from weft.contexts import plain_path
 
 ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
 

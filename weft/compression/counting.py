@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from weft.compression.running import plain_path, run
+from weft.compression.running import run
+from weft.contexts import plain_path
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map
 
 from weft.compression.counting import watching
-from weft.compression.running import plain_path, run
+from weft.compression.running import run
+from weft.contexts import plain_path
 from weft.errors import described
 
 COUNT = 2  # of inputs beside the example

@@ -2,24 +2,34 @@
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from weft.bayesian import named_bayesian
 from weft.compression.running import run
+from weft.contexts import plain_path
 
 DYNAMIC = {nn.Linear, nn.LSTM, nn.GRU}
+# whose integer forms in torch give other numbers on some processors: they stay as they are
+_UNSOUND = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+ROUGH = 0.25  # of the outputs' size: more than rounding to eight bits does to them
 
 
-def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static") -> nn.Module:
+def quantise(
+    net: nn.Module, inputs: Tensor | Mapping[str, Any] | Sequence[Any], how: str = "static"
+) -> nn.Module:
     """A copy of a plain network that computes with 8-bit integers, on the processor.
+
+    It is run beside the network on the given inputs; you are warned if it gives something else.
 
     Args:
         net: plain, as `weft.compress` gives it.
-        inputs: a batch or several; "static" looks at them to find the range of every activation.
+        inputs: a batch (a tensor, a tuple of arguments or a mapping of named ones) or a list of several;
+            "static" looks at them to find the range of every activation.
         how: "static" quantises weights and activations of linear layers and convolutions ahead of time
             (torch.ao.quantization.quantize_fx); "dynamic" quantises weights of linear and recurrent layers,
             and activations as they come.
@@ -33,11 +43,17 @@ def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static"
     """
     if how not in ("static", "dynamic"):
         raise ValueError(f'quantise(how={how!r}): write how="static" or how="dynamic"')
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"quantise({type(net).__name__}): give a plain network")
     if next(named_bayesian(net), None) is not None:
         raise TypeError(
             "quantise: a Bayesian network; give the small plain one of weft.compress, or weft.collapse(bnn)"
         )
-    inputs = [inputs] if isinstance(inputs, Tensor) else inputs
+    if not isinstance(inputs, Tensor | Mapping | Sequence) or isinstance(inputs, str):
+        raise TypeError(
+            f"quantise(inputs={type(inputs).__name__}): give a batch of inputs, or a list of several"
+        )
+    inputs = [inputs] if isinstance(inputs, Tensor | Mapping | tuple) else inputs
     inputs = [torch.utils._pytree.tree_map(_single, one) for one in inputs]
     net = copy.deepcopy(net).cpu().float().eval()
     with warnings.catch_warnings():
@@ -46,8 +62,51 @@ def quantise(net: nn.Module, inputs: Tensor | Sequence[Any], how: str = "static"
         if how == "dynamic":
             from torch.ao.quantization import quantize_dynamic
 
-            return quantize_dynamic(net, DYNAMIC, dtype=torch.qint8)
-        return _static(net, inputs)
+            small = quantize_dynamic(_slow_path(net), DYNAMIC, dtype=torch.qint8)
+        else:
+            small = _static(net, inputs)
+    away = max((_away(net, small, one) for one in inputs), default=0.0)
+    if away > ROUGH:
+        warnings.warn(
+            f"quantise: the outputs differ by {away:.0%} of their size from those of the network; try the "
+            'other how=, or torch.backends.quantized.engine = "fbgemm"',
+            stacklevel=2,
+        )
+    return small
+
+
+def _leaky(net: nn.Module) -> nn.Module:
+    """A copy with LeakyReLU for PReLU of one slope, whose integer form in torch is wrong."""
+    net = copy.deepcopy(net)
+    for parent in list(net.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.PReLU):
+                setattr(parent, name, nn.LeakyReLU(float(child.weight.detach())))
+    return net
+
+
+def _slow_path(net: nn.Module) -> nn.Module:
+    """A copy whose transformer layers call their parts: torch's shortcut wants to see float weights."""
+    net = copy.deepcopy(net)
+    for module in net.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
+    return net
+
+
+@torch.no_grad()
+def _away(net: nn.Module, small: nn.Module, inputs: Any) -> float:
+    """Root mean square of the difference of outputs, relative to that of the outputs."""
+    with plain_path():
+        mine, other = (
+            torch.cat([t.flatten() for t in tree_leaves(run(one, inputs)) if _is_float(t)])
+            for one in (net, small)
+        )
+    return float((mine - other).norm() / mine.norm().clamp(min=1e-30))
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 def _single(leaf: Any) -> Any:
@@ -66,10 +125,17 @@ def _static(net: nn.Module, inputs: Sequence[Any]) -> nn.Module:
             'quantise(inputs=[]): "static" finds the ranges of activations from batches of inputs; '
             'give some, or write how="dynamic"'
         )
+    if any(isinstance(one, nn.PReLU) and one.num_parameters > 1 for one in net.modules()):
+        raise ValueError(
+            'quantise: torch computes PReLU with several slopes wrongly in integers; write how="dynamic"'
+        )
     first = inputs[0]
     example = tuple(first) if isinstance(first, tuple | list) else (first,)
     try:
-        ready = prepare_fx(net, get_default_qconfig_mapping("x86"), example)
+        mapping = get_default_qconfig_mapping("x86")
+        for kind in _UNSOUND:
+            mapping.set_object_type(kind, None)
+        ready = prepare_fx(_leaky(net), mapping, example)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(

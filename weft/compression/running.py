@@ -46,17 +46,6 @@ def in_double(example: Any) -> Any:
 
 
 @contextmanager
-def plain_path() -> Iterator[None]:
-    """Transformer layers call their parts, so that hooks see them and replaced parts are used."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
 def _doubles() -> Iterator[None]:
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

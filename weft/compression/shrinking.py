@@ -13,7 +13,8 @@ from weft.compression.cutting import apply_plan, kept
 from weft.compression.graph import Group, find_groups
 from weft.compression.layers import IN, OUT, OWN, is_depthwise, units_on
 from weft.compression.plans import Cut, Plan, Seen, plan_group
-from weft.compression.running import plain_path, run
+from weft.compression.running import run
+from weft.contexts import plain_path
 
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
 

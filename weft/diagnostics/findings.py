@@ -19,7 +19,7 @@ from weft.objectives import ELBO
 from weft.posteriors.base import Dense
 from weft.priors import Prior, normal_precisions
 from weft.reference.joint import LogJoint
-from weft.training.fitted import Fitted
+from weft.trained import Trained, objective_of
 from weft.training.sources import take, tensors
 
 BATCHES, BATCH_SIZE = 20, 128  # of the gradients' signal-to-noise ratio
@@ -66,7 +66,7 @@ class Diagnosis:
 
 
 def diagnose(
-    model: nn.Module | Fitted, data: Any, train: Any = None, *, samples: int = 32, seed: int = 0
+    model: nn.Module | Trained, data: Any, train: Any = None, *, samples: int = 32, seed: int = 0
 ) -> Diagnosis:
     """Look for what commonly goes wrong with a trained Bayesian network.
 
@@ -91,7 +91,7 @@ def diagnose(
         100 % of weight is wider than the prior: lower the learning rate, train longer, or start with a
         smaller scale= of the family.
     """
-    elbo = model.objective if isinstance(model, Fitted) else model
+    elbo = objective_of(model)
     if not isinstance(elbo, ELBO):
         raise TypeError(
             f"diagnose({type(model).__name__}): likelihood and prior are needed; give the weft.ELBO or "

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.bayesian import named_bayesian
+from weft.contexts import plain_path
 from weft.convert import collapse
 from weft.exporting.networks import Ensemble, SamplingFree, Servable, Single
 from weft.exporting.options import Format, Kind, check_details, check_inputs, check_options
@@ -25,7 +26,7 @@ from weft.moments.predictor import Covariance, MomentNetwork
 from weft.numerics.seeds import mix
 from weft.objectives import Objective
 from weft.predict import evaluating
-from weft.training.fitted import Fitted
+from weft.trained import Trained, objective_of
 from weft.version import __version__
 
 
@@ -55,7 +56,7 @@ class Exported:
 
 
 def export(
-    model: nn.Module | Fitted,
+    model: nn.Module | Trained,
     example: Any,
     path: str | os.PathLike[str] | None = None,
     kind: Kind = "mean",
@@ -123,7 +124,7 @@ def export(
     names, inputs = positional(example)
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
-    with evaluating(net):
+    with evaluating(net), plain_path():
         check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
         network = plan.network(net, kind, members, seed, covariance)
         with torch.no_grad():
@@ -190,11 +191,10 @@ class _Plan:
 
 
 def _parts(
-    model: nn.Module | Fitted, likelihood: Likelihood | None, output: Any
+    model: nn.Module | Trained, likelihood: Likelihood | None, output: Any
 ) -> tuple[nn.Module, Likelihood | None, Any]:
     """Network, likelihood and output of whatever was given."""
-    if isinstance(model, Fitted):
-        model = model.objective
+    model = objective_of(model)
     if isinstance(model, Objective):
         return model.net, likelihood or model.likelihood, output or model.output
     if isinstance(model, nn.Module):

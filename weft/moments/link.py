@@ -32,10 +32,15 @@ def normal_points(outputs: int, count: int = POINTS) -> Tensor:
     inside = uniform.clamp(1 / (4 * half), 1 - 1 / (4 * half))
     points = math.sqrt(2) * torch.erfinv(2 * inside - 1)
     points = torch.cat([points, -points])
-    if outputs > half // 4:
+    if not _enough(count, outputs):
         return points
     lower = torch.linalg.cholesky(points.T @ points / count)
     return torch.linalg.solve_triangular(lower, points.T, upper=False).T
+
+
+def _enough(count: int, outputs: int) -> bool:
+    """Whether points can be stretched to have the identity as covariance, and stay spread like a normal."""
+    return outputs <= count // 8
 
 
 def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
@@ -51,6 +56,9 @@ def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
         steps = points.reshape(-1, 1, *shape) * covariance.clamp(min=0).sqrt()
     else:
         steps = (points @ factor(covariance).mT).transpose(0, 1)  # (points, batch, O)
+        if not _enough(*points.shape):  # their own covariance is not quite the identity
+            made = steps.square().mean(0).clamp(min=torch.finfo(steps.dtype).tiny)
+            steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
         steps = steps.reshape(points.shape[0], -1, *shape)
     return mean.unsqueeze(0) + steps
 

@@ -12,12 +12,13 @@ from weft.moments.link import gathered, normal_points, spread_out
 from weft.moments.predictor import Covariance, MomentNetwork
 from weft.objectives import ELBO
 from weft.predictions import Prediction
+from weft.trained import Trained, objective_of
 
 _NUMBERS = 2**25  # derivatives in weights that are held at once
 
 
 def predict_moments(
-    bnn: nn.Module,
+    bnn: nn.Module | Trained,
     x: Any,
     *,
     likelihood: Likelihood | None = None,
@@ -39,7 +40,8 @@ def predict_moments(
     write `weft.export(..., kind="variance")` once.
 
     Args:
-        bnn: a network from `bayesianize`, or an ELBO, whose network, likelihood and `output` are used.
+        bnn: a network from `bayesianize`; or an ELBO or what `weft.fit` gave, whose network, likelihood
+            and `output` are used.
         x: a tensor (batch first), a tuple of inputs or a mapping of named inputs.
         likelihood: as for `weft.predict`.
         covariance: "full" or "diagonal".
@@ -54,6 +56,7 @@ def predict_moments(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
+    bnn = objective_of(bnn)
     if isinstance(bnn, ELBO):
         likelihood, output, bnn = likelihood or bnn.likelihood, output or bnn.output, bnn.bnn
     if covariance not in get_args(Covariance):

@@ -12,13 +12,14 @@ from weft.objectives import ELBO, Objective
 from weft.predict import predict
 from weft.predictions import Prediction
 from weft.schedules import Constant
+from weft.trained import Trained
 from weft.training import checkpoint
 from weft.training.callbacks import Row
 from weft.training.loop import Run
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Trained):
     """What training made.
 
     Args:
