@@ -20,7 +20,7 @@ from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_b
 from weft.exporting.verify import largest_error, onnx_runner, torch_runner
 from weft.files import write_atomically
 from weft.likelihoods import Likelihood
-from weft.moments.graph import Wrapped
+from weft.moments.graph import TraceError, Wrapped
 from weft.moments.predict import positional
 from weft.moments.predictor import Covariance, MomentNetwork
 from weft.numerics.seeds import mix
@@ -126,7 +126,10 @@ def export(
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
     with evaluating(net), plain_path():
         check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
-        network = plan.network(net, kind, members, seed, covariance)
+        try:
+            network = plan.network(net, kind, members, seed, covariance)
+        except TraceError as untraced:
+            raise ExportError(str(untraced)) from untraced
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))
         labels = _input_names(input_names, names, len(inputs))

@@ -44,6 +44,10 @@ def check_options(
         )
     if not is_whole(seed):
         raise ValueError(f"export(seed={seed!r}): a whole number, from which weights are drawn")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"export(likelihood={likelihood!r}): give an object, such as weft.Categorical()"
+        )
     if isinstance(likelihood, Categorical | Bernoulli) and Units.of(target_mean, target_scale):
         raise ValueError(
             f"export(target_mean={target_mean}, target_scale={target_scale}) with "
@@ -65,6 +69,10 @@ def check_details(
     ):
         raise ValueError(
             "export(input_scaling=...): (mean, scale), two tensors: what to do with the first input"
+        )
+    if input_scaling is not None and not bool((input_scaling[1] != 0).all()):
+        raise ValueError(
+            "export(input_scaling=...): a scale is 0; write 1 for inputs that are always the same"
         )
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'export(covariance={covariance!r}): write "full" or "diagonal"')
@@ -101,7 +109,7 @@ def check_inputs(net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any)
     try:
         with torch.no_grad():
             net(*inputs)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"export(example=...): the network does not run on it, {described(*inputs)} "
             f"({str(error).splitlines()[0]}); give inputs as the network takes them"

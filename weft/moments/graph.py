@@ -12,12 +12,17 @@ from torch import Tensor, fx, nn
 
 from weft.bayesian import Bayesian, named_bayesian
 from weft.convert import collapse
+from weft.errors import described
 from weft.moments.places import Place, find_places
 from weft.objectives import run
 from weft.posteriors.base import Posterior
 from weft.views import View
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+class TraceError(RuntimeError):
+    """A network of which torch.export makes no graph."""
 
 
 class Wrapped(nn.Module):
@@ -117,7 +122,15 @@ def trace(
         output: takes the tensor out of what the network returns.
     """
     plain = Wrapped(collapse(bnn, seed=0), names, output).eval().requires_grad_(False)
-    program = exported(plain, inputs)
+    _check(plain, inputs)
+    try:
+        program = exported(plain, inputs)
+    except (RuntimeError, torch._dynamo.exc.UserError) as error:
+        raise TraceError(
+            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are an "
+            "`if` on the values of a tensor and a batch size used as a number. weft.predict draws weights "
+            f"instead, and needs no graph.\n{error}"
+        ) from error
     table = torch.export.default_decompositions()
     recurrent = {op: rule for op, rule in table.items() if _is_recurrent(op)}
     with quiet():
@@ -134,6 +147,18 @@ def trace(
     }
     constants = {node: tensors[name].detach() for node, name in targets.items()}
     return Traced(program.graph, constants, random, tuple(signature.user_inputs))
+
+
+def _check(net: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Refuse inputs that the network does not run on, before torch.export says so at length."""
+    try:
+        with torch.no_grad():
+            net(*inputs)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"the network does not run on its inputs, {described(*inputs)} ({reason}); give a batch of them"
+        ) from error
 
 
 def _is_recurrent(op: Any) -> bool:

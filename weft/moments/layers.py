@@ -22,6 +22,9 @@ WITH_BIAS = frozenset(
         aten.conv1d.padding,
         aten.conv2d.padding,
         aten.conv3d.padding,
+        aten.conv_transpose1d.default,
+        aten.conv_transpose2d.input,
+        aten.conv_transpose3d.input,
     }
 )
 
@@ -83,6 +86,35 @@ def layer_norm_variance(
     gain = (x.mean.var(dims, correction=0, keepdim=True) + eps).rsqrt()
     weight = mean_of(weight)
     return known(x) * (gain if weight is None else gain * weight).square()
+
+
+def _slopes(x: Any, slope: Any) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the slopes of PReLU, one for all or one for each channel, beside its input."""
+    ones = [1] * (mean_of(x).dim() - 2)
+    mean, variance = mean_of(slope).reshape(-1, *ones), known(slope).reshape(-1, *ones)
+    return mean, variance
+
+
+def prelu_mean(op: Call, x: Any, slope: Any) -> Tensor:
+    """E max(x, 0) - a E max(-x, 0)."""
+    if variance_of(x) is None:
+        return at_means(op, x, slope)
+    mean, variance = mean_of(x), known(x)
+    return gm.rectified_mean(mean, variance) - _slopes(x, slope)[0] * gm.rectified_mean(
+        -mean, variance
+    )
+
+
+def prelu_variance(op: Call, x: Any, slope: Any) -> Tensor:
+    """Exact for a normal input and an independent slope: E y² = E max(x, 0)² + E a² E max(-x, 0)²."""
+    mean, variance = mean_of(x), known(x)
+    a, noise = _slopes(x, slope)
+    up, down = (
+        gm.rectified_variance(one, variance) + gm.rectified_mean(one, variance).square()
+        for one in (mean, -mean)
+    )
+    first = prelu_mean(op, x, slope)
+    return (up + (a.square() + noise) * down - first.square()).clamp(min=0)
 
 
 def softmax_variance(op: Call, x: Any, dim: int, *rest: Any) -> Tensor:

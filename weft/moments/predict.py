@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.contexts import require_posteriors
+from weft.given import is_whole
 from weft.likelihoods import Likelihood
 from weft.moments.link import gathered, normal_points, spread_out
 from weft.moments.predictor import Covariance, MomentNetwork
@@ -61,8 +62,12 @@ def predict_moments(
         likelihood, output, bnn = likelihood or bnn.likelihood, output or bnn.output, bnn.bnn
     if covariance not in get_args(Covariance):
         raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"predict_moments(chunk={chunk}): at least 1")
+    if chunk is not None and not is_whole(chunk, 1):
+        raise ValueError(f"predict_moments(chunk={chunk!r}): a whole number, at least 1")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"predict_moments(likelihood={likelihood!r}): give an object, such as weft.Categorical()"
+        )
     require_posteriors(bnn)
     names, inputs = positional(x)
     network = MomentNetwork(bnn, inputs, covariance, names, output)
@@ -82,6 +87,10 @@ def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
             f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"
         )
     sizes = {one.shape[:1] for one in inputs}
+    if not all(one.numel() for one in inputs):
+        raise ValueError(
+            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: nothing in them"
+        )
     if len(sizes) != 1 or sizes == {()}:
         raise ValueError(
             f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: the first dimension of every "

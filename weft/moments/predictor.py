@@ -9,10 +9,18 @@ from torch import Tensor, fx, nn
 from weft.moments.graph import Traced, trace
 from weft.moments.places import Place
 from weft.moments.propagate import Weights, again, forward, result
-from weft.moments.taps import covariance, find_taps
+from weft.moments.taps import Tap, covariance, find_taps
 from weft.moments.values import Gauss, mean_of, variance_of
 
 Covariance = Literal["full", "diagonal"]
+
+
+def _taps(traced: Traced) -> tuple[list[Tap], ValueError | None]:
+    """Where random weights enter, or why that cannot be linearised."""
+    try:
+        return find_taps(traced), None
+    except ValueError as error:
+        return [], error
 
 
 class MomentNetwork(nn.Module):
@@ -44,14 +52,20 @@ class MomentNetwork(nn.Module):
         self.kind = kind
         self.traced: Traced = trace(bnn, inputs, names, output)
         self.weights = Weights.of(self.traced)
-        self.taps = find_taps(self.traced) if kind == "full" else []
         with torch.no_grad():
             _, lost = forward(self.traced, self.weights, inputs)
+        taps, unlinear = _taps(self.traced)
+        draws = "leave it out of the conversion, or use weft.predict with draws"
+        if kind == "full" and unlinear is not None:
+            other = 'write covariance="diagonal", ' if lost is None else ""
+            raise ValueError(f"{unlinear}: {other}{draws}")
         if kind == "diagonal" and lost is not None:
+            other = 'write covariance="full", which linearises the network there'
             raise ValueError(
-                f'covariance="diagonal": there is no rule for the variance of {lost}; write '
-                'covariance="full", which linearises the network there'
+                f'covariance="diagonal": there is no rule for the variance of {lost}: '
+                f"{other if unlinear is None else draws}"
             )
+        self.taps = taps if kind == "full" else []
 
     @property
     def outputs(self) -> int:

@@ -25,6 +25,8 @@ from weft.moments.layers import (
     bilinear,
     known,
     layer_norm_variance,
+    prelu_mean,
+    prelu_variance,
     softmax_variance,
 )
 from weft.moments.pooling import avg_pool_variance, max_pool_mean, max_pool_variance
@@ -220,6 +222,7 @@ RULES: dict[Any, Rule] = {
     aten.mm.default: Rule(bilinear, at_means),
     aten.relu.default: _rectifier(0.0),
     aten.leaky_relu.default: _rectifier(0.01),
+    aten.prelu.default: Rule(prelu_variance, prelu_mean),
     aten.add.Tensor: Rule(_added, at_means),
     aten.sub.Tensor: Rule(_added, at_means),
     aten.mul.Tensor: Rule(_multiplied, at_means),

@@ -68,8 +68,7 @@ def find_taps(traced: Traced) -> list[Tap]:
             if (place.name, user) not in covered:
                 raise ValueError(
                     f"{traced.random[place.name].name} is used by {user.target}, for which there is no "
-                    'linearisation: leave it out of the conversion, write covariance="diagonal", or use '
-                    "weft.predict with draws"
+                    "linearisation"
                 )
     return taps
 

@@ -1,0 +1,117 @@
+"""Predictions without draws: layers with a rule but no linearisation, and what is refused in which words."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.moments.predictor import MomentNetwork
+
+
+def moments(bnn: nn.Module, x: Tensor, draws: int = 20_000) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the outputs by drawing."""
+    prediction = weft.predict(bnn, x, samples=draws, seed=0)
+    return prediction.mean, prediction.std
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.ConvTranspose1d(2, 3, 3, stride=2), (2, 2, 5)),
+        (nn.ConvTranspose2d(2, 4, 3, groups=2, padding=1), (2, 2, 4, 4)),
+        (nn.ConvTranspose3d(2, 2, 2), (2, 2, 3, 3, 3)),
+    ],
+)
+def test_transposed_convolutions(layer, shape):
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(layer.double(), weft.MeanField(scale=0.3))
+    x = torch.randn(shape).double()
+    found = weft.predict_moments(bnn, x, covariance="diagonal")
+    mean, std = moments(bnn, x)
+    assert (found.mean - mean).abs().max() < 0.05  # five standard errors of the draws
+    torch.testing.assert_close(found.std, std, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("slopes", [1, 4])
+def test_slopes_that_are_random(slopes):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.PReLU(slopes, init=0.3))
+    bnn = weft.bayesianize(net.double(), weft.MeanField(scale=0.4))
+    x = torch.randn(6, 3).double()
+    network = MomentNetwork(bnn, (x,), "diagonal")
+    mean, variance = network(x)
+    drawn, std = moments(bnn, x)
+    assert (mean - drawn).abs().max() < 0.05
+    torch.testing.assert_close(variance.sqrt(), std, rtol=0.05, atol=0)
+
+
+def test_advice_is_what_works():
+    transposed = weft.bayesianize(nn.ConvTranspose1d(2, 3, 3), weft.MeanField())
+    with pytest.raises(ValueError, match='no linearisation: write covariance="diagonal", leave it'):
+        weft.predict_moments(transposed, torch.randn(2, 2, 5))
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ torch.linalg.matrix_exp(self.weight)
+
+    odd = weft.bayesianize(Odd(), weft.MeanField())
+    for covariance in ("full", "diagonal"):
+        with pytest.raises(
+            ValueError, match=r"leave it out of the conversion, or use weft\.predict"
+        ):
+            weft.predict_moments(odd, torch.randn(2, 3), covariance=covariance)
+    sorting = weft.bayesianize(nn.Sequential(nn.Linear(3, 3), Sorted()), weft.MeanField())
+    with pytest.raises(ValueError, match='write covariance="full", which'):
+        weft.predict_moments(sorting, torch.randn(2, 3), covariance="diagonal")
+
+
+class Sorted(nn.Module):
+    """A layer without a rule."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(-1).values
+
+
+class Choosing(nn.Linear):
+    """A network with an `if` on values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if float(x.sum()) > 0 else -super().forward(x)
+
+
+def test_inputs_and_options_are_refused_in_words():
+    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+    with pytest.raises(ValueError, match="does not run on its inputs, float32"):
+        weft.predict_moments(bnn, torch.randn(4, 5))
+    with pytest.raises(ValueError, match="nothing in them"):
+        weft.predict_moments(bnn, torch.randn(0, 3))
+    for chunk in ("a", 1.5, 0):
+        with pytest.raises(ValueError, match="whole number, at least 1"):
+            weft.predict_moments(bnn, torch.randn(4, 3), chunk=chunk)
+    with pytest.raises(TypeError, match=r"weft\.Categorical\(\)"):
+        weft.predict_moments(bnn, torch.randn(4, 3), likelihood="categorical")
+
+
+def test_what_cannot_be_traced_is_said():
+    bnn = weft.bayesianize(Choosing(3, 2), weft.MeanField())
+    with pytest.raises(RuntimeError, match=r"torch\.export cannot make a graph"):
+        weft.predict_moments(bnn, torch.randn(4, 3))
+    with pytest.raises(weft.ExportError, match=r"torch\.export cannot make a graph"):
+        weft.export(bnn, torch.randn(4, 3), kind="variance")
+
+
+def test_export_refuses_in_words():
+    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+    x = torch.randn(4, 3)
+    with pytest.raises(TypeError, match=r"weft\.Categorical\(\)"):
+        weft.export(bnn, x, likelihood="categorical")
+    with pytest.raises(ValueError, match="a scale is 0"):
+        weft.export(bnn, x, input_scaling=(torch.zeros(3), torch.tensor([1.0, 0.0, 1.0])))
+    with pytest.raises(ValueError, match="does not run on it"):
+        weft.export(bnn, {"other": x})
+    with pytest.raises(ValueError, match="nothing in them"):
+        weft.export(bnn, torch.randn(0, 3))
