@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import weft
@@ -115,3 +116,26 @@ def test_export_refuses_in_words():
         weft.export(bnn, {"other": x})
     with pytest.raises(ValueError, match="nothing in them"):
         weft.export(bnn, torch.randn(0, 3))
+
+
+class Tied(nn.Module):
+    """Words in, words out, by the same matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 6, padding_idx=0)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.linear(torch.tanh(self.words(ids).mean(1)), self.words.weight)
+
+
+@pytest.mark.parametrize("family", [weft.MeanField(scale=0.02), weft.MatrixNormal(scale=0.02)])
+def test_an_embedding_that_makes_outputs_as_well(family):
+    """Small noise, where the linearisation is exact to first order."""
+    torch.manual_seed(0)
+    bnn = weft.bayesianize(Tied().double(), family)
+    ids = torch.randint(9, (4, 5))
+    mean, std = moments(bnn, ids)
+    found = weft.predict_moments(bnn, ids)
+    torch.testing.assert_close(found.mean, mean, rtol=0, atol=0.002)
+    torch.testing.assert_close(found.std, std, rtol=0.05, atol=1e-6)

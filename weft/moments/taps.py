@@ -127,7 +127,7 @@ def _products(random: Random, slope: Any) -> Tensor:
 def _weight_part(
     traced: Traced, random: Random, uses: list[tuple[Tap, Tensor]], means: Lookup, variances: Lookup
 ) -> Tensor:
-    if uses[0][0].op is aten.embedding.default:
+    if all(tap.op is aten.embedding.default for tap, _ in uses):
         return _embedded(random, uses, means)
     total: Any = 0.0
     matrix: Any = 0.0
@@ -136,6 +136,9 @@ def _weight_part(
         inputs = _batch_first(traced, tap.source, means(tap.source), slope.shape[1])
         noise = variances(tap.source)
         slope_ = _per_feature(tap, slope)
+        if tap.op is aten.embedding.default:  # of a matrix that other layers use as well
+            matrix = matrix + _scattered(random, inputs, slope_)
+            continue
         single = exact and tap.op is aten.linear.default and slope_.shape[2] == 1
         squares = inputs.square() if single else None
         if noise is not None:
@@ -148,7 +151,18 @@ def _weight_part(
             total = total + (spread * own.flatten(1).unsqueeze(1)) @ spread.mT
         if not single:
             matrix = matrix + _derivative(tap, inputs, slope_)
-    return total if isinstance(matrix, float) else total + _products(random, matrix)
+    if isinstance(matrix, float):
+        return total
+    if random.padding is not None:  # the row that is not random
+        rows = torch.arange(matrix.shape[-2], device=matrix.device) != random.padding
+        matrix = matrix * rows.to(matrix).unsqueeze(-1)
+    return total + _products(random, matrix)
+
+
+def _scattered(random: Random, ids: Tensor, slope: Tensor) -> Tensor:
+    """Derivative in the rows of an embedding, (O, batch, words, features)."""
+    words = random.posterior.shape[-2]
+    return F.one_hot(ids.reshape(ids.shape[0], -1), words).to(slope).mT @ slope
 
 
 def _batch_first(traced: Traced, node: fx.Node, value: Any, batch: Any) -> Tensor:
