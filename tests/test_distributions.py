@@ -240,3 +240,19 @@ def test_inside_vmap_and_compile():
     found = torch.autograd.grad(value, leaves)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(slopes, found, strict=True))
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize("angle", [1e-3, 1e-5, 1e-7, 1e-8])
+def test_the_kl_of_close_directions_keeps_its_digits(angle):
+    """κ A(κ) (1 - cos angle), with A(κ) = coth κ - 1/κ in three dimensions."""
+    kappa = 1e5
+    one = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    two = torch.tensor([math.cos(angle), math.sin(angle), 0.0], dtype=torch.float64)
+    found = float(kl_divergence(VonMisesFisher(one, kappa), VonMisesFisher(two, kappa)))
+    assert found == pytest.approx(2 * math.sin(angle / 2) ** 2 * (kappa - 1), rel=1e-10, abs=0)
+
+
+@pytest.mark.parametrize("concentration", ["a", None])
+def test_concentrations_are_numbers(concentration):
+    with pytest.raises(TypeError, match="a number or a tensor"):
+        VonMisesFisher(torch.tensor([1.0, 0.0]), concentration)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
+from weft.given import is_number
 from weft.numerics import vmf_sampling
 from weft.numerics import von_mises_fisher as vmf
 from weft.numerics.fused import eager
@@ -68,6 +69,8 @@ class VonMisesFisher(Distribution):
         vmf.check_dimension(loc.shape[-1])
         loc = loc if loc.is_floating_point() else loc.to(torch.get_default_dtype())
         if not isinstance(concentration, Tensor):
+            if not is_number(concentration):
+                raise TypeError(f"concentration={concentration!r}: a number or a tensor of them")
             concentration = torch.full((), concentration, dtype=loc.dtype, device=loc.device)
         elif not concentration.is_floating_point():
             concentration = concentration.to(loc.dtype)
@@ -160,7 +163,7 @@ def _kl(q: VonMisesFisher, p: VonMisesFisher) -> Tensor:
         )
     # of unit vectors this is 1 - cosine, and exactly 0 where they are the same
     gap = (q.loc.double() - p.loc.double()).square().sum(-1) / 2
-    result = vmf.kl(q.concentration, p.concentration, 1 - gap, d)
+    result = vmf.kl_of_gap(q.concentration, p.concentration, gap, d)
     return result.to(torch.promote_types(q.concentration.dtype, p.concentration.dtype))
 
 

@@ -12,6 +12,8 @@ STALE = 3600.0  # seconds after which a temporary file belongs to nobody
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the target, flush to disk, then rename; sweep up after killed writers."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > STALE:

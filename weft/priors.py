@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import near_misses
+from weft.given import is_number
 from weft.posteriors.base import LOG_TWO_PI, Posterior
 
 
@@ -105,13 +106,14 @@ class Normal(NormalPrior):
 
     def __init__(self, scale: float = 1.0, learn: str | None = None) -> None:
         super().__init__()
-        if not scale > 0:
-            raise ValueError(f"Normal(scale={scale}): a standard deviation is positive")
+        if not (is_number(scale) and 0 < scale < math.inf):
+            raise ValueError(f"Normal(scale={scale!r}): a standard deviation is a positive number")
         if learn not in (None, "gradient", "closed form"):
             raise ValueError(
                 f'Normal(learn={learn!r}): write learn="gradient", learn="closed form" or leave it out'
             )
         self.learn = learn
+        self._given = float(scale)
         self.log_scale = math.log(scale)
         if learn == "gradient":
             self.log_scale = nn.Parameter(torch.tensor(self.log_scale))
@@ -119,7 +121,9 @@ class Normal(NormalPrior):
     @property
     def scale(self) -> float:
         """The standard deviation (for learn="closed form": the value given at construction)."""
-        return math.exp(torch.as_tensor(self.log_scale).item())
+        if isinstance(self.log_scale, Tensor):
+            return math.exp(self.log_scale.item())
+        return self._given
 
     def fitted_scale(self, *posteriors: Posterior) -> Tensor:
         """The scale that minimises the KL of these posteriors: √(E‖W‖²/n)."""

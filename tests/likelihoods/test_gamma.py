@@ -255,3 +255,20 @@ def test_what_cannot_be_is_refused():
         )
     with pytest.raises(TypeError, match="nothing to update"):
         weft.Gaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: weft.GammaGaussian(prior=6),
+        lambda: weft.GammaGaussian(prior=("a", "b")),
+        lambda: weft.GammaGaussian(outputs=2.5),
+        lambda: weft.Gaussian("a"),
+        lambda: weft.Gaussian(float("inf")),
+        lambda: weft.HeteroscedasticGaussian("a"),
+        lambda: weft.Normal("a"),
+    ],
+)
+def test_what_is_no_number_is_refused_in_words(make):
+    with pytest.raises(ValueError, match=r"Gaussian\(|Normal\("):
+        make()

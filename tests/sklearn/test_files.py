@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 import weft
@@ -192,3 +193,13 @@ def test_what_cannot_be_saved_leaves_the_old_file(changes, words, tmp_path):
 def test_an_estimator_that_was_not_fitted_has_nothing_to_save(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         BayesianRegressor().save(tmp_path / "model")
+
+
+def test_priors_are_saved_exactly(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    model = BayesianRegressor((4,), prior=0.3, max_epochs=1, random_state=0).fit(rows, rows[:, 0])
+    model.save(tmp_path / "model.weft")
+    again = BayesianRegressor.load(tmp_path / "model.weft")
+    assert torch.equal(again.objective_.kl(), model.objective_.kl())
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        model.save(tmp_path / "missing" / "model.weft")

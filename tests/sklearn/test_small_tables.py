@@ -96,3 +96,24 @@ def test_a_name_is_listed_once():
     assert str(told.value).count("'group-ard'") == 1
     with pytest.raises(ValueError, match='posterior="radial"'):
         BayesianRegressor(prior="radial", **QUICK).fit(np.eye(20), np.arange(20))
+
+
+def test_a_column_that_varies_in_the_held_out_rows_alone_is_scaled():
+    """Whichever row is held out: a cell of 1000 among zeros must not reach the network as 1000."""
+    rng = np.random.default_rng(0)
+    rows = np.c_[rng.normal(size=(80, 3)), np.zeros(80)]
+    y = rows[:, 0] + 0.1 * rng.normal(size=80)
+    for place in range(0, 80, 8):
+        varied = rows.copy()
+        varied[place, 3] = 1000.0
+        model = BayesianRegressor(max_epochs=1, random_state=0).fit(varied, y)
+        assert model.inputs_.unit[3] > 100
+
+
+def test_tiny_numbers_have_a_unit():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 2))
+    model = BayesianRegressor(max_epochs=2, random_state=0)
+    small = model.fit(rows * 1e-170, rows[:, 0] * 1e-162).predict(rows * 1e-170)
+    plain = model.fit(rows, rows[:, 0]).predict(rows)
+    np.testing.assert_allclose(small * 1e162, plain, rtol=1e-5)

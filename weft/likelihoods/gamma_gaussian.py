@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
+from weft.given import is_number, is_whole
 from weft.likelihoods.base import Likelihood, rmse, same_shape
 from weft.numerics.gamma import (
     expected_normal_log_prob,
@@ -69,7 +70,8 @@ class GammaGaussian(Likelihood):
         outputs: int | None = None,
     ) -> None:
         super().__init__()
-        if len(prior) != 2 or not all(0 < value < math.inf for value in prior):
+        pair = isinstance(prior, Sequence) and len(prior) == 2
+        if not pair or not all(is_number(value) and 0 < value < math.inf for value in prior):
             raise ValueError(
                 f"GammaGaussian(prior={prior!r}): a Gamma distribution has a concentration and a rate, "
                 "both above 0, e.g. prior=(6.0, 6.0)"
@@ -79,9 +81,9 @@ class GammaGaussian(Likelihood):
                 f'GammaGaussian(learn={learn!r}): write learn="gradient" or learn="closed form"; for '
                 "noise of a known size write weft.Gaussian(scale)"
             )
-        if outputs is not None and outputs < 1:
+        if outputs is not None and not is_whole(outputs, 1):
             raise ValueError(
-                f"GammaGaussian(outputs={outputs}): at least one, or None for all alike"
+                f"GammaGaussian(outputs={outputs!r}): at least one target, or None for all alike"
             )
         self.prior = (float(prior[0]), float(prior[1]))
         self.learn, self.outputs = learn, outputs

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
+from weft.given import is_number
 from weft.likelihoods.base import Likelihood, per_example, rmse, same_shape
 from weft.predictions import Draws, RealPrediction
 
@@ -28,8 +29,11 @@ class Gaussian(Likelihood):
 
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
-        if scale is not None and not scale > 0:
-            raise ValueError(f"Gaussian(scale={scale}): a standard deviation is positive")
+        if scale is not None and not (is_number(scale) and 0 < scale < math.inf):
+            raise ValueError(
+                f"Gaussian(scale={scale!r}): a standard deviation is a positive number; leave it out to have "
+                "it learned"
+            )
         self.learned = scale is None
         self._given = scale
         self.log_scale = nn.Parameter(torch.zeros(())) if scale is None else math.log(scale)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch import distributions as td
 
+from weft.given import is_number
 from weft.likelihoods.base import Likelihood, per_example, rmse, same_shape
 from weft.predictions import Draws, RealPrediction
 
@@ -36,9 +37,9 @@ class HeteroscedasticGaussian(Likelihood):
 
     def __init__(self, min_scale: float = 1e-3) -> None:
         super().__init__()
-        if not 0 < min_scale < 1:
+        if not (is_number(min_scale) and 0 < min_scale < 1):
             raise ValueError(
-                f"HeteroscedasticGaussian(min_scale={min_scale}): a standard deviation above 0 and "
+                f"HeteroscedasticGaussian(min_scale={min_scale!r}): a standard deviation above 0 and "
                 "below 1, where scales start; standardise the targets and write e.g. min_scale=0.001"
             )
         self.min_scale = min_scale

@@ -118,11 +118,27 @@ def kl(kappa_q: Tensor, kappa_p: Tensor, cosine: Tensor, d: int) -> Tensor:
         >>> kl(one, two, one, 3)
         tensor(0.1207)
     """
-    check_dimension(d)
     dtype = torch.promote_types(torch.promote_types(kappa_q.dtype, kappa_p.dtype), cosine.dtype)
+    return kl_of_gap(kappa_q, kappa_p, 1 - cosine.double(), d).to(dtype)
+
+
+def kl_of_gap(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
+    """As `kl`, in float64, from 1 - μ_pᵀμ_q: of close directions a cosine has lost the digits of that.
+
+    Args:
+        kappa_q: (...) concentrations of q.
+        kappa_p: (...) concentrations of p.
+        gap: (...) ½ ‖μ_p - μ_q‖² in float64.
+        d: dimension of the space around the sphere.
+
+    Examples:
+        >>> kappa, gap = torch.tensor([1e5, 1e-18], dtype=torch.float64)
+        >>> kl_of_gap(kappa, kappa, gap, 3)  # κ (1 - cos) A(κ)
+        tensor(9.9999e-14, dtype=torch.float64)
+    """
+    check_dimension(d)
     q, p = torch.broadcast_tensors(kappa_q.double(), kappa_p.double())
-    turned = p * (1 - cosine.double()) * ratio(d)(q)
-    return (turned + bregman(q, p, d)).to(dtype)
+    return p * gap * ratio(d)(q) + bregman(q, p, d)
 
 
 def log_surface(d: int) -> float:

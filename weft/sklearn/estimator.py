@@ -240,7 +240,7 @@ class BayesianEstimator(BaseEstimator, ABC):
                 f"patience={self.patience} with validation_fraction=0: there are no held-out rows "
                 "to wait for"
             )
-        inputs = Scaling.of(x[split.rest])
+        inputs = Scaling.of(x[split.rest], otherwise=x)
         x = inputs(x).float()
         with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
             net = settings.network(x.shape[1], self.hidden_layer_sizes, outputs, self.activation)

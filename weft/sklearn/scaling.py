@@ -39,13 +39,17 @@ class Scaling:
         if otherwise is not None:
             is_constant = (rows == rows[:1]).all(0)
             unit = torch.where(is_constant, standardise(otherwise)[1], unit)
+        # squares of numbers around 1e-160 are 0, though they differ: in a unit of their own they do
+        largest = rows.double().abs().amax(0)
+        own = torch.where((unit == 0) & (largest > 0), largest, 1.0)
+        unit = torch.where(unit == 0, standardise(rows.double() / own)[1] * own, unit)
         broken = ~(zero.isfinite() & unit.isfinite())
         if broken.any():
             raise ValueError(
                 f"column {int(broken.nonzero()[0])} of {what} holds numbers so large that its standard "
                 "deviation overflows: divide it by a constant first"
             )
-        # a spread below the smallest float64 is 0, though the column is not constant
+        # a spread below the smallest float64 is 0 all the same
         return Scaling(zero, torch.where(unit > 0, unit, 1.0))
 
     def __call__(self, rows: Tensor) -> Tensor:

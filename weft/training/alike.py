@@ -15,7 +15,9 @@ def check_members(
     models: Sequence[nn.Module], trains: Sequence[Any], valids: Sequence[Any] | None
 ) -> None:
     """Refuse what cannot be stacked, with a sentence."""
-    if not models or len({id(model) for model in models}) < len(models):
+    if not models:
+        raise ValueError("fit_many([], ...): there is no network to train")
+    if len({id(model) for model in models}) < len(models):
         raise ValueError("fit_many: give different networks; copy.deepcopy makes more of one")
     if any(isinstance(model, Objective) and not model.has_targets for model in models):
         raise TypeError("fit_many cannot stack auto-encoders; train them by weft.fit one by one")
