@@ -9,7 +9,7 @@ import weft
 from weft.moments.predictor import MomentNetwork
 
 
-def moments(bnn: nn.Module, x: Tensor, draws: int = 20_000) -> tuple[Tensor, Tensor]:
+def moments(bnn: nn.Module, x: Tensor, draws: int = 5_000) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the outputs by drawing."""
     prediction = weft.predict(bnn, x, samples=draws, seed=0)
     return prediction.mean, prediction.std
@@ -18,7 +18,7 @@ def moments(bnn: nn.Module, x: Tensor, draws: int = 20_000) -> tuple[Tensor, Ten
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        (nn.ConvTranspose1d(2, 3, 3, stride=2), (2, 2, 5)),
+        pytest.param(nn.ConvTranspose1d(2, 3, 3, stride=2), (2, 2, 5), marks=pytest.mark.thorough),
         (nn.ConvTranspose2d(2, 4, 3, groups=2, padding=1), (2, 2, 4, 4)),
         (nn.ConvTranspose3d(2, 2, 2), (2, 2, 3, 3, 3)),
     ],
@@ -29,8 +29,8 @@ def test_transposed_convolutions(layer, shape):
     x = torch.randn(shape).double()
     found = weft.predict_moments(bnn, x, covariance="diagonal")
     mean, std = moments(bnn, x)
-    assert (found.mean - mean).abs().max() < 0.05  # five standard errors of the draws
-    torch.testing.assert_close(found.std, std, rtol=0.05, atol=0)
+    assert (found.mean - mean).abs().max() < 0.08  # five standard errors of the draws
+    torch.testing.assert_close(found.std, std, rtol=0.08, atol=0)
 
 
 @pytest.mark.parametrize("slopes", [1, 4])
@@ -42,8 +42,8 @@ def test_slopes_that_are_random(slopes):
     network = MomentNetwork(bnn, (x,), "diagonal")
     mean, variance = network(x)
     drawn, std = moments(bnn, x)
-    assert (mean - drawn).abs().max() < 0.05
-    torch.testing.assert_close(variance.sqrt(), std, rtol=0.05, atol=0)
+    assert (mean - drawn).abs().max() < 0.08
+    torch.testing.assert_close(variance.sqrt(), std, rtol=0.08, atol=0)
 
 
 def test_advice_is_what_works():
@@ -138,4 +138,4 @@ def test_an_embedding_that_makes_outputs_as_well(family):
     mean, std = moments(bnn, ids)
     found = weft.predict_moments(bnn, ids)
     torch.testing.assert_close(found.mean, mean, rtol=0, atol=0.002)
-    torch.testing.assert_close(found.std, std, rtol=0.05, atol=1e-6)
+    torch.testing.assert_close(found.std, std, rtol=0.08, atol=1e-6)

@@ -22,7 +22,10 @@ CASES = [
         id=f"{name}-{law.__name__}",
         # a compiler needs seconds; families of one kind have most of their program in common
         marks=[pytest.mark.thorough]
-        * (law in SLOW and "," in name and name != "radial, both sides"),
+        * (
+            (law in SLOW and "," in name and name != "radial, both sides")
+            or (law is layer_laws.vmap_and_compile_work and name in ("1-tied", "3-tied"))
+        ),
     )
     for name, family in FAMILIES.items()
     for law in testing.LAWS
