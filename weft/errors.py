@@ -31,3 +31,13 @@ def described(*tensors: Any) -> str:
     return ", ".join(
         f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in tensors
     )
+
+
+def told(error: BaseException) -> str:
+    """Kind and first line of an error, to put into another one's sentence.
+
+    Examples:
+        >>> told(ValueError("too long"))
+        'ValueError: too long'
+    """
+    return f"{type(error).__name__}: {error}".splitlines()[0]

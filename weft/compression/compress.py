@@ -29,6 +29,7 @@ from weft.compression.task import Task, Validation, levels_of, statistics_of
 from weft.compression.tuning import finetune as tuned
 from weft.contexts import require_posteriors
 from weft.convert import collapse
+from weft.errors import told
 from weft.relevance import network_of
 from weft.trained import Trained, objective_of
 
@@ -183,10 +184,9 @@ def _check_double(net: nn.Module, sample: Any) -> None:
     try:
         one, two = (outputs(net, [sample]) for _ in range(2))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"compress: the network does not run in double precision ({reason}), in which it is compared "
-            "with the smaller one; let it take the types of its inputs and parameters as they are"
+            f"compress: the network does not run in double precision ({told(error)}), in which it is "
+            "compared with the smaller one; let it take the types of its inputs and parameters as they are"
         ) from error
     if distance(one, two) > 0:
         raise ValueError(

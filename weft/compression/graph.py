@@ -28,6 +28,7 @@ from weft.compression.layers import (
     units_on,
 )
 from weft.compression.running import run
+from weft.errors import told
 from weft.wiring import places
 
 FOLLOWS = "follows"
@@ -103,8 +104,7 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
             roots = (nn.Linear, _ConvNd, nn.Embedding)
             found = [_read(graph, one, net, names) for one in graph.get_all_groups([], roots)]
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return [], [f"the network could not be traced ({reason}): no unit was taken out"]
+        return [], [f"the network could not be traced ({told(error)}): no unit was taken out"]
     return [one for one in found if one is not None], list(_unseen(net, found))
 
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from weft.compression.counting import watching
 from weft.compression.running import run
 from weft.contexts import plain_path
-from weft.errors import described
+from weft.errors import described, told
 
 COUNT = 2  # of inputs beside the example
 
@@ -160,9 +160,9 @@ def check_example(net: nn.Module, example: Any) -> None:
             "write example.unsqueeze(0)"
         ) from failed
     if failed is not None:
-        reason = f"{type(failed).__name__}: {failed}".splitlines()[0]
         raise ValueError(
-            f"compress(example=...): the network does not run on it, {described(*tensors)} ({reason}); {want}"
+            f"compress(example=...): the network does not run on it, {described(*tensors)} "
+            f"({told(failed)}); {want}"
         ) from failed
 
 

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from weft.bayesian import named_bayesian
 from weft.compression.running import run
 from weft.contexts import plain_path
+from weft.errors import told
 
 DYNAMIC = {nn.Linear, nn.LSTM, nn.GRU}
 # whose integer forms in torch give other numbers on some processors: they stay as they are
@@ -137,9 +138,8 @@ def _static(net: nn.Module, inputs: Sequence[Any]) -> nn.Module:
             mapping.set_object_type(kind, None)
         ready = prepare_fx(_leaky(net), mapping, example)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"torch cannot trace this network to quantise it ahead of time ({reason}): write "
+            f"torch cannot trace this network to quantise it ahead of time ({told(error)}): write "
             'how="dynamic"'
         ) from None
     with torch.no_grad():

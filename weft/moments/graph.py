@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from weft.bayesian import Bayesian, named_bayesian
 from weft.convert import collapse
-from weft.errors import described
+from weft.errors import described, told
 from weft.moments.places import Place, find_places
 from weft.objectives import run
 from weft.posteriors.base import Posterior
@@ -155,9 +155,9 @@ def _check(net: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         with torch.no_grad():
             net(*inputs)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"the network does not run on its inputs, {described(*inputs)} ({reason}); give a batch of them"
+            f"the network does not run on its inputs, {described(*inputs)} ({told(error)}); give a batch of "
+            "them"
         ) from error
 
 
