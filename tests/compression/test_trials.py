@@ -201,11 +201,8 @@ def test_transformers_with_masks_are_traced():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 1)
     bnn = weft.bayesianize(encoder.double(), FAMILY).eval()
-    for name, layer in weft.bayesian.named_bayesian(bnn):
-        for key, q in layer.named():
-            if key == "linear1.weight":
-                q.loc.data[:5] = 0
-                assert name
+    (hidden,) = [q for name, q in weft.named_posteriors(bnn) if name.endswith("linear1.weight")]
+    hidden.loc.data[:5] = 0
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[:, 4:] = True
     example = {"src": torch.randn(3, 6, 8).double(), "src_key_padding_mask": mask}

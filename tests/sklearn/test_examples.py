@@ -38,3 +38,10 @@ def test_the_table_has_a_row_per_model(monkeypatch, capsys):
     assert len(lines) == 2 + 5
     assert {line.count("|") for line in lines} == {7}
     assert all("±" in line for line in lines[2:])
+
+
+def test_the_table_of_temperatures_has_a_row_per_setting(monkeypatch, capsys):
+    run(monkeypatch, "tabular_temperature.py", "--epochs=1", "--seeds=1")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 5
+    assert {line.count("|") for line in lines} == {6}

@@ -23,7 +23,7 @@ from weft.compression.posterior import indexed, small_posterior
 from weft.compression.probing import check_example, probes, unvaried
 from weft.compression.report import CompressionReport, Histogram, Units
 from weft.compression.running import in_double
-from weft.compression.shrinking import Shrunk, distance, outputs, shrink
+from weft.compression.shrinking import TOLERANCE, Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
 from weft.compression.task import Task, Validation, levels_of, statistics_of
 from weft.compression.tuning import finetune as tuned
@@ -188,7 +188,7 @@ def _check_double(net: nn.Module, sample: Any) -> None:
             f"compress: the network does not run in double precision ({told(error)}), in which it is "
             "compared with the smaller one; let it take the types of its inputs and parameters as they are"
         ) from error
-    if distance(one, two) > 0:
+    if distance(one, two) > TOLERANCE:
         raise ValueError(
             "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
             "network can be equal to it; look for noise that does not ask whether it is training, such as "

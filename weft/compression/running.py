@@ -1,4 +1,4 @@
-"""Running a plain network: at an example, in double precision throughout, without torch's shortcuts."""
+"""Running a plain network: at an example, and in double precision throughout."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
