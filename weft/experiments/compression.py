@@ -109,13 +109,15 @@ _BUDGETS: Mapping[str, dict[str, Any]] = {
 }
 _WITHIN = [
     replace(
-        _LENET5[0],
-        variant=f"mean-field-{suffix}",
+        row,
+        variant=f"{row.variant}-{suffix}",
         epochs=100,
         last=0.5,
         last_temperature=0.1,
         **changes,
     )
+    for row in _LENET5
+    if row.variant in ("mean-field", "matrix-normal")
     for suffix, changes in _BUDGETS.items()
 ]
 _LENET300 = _rows(
