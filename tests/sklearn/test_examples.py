@@ -43,5 +43,5 @@ def test_the_table_has_a_row_per_model(monkeypatch, capsys):
 def test_the_table_of_temperatures_has_a_row_per_setting(monkeypatch, capsys):
     run(monkeypatch, "tabular_temperature.py", "--epochs=1", "--seeds=1")
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 5
-    assert {line.count("|") for line in lines} == {6}
+    assert len(lines) == 2 + 5 * 4
+    assert {line.count("|") for line in lines} == {8}

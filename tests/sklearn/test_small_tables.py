@@ -15,11 +15,11 @@ def test_every_class_is_trained_on():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 2)), [0] * 19 + [1]
     for seed in range(30):
-        model = BayesianClassifier((4,), random_state=seed, **QUICK)
-        split = model._split(20, torch.tensor(y))
-        assert 19 in split.rest
-        assert len(split.held) == 2
-        assert sorted([*split.rest.tolist(), *split.held.tolist()]) == list(range(20))
+        model = BayesianClassifier((4,), temperature=0.5, random_state=seed, **QUICK)
+        rest, held = model._split(20, torch.tensor(y)).rows
+        assert 19 in rest
+        assert len(held) == 2
+        assert sorted([*rest.tolist(), *held.tolist()]) == list(range(20))
     assert model.fit(X, y).predict_proba(X).shape == (20, 2)
 
 
@@ -36,8 +36,10 @@ def test_rows_are_exchanged_only_where_a_class_is_missing():
 
 
 def test_classes_of_one_row_each_cannot_be_held_out():
+    rows, labels = [[0.0], [1.0], [2.0]], ["a", "b", "c"]
     with pytest.raises(ValueError, match="write validation_fraction=0"):
-        BayesianClassifier(**QUICK).fit([[0.0], [1.0], [2.0]], ["a", "b", "c"])
+        BayesianClassifier(temperature=0.1, **QUICK).fit(rows, labels)
+    assert BayesianClassifier(**QUICK).fit(rows, labels).predict_proba(rows).shape == (3, 3)
 
 
 def test_the_unit_of_a_target_comes_from_all_rows_if_training_rows_are_alike():
@@ -85,7 +87,7 @@ def test_an_interrupted_fit_speaks_of_the_estimator(monkeypatch):
     def stopped(*args, **kwargs):
         raise weft.Interrupted("give folder=", "epoch 3, step 5")
 
-    monkeypatch.setattr("weft.sklearn.estimator.fit", stopped)
+    monkeypatch.setattr("weft.sklearn.choosing.fit", stopped)
     with pytest.raises(weft.Interrupted, match=r"epoch 3, step 5; the estimator is as it was"):
         BayesianRegressor(**QUICK).fit(np.eye(20), np.arange(20))
 
@@ -117,3 +119,13 @@ def test_tiny_numbers_have_a_unit():
     small = model.fit(rows * 1e-170, rows[:, 0] * 1e-162).predict(rows * 1e-170)
     plain = model.fit(rows, rows[:, 0]).predict(rows)
     np.testing.assert_allclose(small * 1e162, plain, rtol=1e-5)
+
+
+@pytest.mark.parametrize("far", [1e308, -1e308, 1e200])
+def test_rows_as_far_away_as_numbers_go_are_predicted(far):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    rows = [[far, 0.0], [far, -far]]
+    sure = BayesianClassifier((4,), random_state=0, **QUICK).fit(X, (X[:, 0] > 0).astype(int))
+    assert np.allclose(sure.predict_proba(rows).sum(1), 1.0)
+    real = BayesianRegressor((4,), random_state=0, **QUICK).fit(X, X[:, 0])
+    assert np.isfinite(real.predict(rows)).all()

@@ -22,7 +22,7 @@ from weft.compression.options import check_options
 from weft.compression.posterior import indexed, small_posterior
 from weft.compression.probing import check_example, probes, unvaried
 from weft.compression.report import CompressionReport, Histogram, Units
-from weft.compression.running import in_double
+from weft.compression.running import in_double, uncompiled
 from weft.compression.shrinking import TOLERANCE, Shrunk, distance, outputs, shrink
 from weft.compression.slimming import slim
 from weft.compression.task import Task, Validation, levels_of, statistics_of
@@ -119,7 +119,7 @@ def compress(
         calls,
     )
     rule = Rule(structure, agree)
-    model = objective_of(model)
+    model = uncompiled(objective_of(model))
     bnn = network_of(model)
     require_posteriors(bnn)
     plain = collapse(bnn).eval()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from weft.bayesian import named_bayesian
-from weft.compression.running import run
+from weft.compression.running import run, uncompiled
 from weft.contexts import plain_path
 from weft.errors import told
 
@@ -46,6 +46,7 @@ def quantise(
         raise ValueError(f'quantise(how={how!r}): write how="static" or how="dynamic"')
     if not isinstance(net, nn.Module):
         raise TypeError(f"quantise({type(net).__name__}): give a plain network")
+    net = uncompiled(net)
     if next(named_bayesian(net), None) is not None:
         raise TypeError(
             "quantise: a Bayesian network; give the small plain one of weft.compress, or weft.collapse(bnn)"

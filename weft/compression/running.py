@@ -36,6 +36,24 @@ def call(net: nn.Module, example: Any) -> Any:
     return net(*example) if isinstance(example, tuple | list) else net(example)
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The network that torch.compile wraps, whose layers can be taken apart; any other as it is.
+
+    Examples:
+        >>> net = nn.Linear(2, 1)
+        >>> uncompiled(torch.compile(net, backend="eager")) is net
+        True
+    """
+    held = getattr(model, "net", None)  # of an objective
+    if hasattr(held, "_orig_mod"):
+        raise ValueError(
+            "the network of this objective is compiled, and cannot be taken apart: give the objective the "
+            "network itself; weft.fit(compile=True) compiles it for as long as it trains"
+        )
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    return inner
+
+
 def in_double(example: Any) -> Any:
     """Floating-point tensors of an example in double precision."""
 

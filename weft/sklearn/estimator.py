@@ -29,17 +29,17 @@ from weft.predictions import Prediction
 from weft.priors import Prior
 from weft.saving import load, load_objective
 from weft.sklearn import files, names, settings
+from weft.sklearn.choosing import Choice, Task, choose
 from weft.sklearn.scaling import Scaling
-from weft.sklearn.splitting import Split, with_every_class
+from weft.sklearn.splitting import Split, split
 from weft.training.callbacks import Row
-from weft.training.fit import fit
 from weft.training.interrupts import Interrupted
-from weft.training.sources import hold_out
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 2048  # rows of a prediction that are run at once
-_ROWS, _START, _DRAWS = 11, 12, 13  # streams of random numbers; `fit` has the first ones
+_FAR = 1e100  # standard deviations; products of larger numbers overflow, and inf - inf is no number
+_START, _DRAWS = 12, 13  # streams of random numbers; `fit` has the first ones
 # torch has one generator per process, and a network is changed while it draws: fits and
 # predictions of several threads take turns, which keeps each of them reproducible
 _TURN = threading.RLock()
@@ -52,6 +52,7 @@ class BayesianEstimator(BaseEstimator, ABC):
     model_: nn.Module
     history_: list[Row]
     temperature_: float
+    temperatures_: dict[float, float]
     n_iter_: int
     best_epoch_: int
     n_features_in_: int
@@ -103,6 +104,11 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     @property
     @abstractmethod
+    def _temperatures(self) -> Sequence[float]:
+        """What temperature="auto" chooses from."""
+
+    @property
+    @abstractmethod
     def _outputs(self) -> int:
         """Width of the network's last layer."""
 
@@ -127,6 +133,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             "history_": self.history_,
             "best_epoch_": self.best_epoch_,
             "temperature_": self.temperature_,
+            "temperatures_": list(self.temperatures_.items()),
             "seed_": self.seed_,
             "inputs_": self.inputs_.options(),
             "outputs": self._outputs,
@@ -183,6 +190,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             setattr(new, name, state[name])
         if "feature_names_in_" in state:
             new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
+        new.temperatures_ = dict(state["temperatures_"])
         new.inputs_ = Scaling.from_options(state["inputs_"])
         new._set_state(state)
         new._adopt(objective)
@@ -208,54 +216,39 @@ class BayesianEstimator(BaseEstimator, ABC):
             raise
 
     def _split(self, count: int, classes: Tensor | None = None) -> Split:
-        """Rows to train on and rows to hold out, from a fresh seed; some of every class to train on."""
-        share = settings.validation_share(self.validation_fraction, self.temperature)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = torch.arange(count)
-        if share == 0:
-            return Split(seed, rows, None)
-        (rest, _), (held, _) = hold_out((rows, rows), share, mix(seed, _ROWS))
-        if not len(rest):
-            raise ValueError(
-                f"validation_fraction={share}: of {count} rows none is left to train on"
-            )
-        if classes is not None:
-            rest, held = with_every_class(rest, held, classes)
-        if not len(held):
-            raise ValueError(
-                f"validation_fraction={share}: every class has one row only, and none can be held out; write "
-                "validation_fraction=0 and a temperature"
-            )
-        return Split(seed, rest, held)
+        """What the rows are for, from a fresh seed."""
+        return split(
+            count,
+            int(check_random_state(self.random_state).randint(2**31 - 1)),
+            settings.validation_share(self.validation_fraction, self.patience),
+            settings.is_chosen(self.temperature),
+            self.patience is not None,
+            classes,
+        )
 
     def _train(
         self, x: Tensor, y: Tensor, split: Split, likelihood: Likelihood, outputs: int
     ) -> None:
         """Train on raw inputs and scaled targets; attributes are set when all has gone well."""
-        options = settings.of_fit(self)
+        options = settings.of_fit(self, len(split.rows.rest))
+        temperature = options.pop("temperature")
         settings.draws(self.n_samples)
         family, prior = names.family(self.posterior), names.prior(self.prior)
-        if split.held is None and options["patience"] is not None:
-            raise ValueError(
-                f"patience={self.patience} with validation_fraction=0: there are no held-out rows "
-                "to wait for"
-            )
-        inputs = Scaling.of(x[split.rest], otherwise=x)
-        x = inputs(x).float()
+        inputs = Scaling.of(x[split.rows.rest], otherwise=x)
+
+        def net() -> nn.Module:
+            sizes = x.shape[1], self.hidden_layer_sizes, outputs
+            return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
+
+        show, title = bool(self.verbose), type(self).__name__
+        task = Task(net, inputs(x).float(), y, likelihood, prior, options, split.seed, show, title)
         with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
-            net = settings.network(x.shape[1], self.hidden_layer_sizes, outputs, self.activation)
             try:
-                fitted = fit(
-                    bayesianize(net, family, estimator="auto"),
-                    (x[split.rest], y[split.rest]),
-                    None if split.held is None else (x[split.held], y[split.held]),
-                    likelihood=likelihood,
-                    prior=prior,
-                    seed=split.seed,
-                    show=bool(self.verbose),
-                    title=type(self).__name__,
-                    **options,
-                )
+                choice = Choice(temperature, {}, None)
+                if split.folds:
+                    choice = choose(task, split.folds, self._temperatures)
+                kept = choice.fitted if self.patience is None else None
+                fitted = kept or task.fit(split.rows, choice.temperature)
             except Interrupted as stop:  # which speaks of a folder, and estimators have none
                 told = f"fit stopped in {stop.where}; the estimator is as it was before"
                 raise Interrupted(told, stop.where) from None
@@ -263,7 +256,7 @@ class BayesianEstimator(BaseEstimator, ABC):
         assert fitted.temperature is not None
         self.seed_, self.inputs_ = split.seed, inputs
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
-        self.temperature_ = fitted.temperature
+        self.temperature_, self.temperatures_ = fitted.temperature, choice.scores
         # of the network that was fitted, whatever set_params says later
         self._built = {
             "widths": settings.widths(self.hidden_layer_sizes),
@@ -274,7 +267,8 @@ class BayesianEstimator(BaseEstimator, ABC):
     def _inputs(self, X: Any) -> Tensor:
         """Scaled rows, checked against those of `fit`."""
         check_is_fitted(self, "objective_")
-        return self.inputs_(torch.tensor(validate_data(self, X, dtype=np.float64, reset=False)))
+        rows = torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
+        return self.inputs_(rows).clamp(-_FAR, _FAR)
 
     @contextmanager
     def _drawing(self) -> Iterator[dict[str, Any]]:

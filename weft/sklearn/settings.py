@@ -15,9 +15,17 @@ from weft.balanced import Balanced
 from weft.given import is_whole
 from weft.sklearn import names
 
+RATE = 0.01
+BATCH = 64  # below MANY rows; above, what `weft.fit` takes
+MANY = 10_000
+SPREAD = 2.0  # of biases in the first layer, standard deviations of a column
+
 
 def network(inputs: int, hidden: Any, outputs: int, activation: Any) -> nn.Sequential:
     """Dense layers with He's initialisation, from torch's global generator.
+
+    Units of the first layer have their thresholds all over the data, which are standardised: with biases of 0
+    all would start in the middle, and curves of one or two columns be learned slowly.
 
     Args:
         inputs: number of columns.
@@ -32,15 +40,15 @@ def network(inputs: int, hidden: Any, outputs: int, activation: Any) -> nn.Seque
     between = names.activation(activation)
     layers: list[nn.Module] = []
     for width in widths(hidden):
-        layers += [_dense(inputs, width), between()]
+        layers += [_dense(inputs, width, spread=0.0 if layers else SPREAD), between()]
         inputs = width
     return nn.Sequential(*layers, _dense(inputs, outputs))
 
 
-def _dense(inputs: int, outputs: int) -> nn.Linear:
+def _dense(inputs: int, outputs: int, spread: float = 0.0) -> nn.Linear:
     layer = nn.Linear(inputs, outputs, dtype=torch.float32)  # whatever the default type is
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    nn.init.zeros_(layer.bias)
+    nn.init.uniform_(layer.bias, -spread, spread)
     return layer
 
 
@@ -61,12 +69,13 @@ def widths(hidden: Any) -> tuple[int, ...]:
     return tuple(int(width) for width in each)
 
 
-def of_fit(estimator: Any) -> dict[str, Any]:
-    """Arguments of `weft.fit` that an estimator's parameters stand for."""
+def of_fit(estimator: Any, rows: int) -> dict[str, Any]:
+    """Arguments of `weft.fit` that an estimator's parameters stand for, with so many rows to train on."""
+    batch = _count("batch_size", estimator.batch_size, "auto")
     return {
         "temperature": _temperature(estimator.temperature),
-        "learning_rate": _number("learning_rate", estimator.learning_rate),
-        "batch_size": _count("batch_size", estimator.batch_size, "auto"),
+        "learning_rate": _number("learning_rate", estimator.learning_rate) or RATE,
+        "batch_size": batch if batch or rows >= MANY else BATCH,
         "epochs": _count("max_epochs", estimator.max_epochs, "auto"),
         "patience": _count("patience", estimator.patience, None),
     }
@@ -79,16 +88,20 @@ def draws(value: Any) -> int:
     return found
 
 
-def validation_share(value: Any, temperature: Any) -> float:
-    """Share of rows to hold out; 0 only if nothing has to be chosen on them."""
+def is_chosen(temperature: Any) -> bool:
+    """Whether the temperature is to be chosen; anything else is looked at by `of_fit`."""
+    return _same(temperature, "auto")
+
+
+def validation_share(value: Any, patience: Any) -> float:
+    """Share of rows to hold out; 0 only if nothing waits for them."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
         raise ValueError(
             f"validation_fraction={value!r}: a share of the rows, from 0 to below 1, e.g. 0.1"
         )
-    if value == 0 and isinstance(temperature, str):
+    if value == 0 and patience is not None:
         raise ValueError(
-            'validation_fraction=0 with temperature="auto": the temperature is chosen on held-out '
-            "rows; write temperature=0.1, or hold out some"
+            f"patience={patience} with validation_fraction=0: there are no held-out rows to wait for"
         )
     return float(value)
 
