@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.markdown import markdown
-from weft.compression.counting import LeNet5
 from weft.experiments.compression_published import LENET5
+from weft.experiments.lenet5_counts import LeNet5
 from weft.report.results import Result
 
 _HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]

@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.compression.networks import NETWORKS
-from weft.compression.counting import LeNet5, count, uses
+from weft.compression.counting import count, uses
 from weft.experiments.compression_published import LENET5, ORIGINAL
+from weft.experiments.lenet5_counts import LeNet5
 
 HONEST = {  # weights, multiply-accumulates and biases: recounted by hand from the widths
     "RDP": (8_720, 113_148),
@@ -114,3 +115,44 @@ def test_sequences_with_time_first():
             return self.inner(input=x)[0]
 
     assert count(Named(), x.transpose(0, 1)).macs == macs
+
+
+class ByHand(nn.Module):
+    """Attention, a decoder tied to an embedding, a convolution and a score, without torch's layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.maps = nn.Linear(8, 24)
+        self.kernel = nn.Parameter(torch.randn(8, 8, 3))
+        self.score = nn.Parameter(torch.randn(8))
+
+    def forward(self, words):
+        h = self.embedding(words)
+        q, k, v = self.maps(h).chunk(3, -1)
+        h = (q @ k.mT / 8**0.5).softmax(-1) @ v
+        h = nn.functional.conv1d(h.mT, self.kernel, self.score, padding=1).mT
+        h = h * (h @ self.score).softmax(-1).unsqueeze(-1)
+        return nn.functional.linear(h, self.embedding.weight)
+
+
+def test_products_of_a_networks_own_code():
+    net, words = ByHand().double(), torch.randint(11, (4, 5))
+    found = count(net, words)
+    attention, kernel, score, decoder = 2 * 5 * 5 * 8, 5 * 8 * 8 * 3, 5 * 8, 5 * 8 * 11
+    assert found.macs == 5 * 8 * 24 + attention + kernel + score + decoder
+    assert found.biases == 5 * 24 + 5 * 8
+    each = uses(net, words)
+    assert each == {"embedding.weight": 5.0, "maps.weight": 5.0, "kernel": 5.0}
+    net.embedding.weight.data[:, 3:] = 0
+    assert count(net, words).macs - count(net, words).sparse_macs == 5 * 5 * 11
+
+
+def test_attention_by_function_counts_like_that_by_hand():
+    class Fast(ByHand):
+        def forward(self, words):
+            q, k, v = self.maps(self.embedding(words)).unsqueeze(1).chunk(3, -1)
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+
+    for net in (Fast(), Fast().double()):
+        assert count(net, torch.randint(11, (4, 5))).macs == 5 * 8 * 24 + 2 * 5 * 5 * 8

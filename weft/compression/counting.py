@@ -1,4 +1,4 @@
-"""Counting: parameters and operations of a plain network, and of LeNet-5-Caffe as tables count it.
+"""Counting: parameters and operations of a plain network.
 
 A multiply-accumulate (MAC) is one weight used at one position for one example; FLOPs are two per MAC and
 one per bias that is added. Tables of pruned networks often count MACs plus biases and call them FLOPs.
@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from weft.compression.products import products, whole
 from weft.compression.running import run
 from weft.contexts import plain_path
+
+_LAYERS = (nn.Linear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.Bilinear, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class Counts:
 def count(net: nn.Module, example: Any) -> Counts:
     """Parameters and operations of a plain network.
 
-    Counted are linear and bilinear layers, convolutions, recurrent layers and cells, and attention; what
-    works on single numbers (activations, norms, pooling) is not.
+    Counted are linear and bilinear layers, convolutions, recurrent layers and cells, attention, and products
+    that the network's own code makes; what works on single numbers (activations, norms, pooling) is not.
 
     Args:
         net: plain.
@@ -84,7 +87,15 @@ def count(net: nn.Module, example: Any) -> Counts:
             total[0] += 2 * pairs * module.embed_dim
             total[2] += 2 * pairs * module.embed_dim
 
-    with watching(net, add):
+    def add_product(macs: float, biases: float, operands: list[Tensor]) -> None:
+        held = next((one for one in operands if id(whole(one)) in own), None)
+        share = 1.0 if held is None else int(held.count_nonzero()) / max(1, held.numel())
+        total[0] += macs
+        total[1] += biases
+        total[2] += macs * share
+
+    own = {id(p) for p in net.parameters() if p.dim() >= 2}
+    with watching(net, add), products(net, _LAYERS, add_product):
         run(net, example)
     weights = [p for p in net.parameters() if p.dim() >= 2]
     return Counts(
@@ -139,12 +150,19 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
     def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         size.look(module, args, kwargs)
         for weight, _, positions in _uses(module, args, kwargs, out):
-            matrix = weight if weight._base is None else weight._base
+            matrix = whole(weight)
             if weight.numel():  # one of three maps in a matrix counts a third of the matrix
                 share = weight.numel() / matrix.numel()
                 found[id(matrix)] = found.get(id(matrix), 0.0) + positions * share
 
-    with watching(net, add):
+    def add_product(macs: float, biases: float, operands: list[Tensor]) -> None:
+        for matrix in (whole(one) for one in operands):
+            if (
+                matrix.dim() >= 2 and matrix.numel()
+            ):  # those that are no parameters are left out below
+                found[id(matrix)] = found.get(id(matrix), 0.0) + macs / matrix.numel()
+
+    with watching(net, add), products(net, _LAYERS, add_product):
         run(net, example)
     each = size.examples
     return {name: found[id(p)] / each for name, p in net.named_parameters() if id(p) in found}
@@ -225,55 +243,6 @@ def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
 def _biases(module: nn.Module) -> int:
     bias = module._parameters.get("bias")
     return 0 if bias is None else bias.numel()
-
-
-@dataclass(frozen=True)
-class LeNet5:
-    """LeNet-5-Caffe with n1 and n2 channels, n3 inputs left of the first dense layer and n4 of its outputs.
-
-    conv 5x5 - pool - conv 5x5 - pool - dense - ReLU - dense to 10, no padding, for images of 28 x 28.
-
-    Args:
-        n1: channels of the first convolution (20 of the original).
-        n2: channels of the second one (50).
-        n3: inputs of the first dense layer that are left (800 = 50 · 16).
-        n4: its outputs (500).
-
-    Examples:
-        >>> LeNet5(20, 50, 800, 500).weights
-        430500
-    """
-
-    n1: int
-    n2: int
-    n3: int
-    n4: int
-
-    @property
-    def weights(self) -> int:
-        """In matrices and kernels."""
-        return 25 * self.n1 + 25 * self.n1 * self.n2 + self.n3 * self.n4 + 10 * self.n4
-
-    @property
-    def macs_and_biases(self) -> int:
-        """Multiply-accumulates and biases, once each."""
-        dense = (self.n3 + 1) * self.n4 + (self.n4 + 1) * 10
-        return self._convolutions() + dense
-
-    def _convolutions(self) -> int:
-        return 26 * 24**2 * self.n1 + (25 * self.n1 + 1) * 8**2 * self.n2
-
-    @property
-    def table_weights(self) -> int:
-        """As the table of the RDP paper counts: with a dense layer from 16·n2 to n3, without the last one."""
-        convolutions = 25 * self.n1 + 25 * self.n1 * self.n2
-        return convolutions + 16 * self.n2 * self.n3 + self.n3 * self.n4
-
-    @property
-    def table_flops(self) -> int:
-        """As that table counts, with the same layer that does not exist."""
-        dense = (16 * self.n2 + 1) * self.n3 + (self.n3 + 1) * self.n4
-        return self._convolutions() + dense
 
 
 def ratios(before: Counts, after: Counts) -> Mapping[str, float]:

@@ -2,12 +2,12 @@
 
 n1-n2-n3-n4 are channels, channels, inputs left of the first dense layer, and its outputs. FLOPs and
 parameters as printed count a dense layer from 16·n2 to n3 that does not exist, and leave out the last one;
-`weft.compression.counting.LeNet5` counts both ways.
+`weft.experiments.lenet5_counts.LeNet5` counts both ways.
 """
 
 from dataclasses import dataclass
 
-from weft.compression.counting import LeNet5
+from weft.experiments.lenet5_counts import LeNet5
 
 
 @dataclass(frozen=True)
