@@ -100,21 +100,27 @@ _LENET5 = _rows(
         rivals=_RIVALS,
     )
 )
-# within a budget, with a long last part for what is left: without and with pictures moved by up to two pixels
+# within a budget, with a long last part for what is left: pictures as they are, or moved by up to two pixels,
+# which more epochs see in more places
+_LAST: dict[str, Any] = {"epochs": 100, "last": 0.5, "last_temperature": 0.1}
 _BUDGETS: Mapping[str, dict[str, Any]] = {
     "2700-weights": {"budget": 2700},
     "2700-weights-moved": {"budget": 2700, "augment": crop(2)},
     "100k-operations": {"budget": 100_000, "price": "macs"},
     "100k-operations-moved": {"budget": 100_000, "price": "macs", "augment": crop(2)},
+    "2700-weights-moved-long": {"budget": 2700, "augment": crop(2), "epochs": 200},
+    "100k-operations-moved-long": {
+        "budget": 100_000,
+        "price": "macs",
+        "augment": crop(2),
+        "epochs": 200,
+    },
 }
 _WITHIN = [
     replace(
         row,
         variant=f"{row.variant}-{suffix}",
-        epochs=100,
-        last=0.5,
-        last_temperature=0.1,
-        **changes,
+        **(_LAST | changes),
     )
     for row in _LENET5
     if row.variant in ("mean-field", "matrix-normal")
