@@ -70,12 +70,12 @@ class Task:
         """A network for every fold and temperature; the epochs of a single fold are chosen on it as well."""
         # networks on the same rows are given the same tensors, which are then held once
         trains = [self.data(rows.rest) for rows in folds]
-        valids = [self.data(rows.held) for rows in folds if rows.held is not None]
+        only = folds[0].held if len(folds) == 1 else None
         count = len(temperatures)
         return fit_many(
             [self.net() for _ in range(len(folds) * count)],
             [train for train in trains for _ in range(count)],
-            valids * count if len(folds) == 1 else None,
+            None if only is None else [self.data(only)] * count,
             temperature=list(temperatures) * len(folds),
             **self._common,
             **{name: value for name, value in self.options.items() if name != "patience"},
