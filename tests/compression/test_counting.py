@@ -1,8 +1,11 @@
 """Counts against torch's own counter, and the published LeNet-5 rows counted honestly and as printed."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.compression.networks import NETWORKS
@@ -156,3 +159,99 @@ def test_attention_by_function_counts_like_that_by_hand():
 
     for net in (Fast(), Fast().double()):
         assert count(net, torch.randint(11, (4, 5))).macs == 5 * 8 * 24 + 2 * 5 * 5 * 8
+
+
+class Made(nn.Module):
+    """A function of inputs and one matrix (and one vector) as a network."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.function = function
+        self.w = nn.Parameter(torch.randn(*shape))
+        self.b = nn.Parameter(torch.randn(shape[-1]))
+
+    def forward(self, x):
+        return self.function(x, self.w, self.b)
+
+
+def in_inference_mode(x, w, b):
+    with torch.inference_mode():
+        return nn.functional.linear(x, w.mT, b)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "macs", "biases", "times"),
+    [
+        (lambda x, w, b: x @ w + b, (3, 4), 12 * 5, 4 * 5, 5),
+        (lambda x, w, b: torch.addmm(b, x[:, 0], w), (3, 4), 12, 4, 1),
+        (lambda x, w, b: torch.addmm(x[:, 0, :1], x[:, 0], w), (3, 4), 12, 0, 1),
+        (lambda x, w, b: nn.functional.linear(x.flip(1).mT.mT, w.mT, b), (3, 4), 60, 20, 5),
+        (in_inference_mode, (3, 4), 60, 20, 5),
+        (lambda x, w, b: torch.einsum("bti,hio->bhto", x, w), (2, 3, 4), 24 * 5, 0, 5),
+        (lambda x, w, b: x @ w.clone(), (3, 4), 60, 0, 5),
+    ],
+)
+def test_products_whatever_they_are_called(function, shape, macs, biases, times):
+    net, x = Made(function, *shape), torch.randn(2, 5, 3)
+    found = count(net, x)
+    assert (found.macs, found.biases, found.sparse_macs) == (macs, biases, macs)
+    assert uses(net, x) == {"w": times}
+    net.w.data[..., 2:] = 0
+    assert 2 * count(net, x).sparse_macs == macs
+
+
+def test_layers_with_code_of_their_own():
+    class Adapted(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 4)
+            self.down, self.up = nn.Parameter(torch.ones(4, 2)), nn.Parameter(torch.ones(2, 4))
+
+        def forward(self, x):
+            return super().forward(x) + x @ self.down @ self.up
+
+    found = count(Adapted(), torch.zeros(3, 4))
+    assert (found.macs, found.biases) == (16 + 8 + 8, 4)
+    assert uses(Adapted(), torch.zeros(3, 4)) == {"weight": 1.0, "down": 1.0, "up": 1.0}
+
+
+def test_a_layer_that_fails_and_is_caught():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.w = nn.Linear(7, 1), nn.Parameter(torch.ones(3, 4))
+
+        def forward(self, x):
+            try:
+                return self.layer(x)
+            except RuntimeError:
+                return x @ self.w
+
+    assert count(Careful(), torch.zeros(2, 3)).macs == 12
+
+
+def test_operators_of_higher_order_are_run():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return torch.ops.higher_order.cond(True, lambda one: one + 0, lambda one: one, (x,))
+
+    assert count(Branching(), torch.zeros(2, 3)).macs == 0
+
+
+def test_code_that_compiles_itself_is_run():
+    class Flexible(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.maps = nn.Linear(16, 48)
+
+        def forward(self, x):
+            q, k, v = self.maps(x).unsqueeze(1).chunk(3, -1)
+            return flex_attention(q, k, v)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about speed
+        found = count(Flexible(), torch.randn(2, 8, 16))
+    assert (found.macs, found.biases) == (8 * 16 * 48, 8 * 48)

@@ -1,5 +1,9 @@
 """The temperature: which rows are held out for it, what is tried, and that the better one is taken."""
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -14,11 +18,11 @@ Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=43)
 
 @pytest.fixture
 def fits(monkeypatch):
-    """Temperatures of all fits of single networks."""
+    """Arguments of all fits of single networks."""
     found, whole = [], choosing.fit
 
     def counted(*args, **options):
-        found.append(options["temperature"])
+        found.append(options)
         return whole(*args, **options)
 
     monkeypatch.setattr(choosing, "fit", counted)
@@ -41,6 +45,17 @@ def test_folds_have_every_class_in_proportion():
     classes = torch.tensor([0] * 50 + [1] * 25 + [2] * 5)
     for rows in splitting.cross_validation(80, 0, classes):
         assert classes[rows.held].bincount().tolist() == [10, 5, 1]
+
+
+def test_rows_that_fit_into_no_fold_are_of_any_class():
+    classes = torch.tensor([0] * 10 + [1] * 4)
+    held = [
+        classes[torch.cat([rows.held for rows in splitting.cross_validation(14, seed, classes)])]
+        for seed in range(40)
+    ]
+    rare = [int(one.sum()) for one in held]
+    assert {len(one) for one in held} == {10}
+    assert 2.4 < np.mean(rare) < 3.3  # 4 · 10 / 14
 
 
 @pytest.mark.parametrize(
@@ -123,8 +138,14 @@ def test_what_cannot_be_stacked_is_trained_one_by_one(fits):
             assert float(found.detach()) > -1.0
             return found
 
-    model = BayesianRegressor(prior=Own(), **QUICK).fit(X, Y)
-    assert fits == [*choosing.REAL * 5, model.temperature_]
+    with pytest.warns(UserWarning, match="one after the other"):
+        model = BayesianRegressor(prior=Own(), **QUICK).fit(X, Y)
+    assert [one["temperature"] for one in fits] == [*choosing.REAL * 5, model.temperature_]
+    for part in ("likelihood", "prior"):  # every network learns its own
+        assert len({id(one[part]) for one in fits}) == len(fits)
+    with pytest.warns(UserWarning, match="one after the other"):
+        patient = BayesianRegressor(prior=Own(), patience=1, **QUICK).fit(X, Y)
+    assert patient.objective_.num_data == 39
 
 
 @pytest.mark.parametrize("posterior", names.FAMILIES)
@@ -142,15 +163,49 @@ def test_every_prior_is_stacked(prior, fits):
     assert len(fits) == 1
 
 
-def test_an_error_is_that_of_one_fit(monkeypatch):
-    def broken(*args, **options):
-        raise RuntimeError("vmap")
-
-    monkeypatch.setattr(choosing, "fit_many", broken)
+def test_an_error_is_that_of_one_fit():
     with pytest.raises(weft.NonFiniteLoss, match=r"layer|step"):
         BayesianRegressor(learning_rate=1e30, **QUICK).fit(X, Y)
-    choice = BayesianRegressor(**QUICK).fit(X, Y).temperatures_
-    assert len(choice) == len(choosing.REAL)
+    with pytest.raises(weft.NonFiniteLoss, match=r"layer|step"):
+        BayesianRegressor(learning_rate=1e30, patience=2, **QUICK).fit(X, Y)
+
+
+def test_a_temperature_that_diverges_is_not_chosen(monkeypatch):
+    def broken(*args, **options):
+        raise weft.NonFiniteLoss("network 3")
+
+    whole = choosing.fit
+
+    def fit(*args, **options):
+        if options["temperature"] == 0.1:
+            raise weft.NonFiniteLoss("layer '0'")
+        return whole(*args, **options)
+
+    monkeypatch.setattr(choosing, "fit_many", broken)
+    monkeypatch.setattr(choosing, "fit", fit)
+    with pytest.warns(UserWarning, match="network 3"):
+        model = BayesianRegressor(**QUICK).fit(X, Y)
+    assert model.temperatures_[0.1] == np.inf
+    assert model.temperature_ in (1.0, 0.55, 0.3)
+
+
+def test_a_lack_of_memory_is_told(monkeypatch):
+    def broken(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(choosing, "fit_many", broken)
+    with pytest.raises(MemoryError):
+        BayesianRegressor(**QUICK).fit(X, Y)
+
+
+def test_an_interruption_of_the_trials_speaks_of_the_estimator():
+    """As by Ctrl-C, half a second after it has begun."""
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    model = BayesianRegressor(**(QUICK | {"max_epochs": 100_000}))
+    timer.start()
+    with pytest.raises(weft.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
+        model.fit(X, Y)
+    assert not hasattr(model, "model_")
 
 
 def test_scores_that_are_no_numbers_are_not_the_best(monkeypatch):
@@ -171,3 +226,10 @@ def test_classes_have_temperatures_of_their_own():
     model = BayesianClassifier(**QUICK).fit(X, (Y > 0).astype(int))
     assert tuple(model.temperatures_) == choosing.CLASSES
     assert model.temperature_ in choosing.CLASSES
+
+
+def test_files_without_temperatures_are_read(tmp_path):
+    model = BayesianRegressor(**QUICK).fit(X, Y)
+    del model.temperatures_
+    model.save(tmp_path / "model")
+    assert BayesianRegressor.load(tmp_path / "model").temperatures_ == {}

@@ -129,3 +129,4 @@ def test_rows_as_far_away_as_numbers_go_are_predicted(far):
     assert np.allclose(sure.predict_proba(rows).sum(1), 1.0)
     real = BayesianRegressor((4,), random_state=0, **QUICK).fit(X, X[:, 0])
     assert np.isfinite(real.predict(rows)).all()
+    assert np.isfinite(real.log_likelihood(rows, [0.0, 1.0]))

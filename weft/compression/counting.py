@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from weft.compression.products import products, whole
+from weft.compression.products import Seen, products
 from weft.compression.running import run
 from weft.contexts import plain_path
 
@@ -62,7 +62,7 @@ def count(net: nn.Module, example: Any) -> Counts:
     """Parameters and operations of a plain network.
 
     Counted are linear and bilinear layers, convolutions, recurrent layers and cells, attention, and products
-    that the network's own code makes; what works on single numbers (activations, norms, pooling) is not.
+    of matrices in the network's own code; what works on single numbers (activations, norms, pooling) is not.
 
     Args:
         net: plain.
@@ -87,16 +87,17 @@ def count(net: nn.Module, example: Any) -> Counts:
             total[0] += 2 * pairs * module.embed_dim
             total[2] += 2 * pairs * module.embed_dim
 
-    def add_product(macs: float, biases: float, operands: list[Tensor]) -> None:
-        held = next((one for one in operands if id(whole(one)) in own), None)
+    def add_product(macs: float, biases: float, parameters: list[Tensor]) -> None:
+        held = next((p for p in parameters if p.dim() >= 2), None)
         share = 1.0 if held is None else int(held.count_nonzero()) / max(1, held.numel())
         total[0] += macs
         total[1] += biases
         total[2] += macs * share
 
-    own = {id(p) for p in net.parameters() if p.dim() >= 2}
-    with watching(net, add), products(net, _LAYERS, add_product):
-        run(net, example)
+    def reset() -> None:
+        total[:] = [0.0, 0.0, 0.0]
+
+    _observe(net, example, add, add_product, reset)
     weights = [p for p in net.parameters() if p.dim() >= 2]
     return Counts(
         sum(p.numel() for p in net.parameters()),
@@ -104,6 +105,27 @@ def count(net: nn.Module, example: Any) -> Counts:
         sum(int(p.count_nonzero()) for p in weights),
         *(round(value / size.examples) for value in total),
     )
+
+
+def _observe(
+    net: nn.Module,
+    example: Any,
+    layer: Callable[..., None],
+    product: Seen,
+    reset: Callable[[], None],
+) -> None:
+    """Run a network, and tell of its layers and of products outside of them.
+
+    What compiles itself, as torch's flex_attention does, cannot be looked into: then of layers alone.
+    """
+    try:
+        with watching(net, layer), products(net, _layers(net), product):
+            run(net, example)
+    except Exception:
+        reset()
+        torch.compiler.reset()  # which has noted that it cannot compile this
+        with watching(net, layer):
+            run(net, example)
 
 
 @contextmanager
@@ -150,20 +172,17 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
     def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         size.look(module, args, kwargs)
         for weight, _, positions in _uses(module, args, kwargs, out):
-            matrix = whole(weight)
+            matrix = weight if weight._base is None else weight._base
             if weight.numel():  # one of three maps in a matrix counts a third of the matrix
                 share = weight.numel() / matrix.numel()
                 found[id(matrix)] = found.get(id(matrix), 0.0) + positions * share
 
-    def add_product(macs: float, biases: float, operands: list[Tensor]) -> None:
-        for matrix in (whole(one) for one in operands):
-            if (
-                matrix.dim() >= 2 and matrix.numel()
-            ):  # those that are no parameters are left out below
+    def add_product(macs: float, biases: float, parameters: list[Tensor]) -> None:
+        for matrix in parameters:
+            if matrix.dim() >= 2 and matrix.numel():
                 found[id(matrix)] = found.get(id(matrix), 0.0) + macs / matrix.numel()
 
-    with watching(net, add), products(net, _LAYERS, add_product):
-        run(net, example)
+    _observe(net, example, add, add_product, found.clear)
     each = size.examples
     return {name: found[id(p)] / each for name, p in net.named_parameters() if id(p) in found}
 
@@ -193,6 +212,13 @@ def _uses(
     module: nn.Module, args: Any, kwargs: Any, out: Any
 ) -> Iterator[tuple[Tensor, float, float]]:
     """(weight, biases per position, positions) of every matrix a layer multiplies with."""
+    if not _has_own_code(module):
+        yield from _uses_of_layer(module, args, kwargs, out)
+
+
+def _uses_of_layer(
+    module: nn.Module, args: Any, kwargs: Any, out: Any
+) -> Iterator[tuple[Tensor, float, float]]:
     if isinstance(module, nn.Linear):
         yield module.weight, _biases(module), out.numel() / out.shape[-1]
     elif isinstance(module, _ConvNd):
@@ -218,6 +244,17 @@ def _uses(
         yield module.weight, _biases(module), out.numel() / out.shape[-1]
     elif isinstance(module, nn.MultiheadAttention):
         yield from _attention(module, args, kwargs)
+
+
+def _layers(net: nn.Module) -> list[nn.Module]:
+    """Modules whose products `_uses` knows."""
+    return [one for one in net.modules() if isinstance(one, _LAYERS) and not _has_own_code(one)]
+
+
+def _has_own_code(module: nn.Module) -> bool:
+    """Whether a linear layer or convolution may multiply with more than its weight."""
+    is_simple = isinstance(module, nn.Linear | _ConvNd)
+    return is_simple and not type(module).forward.__module__.startswith("torch.")
 
 
 def _attention(

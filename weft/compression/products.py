@@ -1,10 +1,10 @@
 """Products of matrices that a network's code makes itself, without a layer of torch's.
 
 Attention written by hand, a decoder that uses the weights of an embedding, convolutions by function: torch's
-own formulas (torch.utils.flop_counter) count them, whatever they are called.
+own formulas (torch.utils.flop_counter) count them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,24 +14,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 _aten = torch.ops.aten
-_BIAS = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.addmv: 0, _aten.convolution: 2}  # its place
+# operations that add something, and where: a bias if it is a parameter
+_ADDED = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.addbmm: 0, _aten.addmv: 0, _aten.convolution: 2}
 # those that torch has no formula for: of vectors, by the place of the matrix; attention on the processor
 _VECTORS = {_aten.mv: 0, _aten.dot: 0, _aten.addmv: 1}
 _ATTENTION = _aten._scaled_dot_product_flash_attention_for_cpu
+_COPIES = (_aten.clone, _aten._to_copy)  # of a parameter, which are multiplied in its place
 
 Seen = Callable[[float, float, list[Tensor]], None]
 
 
 @contextmanager
-def products(net: nn.Module, layers: tuple[type[nn.Module], ...], seen: Seen) -> Iterator[None]:
+def products(net: nn.Module, layers: Iterable[nn.Module], seen: Seen) -> Iterator[None]:
     """Tell of products that are made inside the block and outside of layers.
 
     Args:
         net: that runs inside the block.
-        layers: kinds of modules whose products are not told of.
-        seen: is told the number of multiply-accumulates, that of biases added, and the tensors multiplied.
+        layers: modules of it whose products are not told of.
+        seen: is told the number of multiply-accumulates, that of biases added, and the parameters multiplied
+            with.
     """
-    mode = _Products(seen)
+    mode = _Products(net, seen)
 
     def begin(*_: Any) -> None:
         mode.layers += 1
@@ -40,10 +43,10 @@ def products(net: nn.Module, layers: tuple[type[nn.Module], ...], seen: Seen) ->
         mode.layers -= 1
 
     handles = []
-    for module in net.modules():
-        if isinstance(module, layers):
-            handles.append(module.register_forward_pre_hook(begin))
-            handles.append(module.register_forward_hook(end))
+    for module in layers:
+        handles.append(module.register_forward_pre_hook(begin))
+        # also if the layer fails, which the network may catch
+        handles.append(module.register_forward_hook(end, always_call=True))
     try:
         with mode:
             yield
@@ -53,40 +56,62 @@ def products(net: nn.Module, layers: tuple[type[nn.Module], ...], seen: Seen) ->
 
 
 class _Products(TorchDispatchMode):
-    def __init__(self, seen: Seen) -> None:
+    supports_higher_order_operators = True
+
+    def __init__(self, net: nn.Module, seen: Seen) -> None:
         super().__init__()
         self.seen = seen
         self.layers = 0  # that are at work now
+        self.owners: dict[int, Tensor] = {_place(p): p for p in net.parameters()}
+        self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs, kind = kwargs or {}, getattr(func, "overloadpacket", None)
+        if self.layers or kind is None:
+            return func(*args, **kwargs)
+        if kind not in flop_registry and kind not in _VECTORS and kind is not _ATTENTION:
+            with self:  # in inference mode products arrive whole
+                found = func.decompose(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
         out = func(*args, **kwargs)
-        macs = None if self.layers else _macs(func.overloadpacket, args, kwargs, out)
-        if macs is not None:
-            place = _BIAS.get(func.overloadpacket)
-            biases = 0 if place is None or args[place] is None else out.numel()
-            self.seen(macs, float(biases), [one for one in args if isinstance(one, Tensor)])
+        if kind in _COPIES and (owner := self.owner(args[0])) is not None:
+            self.copies.append(out)
+            self.owners[_place(out)] = owner
+        elif kind is _aten.add:
+            vectors = [p for one in args[:2] if (p := self.owner(one)) is not None and p.dim() == 1]
+            if vectors and out.dim() > 1:
+                self.seen(0.0, float(out.numel()), [])
+        elif (macs := _macs(kind, args, kwargs, out)) is not None:
+            self.tell(kind, macs, args, out)
         return out
+
+    def tell(self, kind: Any, macs: float, args: tuple[Any, ...], out: Any) -> None:
+        """Report a product."""
+        place = _ADDED.get(kind)
+        factors = [one for number, one in enumerate(args) if number != place]
+        parameters = [p for one in factors if (p := self.owner(one)) is not None]
+        is_biased = place is not None and self.owner(args[place]) is not None
+        self.seen(macs, float(out.numel()) if is_biased else 0.0, parameters)
+
+    def owner(self, value: Any) -> Tensor | None:
+        """The parameter of which a value is a view or a copy."""
+        return self.owners.get(_place(value)) if isinstance(value, Tensor) else None
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _macs(kind: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> float | None:
     """Multiply-accumulates of an operation; None if it is no product."""
     if kind in _VECTORS:
         return float(args[_VECTORS[kind]].numel())
+    if kind is _aten.addbmm:
+        return float(args[1].numel() * args[2].shape[-1])
     if kind is _ATTENTION:
         return sdpa_flop_count(*(one.shape for one in args[:3])) / 2
     formula = flop_registry.get(kind)
     return None if formula is None else formula(*args, **kwargs, out_val=out) / 2
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor that another is a view of, or itself.
-
-    Examples:
-        >>> matrix = torch.zeros(2, 3)
-        >>> whole(matrix[0]) is matrix, whole(matrix) is matrix
-        (True, True)
-    """
-    return tensor if tensor._base is None else tensor._base

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from weft.objectives import Objective
+
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -44,8 +46,7 @@ def uncompiled(model: nn.Module) -> nn.Module:
         >>> uncompiled(torch.compile(net, backend="eager")) is net
         True
     """
-    held = getattr(model, "net", None)  # of an objective
-    if hasattr(held, "_orig_mod"):
+    if isinstance(model, Objective) and hasattr(model.net, "_orig_mod"):
         raise ValueError(
             "the network of this objective is compiled, and cannot be taken apart: give the objective the "
             "network itself; weft.fit(compile=True) compiles it for as long as it trains"

@@ -1,16 +1,20 @@
 """Which temperature suits a table: several are tried on rows held out, all of them in one program."""
 
+import copy
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from weft.errors import told
 from weft.likelihoods import Likelihood
 from weft.numerics.seeds import mix
 from weft.priors import Prior
 from weft.sklearn.splitting import Rows
+from weft.training.diagnose import NonFiniteLoss
 from weft.training.fit import fit
 from weft.training.fitted import Fitted
 from weft.training.together import fit_many
@@ -57,14 +61,15 @@ class Task:
         return self.x[rows], self.y[rows]
 
     def fit(self, rows: Rows, temperature: Any) -> Fitted:
-        """One network, by the rows held out if there are any."""
+        """One network, by the rows held out if there are any; without them there is nothing to wait for."""
+        options = dict(self.options) | ({"patience": None} if rows.held is None else {})
         return fit(
             self.net(),
             self.data(rows.rest),
             None if rows.held is None else self.data(rows.held),
             temperature=temperature,
-            **self._common,
-            **self.options,
+            **self._common(),
+            **options,
         )
 
     def fit_many(self, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
@@ -78,15 +83,14 @@ class Task:
             [train for train in trains for _ in range(count)],
             None if only is None else [self.data(only)] * count,
             temperature=list(temperatures) * len(folds),
-            **self._common,
+            **self._common(),
             **{name: value for name, value in self.options.items() if name != "patience"},
         )
 
-    @property
     def _common(self) -> dict[str, Any]:
         return {
-            "likelihood": self.likelihood,
-            "prior": self.prior,
+            "likelihood": copy.deepcopy(self.likelihood),  # every network learns its own
+            "prior": copy.deepcopy(self.prior),
             "seed": self.seed,
             "show": self.show,
             "title": self.title,
@@ -115,21 +119,43 @@ def choose(task: Task, folds: Sequence[Rows], temperatures: Sequence[float]) -> 
         assert rows.held is not None
         x, y = task.data(rows.held)
         for place, temperature in enumerate(temperatures):
-            one = fits[number * len(temperatures) + place].objective
-            found = validate(one, x, y, _DRAWS, mix(task.seed, _SCORES))["nll"]
-            scores[temperature] += found / len(folds)
+            one = fits[number * len(temperatures) + place]
+            nll = math.inf if one is None else _score(one, x, y, task.seed)
+            scores[temperature] += nll / len(folds)
     best = min(scores, key=lambda t: scores[t] if math.isfinite(scores[t]) else math.inf)
     return Choice(best, scores, fits[temperatures.index(best)] if len(folds) == 1 else None)
 
 
-def _trained(task: Task, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
+def _score(fitted: Fitted, x: Tensor, y: Tensor, seed: int) -> float:
+    return validate(fitted.objective, x, y, _DRAWS, mix(seed, _SCORES))["nll"]
+
+
+def _trained(
+    task: Task, folds: Sequence[Rows], temperatures: Sequence[float]
+) -> Sequence[Fitted | None]:
+    """A network for every fold and temperature, None for one that diverged."""
     try:
         return task.fit_many(folds, temperatures)
-    except Exception:
+    except MemoryError:
+        raise
+    except Exception as error:
         # priors and families of the user's own may not run as a stack; and if it is something else, the
         # fit of one network says what
-        return [
-            task.fit(Rows(rows.rest, rows.held if len(folds) == 1 else None), temperature)
-            for rows in folds
-            for temperature in temperatures
-        ]
+        reason = told(error)
+    found: list[Fitted | None] = []
+    for rows in folds:
+        for temperature in temperatures:
+            try:
+                one = task.fit(rows if len(folds) == 1 else Rows(rows.rest, None), temperature)
+            except NonFiniteLoss as error:
+                one, failure = None, error
+            if one is not None and not any(found):
+                warnings.warn(
+                    f"the networks cannot be trained together ({reason}), so one after the other, which "
+                    "takes longer; a temperature of your own, e.g. temperature=0.3, saves choosing it",
+                    stacklevel=6,
+                )
+            found.append(one)
+    if not any(found):
+        raise failure
+    return found

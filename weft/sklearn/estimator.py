@@ -133,7 +133,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             "history_": self.history_,
             "best_epoch_": self.best_epoch_,
             "temperature_": self.temperature_,
-            "temperatures_": list(self.temperatures_.items()),
+            "temperatures_": list(getattr(self, "temperatures_", {}).items()),
             "seed_": self.seed_,
             "inputs_": self.inputs_.options(),
             "outputs": self._outputs,
@@ -190,7 +190,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             setattr(new, name, state[name])
         if "feature_names_in_" in state:
             new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
-        new.temperatures_ = dict(state["temperatures_"])
+        new.temperatures_ = dict(state.get("temperatures_", []))  # which files had not at first
         new.inputs_ = Scaling.from_options(state["inputs_"])
         new._set_state(state)
         new._adopt(objective)
@@ -267,8 +267,10 @@ class BayesianEstimator(BaseEstimator, ABC):
     def _inputs(self, X: Any) -> Tensor:
         """Scaled rows, checked against those of `fit`."""
         check_is_fitted(self, "objective_")
-        rows = torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
-        return self.inputs_(rows).clamp(-_FAR, _FAR)
+        return self._scaled(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _scaled(self, rows: Array) -> Tensor:
+        return self.inputs_(torch.tensor(rows)).clamp(-_FAR, _FAR)
 
     @contextmanager
     def _drawing(self) -> Iterator[dict[str, Any]]:
@@ -285,6 +287,6 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
         """Metrics on checked rows and targets as the network sees them."""
-        data = self.inputs_(torch.tensor(x)), y
+        data = self._scaled(x), y
         with self._drawing() as draws:
             return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)

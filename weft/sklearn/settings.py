@@ -16,7 +16,7 @@ from weft.given import is_whole
 from weft.sklearn import names
 
 RATE = 0.01
-BATCH = 64  # below MANY rows; above, what `weft.fit` takes
+BATCH, LARGE_BATCH = 64, 256  # below MANY rows to train on, and above
 MANY = 10_000
 SPREAD = 2.0  # of biases in the first layer, standard deviations of a column
 
@@ -75,7 +75,7 @@ def of_fit(estimator: Any, rows: int) -> dict[str, Any]:
     return {
         "temperature": _temperature(estimator.temperature),
         "learning_rate": _number("learning_rate", estimator.learning_rate) or RATE,
-        "batch_size": batch if batch or rows >= MANY else BATCH,
+        "batch_size": batch or (BATCH if rows < MANY else LARGE_BATCH),
         "epochs": _count("max_epochs", estimator.max_epochs, "auto"),
         "patience": _count("patience", estimator.patience, None),
     }

@@ -50,7 +50,7 @@ def split(
         seed: of all noise.
         share: of the rows, to be held out from the network that is kept; 0 for none.
         is_chosen: whether the temperature is to be chosen: by folds that are each held out once, after which
-            the network is trained on all rows; if rows are many, on the rows held out.
+            the network is trained on all rows; if rows are many, on the rows held out, if there are any.
         has_patience: whether that network needs rows held out in any case.
         classes: of the rows.
     """
@@ -94,10 +94,10 @@ def cross_validation(count: int, seed: int, classes: Tensor | None = None) -> li
         [6, 6, 6, 6, 6]
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(mix(seed, _FOLDS)))
-    if classes is not None:
-        order = order[classes[order].argsort(stable=True)]
     folds = min(FOLDS, count)
     dealt = order[: count - count % folds]
+    if classes is not None:
+        dealt = dealt[classes[dealt].argsort(stable=True)]
     rows = torch.arange(count)
     return [
         Rows(rows[~torch.isin(rows, held)], held)

@@ -27,6 +27,7 @@ from weft.training.diagnose import NonFiniteLoss
 from weft.training.distributed import Processes
 from weft.training.fitted import Fitted, finished, leaving_generators
 from weft.training.gathering import Gathered
+from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loop import Run
 from weft.training.sources import as_source, tensors
 from weft.training.stacking import Stack
@@ -163,8 +164,8 @@ def fit_many(
     ]
     shown = progress.make(show, title, epochs * len(sources[0]))
     try:
-        with shown, leaving_generators():
-            _train(stack, runs, seed, shown)
+        with shown, leaving_generators(), Interrupts() as stop:
+            _train(stack, runs, seed, shown, stop)
     finally:
         stack.release()
     return [finished(run, made=not isinstance(models[i], Objective)) for i, run in enumerate(runs)]
@@ -186,7 +187,9 @@ def _one_each(
     return each
 
 
-def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progress) -> None:
+def _train(
+    stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progress, stop: Interrupts
+) -> None:
     """All epochs of all members."""
     first = runs[0]
     device = next(first.objective.parameters()).device
@@ -219,10 +222,18 @@ def _train(stack: Stack, runs: Sequence[Run], seed: int, shown: progress.Progres
                 run.at.step += 1
             first.at.sums = sums[0].tolist()
             shown.step(first.at.step, first.numbers())
+            _heed(stop, first)
         for run, totals in zip(runs, sums.tolist(), strict=True):
             run.at.sums = totals
             run.at.seconds = (time.monotonic() - began) / len(runs)
             run.end_epoch()
+
+
+def _heed(stop: Interrupts, run: Run) -> None:
+    if stop.asked:
+        where = f"epoch {run.at.epoch + 1}, step {run.at.step}"
+        told = f"training stopped in {where}; fit_many cannot go on with it, begin again"
+        raise Interrupted(told, where)
 
 
 def _kl_weight(objective: Objective, step: int) -> float:
