@@ -108,6 +108,8 @@ _BUDGETS: Mapping[str, dict[str, Any]] = {
     "2700-weights-moved": {"budget": 2700, "augment": crop(2)},
     "100k-operations": {"budget": 100_000, "price": "macs"},
     "100k-operations-moved": {"budget": 100_000, "price": "macs", "augment": crop(2)},
+    # with biases just below the fewest published, 111,604
+    "109k-operations-moved": {"budget": 109_000, "price": "macs", "augment": crop(2)},
     "2700-weights-moved-long": {"budget": 2700, "augment": crop(2), "epochs": 200},
     "100k-operations-moved-long": {
         "budget": 100_000,
