@@ -58,7 +58,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     Examples:
         >>> X = np.linspace(-1, 1, 60).reshape(-1, 1)
         >>> y = np.where(X[:, 0] > 0, "right", "left")
-        >>> model = BayesianClassifier((20,), max_epochs=20, random_state=0).fit(X, y)
+        >>> model = BayesianClassifier((20,), max_epochs=100, random_state=0).fit(X, y)
         >>> model.predict([[-1.0], [1.0]]).tolist()
         ['left', 'right']
         >>> model.predict_proba([[0.0]]).shape

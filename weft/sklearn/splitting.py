@@ -88,10 +88,8 @@ def cross_validation(count: int, seed: int, classes: Tensor | None = None) -> li
         classes: of the rows, to be spread over the folds evenly.
 
     Examples:
-        >>> [rows.held.tolist() for rows in cross_validation(7, seed=0)]
-        [[3], [2], [6], [1], [0]]
-        >>> [len(rows.rest) for rows in cross_validation(7, seed=0)]
-        [6, 6, 6, 6, 6]
+        >>> [(len(rows.rest), len(rows.held)) for rows in cross_validation(7, seed=0)]
+        [(6, 1), (6, 1), (6, 1), (6, 1), (6, 1)]
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(mix(seed, _FOLDS)))
     folds = min(FOLDS, count)
