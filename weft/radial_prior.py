@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from weft.given import is_number
+from weft.numerics.fused import batched_at_most, eager
+from weft.numerics.stacked import of_parameters
 from weft.posteriors.base import Posterior
 from weft.posteriors.directions import Directions, concentration_at
 from weft.posteriors.masked import MaskedPosterior
@@ -147,6 +149,17 @@ class RadialPrior(Prior):
             posterior: made by weft.Radial.
             mask: True for the weights that are left; rows and columns without one count nothing.
         """
+        whole = mask is None and self.mean != "initial"  # nothing but parameters matters
+        if whole and batched_at_most() and not eager():
+            total = of_parameters(posterior, self._kl_of)
+        else:
+            total = self._kl_of(posterior, 0, mask)
+        return total.to(next(posterior.parameters()).dtype)
+
+    def _kl_of(
+        self, posterior: RadialPosterior, leading: int, mask: Tensor | None = None
+    ) -> Tensor:
+        """In float64, of all but the leading dimensions of parameters."""
         sides = dict(posterior.polars())
         own: dict[Side, Radii] = {side: polar.local for side, polar in sides.items()}
         if posterior.column_radii is not None:
@@ -156,15 +169,14 @@ class RadialPrior(Prior):
             [(radii, self.local) for radii in own.values()]
             + [(radii, self.layer) for radii in common]
         )
-        terms = [kl.sum() for kl in kls[len(own) :]]
+        terms = [kl.flatten(leading).sum(-1) for kl in kls[len(own) :]]
         for side, each in zip(own, kls, strict=False):
             if side in sides:
                 each = each + self._kl_of_directions(posterior, side, sides[side].directions)
             if mask is not None:
                 each = each * to_vectors(mask, side, posterior.positions).any(-1)
-            terms.append(each.sum())
-        total = torch.stack(terms).sum()
-        return total.to(next(posterior.parameters()).dtype)
+            terms.append(each.flatten(leading).sum(-1))
+        return torch.stack(terms).sum(0)
 
     def _kl_of_directions(
         self, posterior: RadialPosterior, side: Side, directions: Directions

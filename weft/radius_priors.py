@@ -39,7 +39,9 @@ class HalfCauchy(RadiusPrior):
             for law, (_, scale) in zip(laws, pairs, strict=True)
         ]
         spreads = [law.log_variance.flatten() for law in laws]
-        found = radial_kl.to_half_cauchy(LogNormal(torch.cat(locs), torch.cat(spreads)), 1.0)
+        single = all(radii.loc.dtype == torch.float32 for radii, _ in pairs)
+        whole = LogNormal(torch.cat(locs), torch.cat(spreads))
+        found = radial_kl.to_half_cauchy(whole, 1.0, single)
         parts = found.split([len(one) for one in locs])
         return [part.view(law.loc.shape) for part, law in zip(parts, laws, strict=True)]
 

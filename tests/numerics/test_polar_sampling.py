@@ -30,10 +30,11 @@ def test_values_and_gradients_are_those_of_the_plain_formula(shape, dtype):
         torch.manual_seed(1)
         value = function(*given)
         both.append((value.detach(), *torch.autograd.grad(value, given, weights)))
-    for fused, written in zip(*both, strict=True):
-        size = written.abs().max().item()
-        tolerance = (1e-12 if dtype == torch.float64 else 3e-6) * size
-        torch.testing.assert_close(fused, written, rtol=0, atol=tolerance)
+    # in single precision the gradient in κ is an integral by half as many nodes
+    errors = [1e-12] * 4 if dtype == torch.float64 else [3e-6, 3e-6, 1e-4, 3e-6]
+    for fused, written, error in zip(*both, errors, strict=True):
+        atol = error * written.abs().max().item()
+        torch.testing.assert_close(fused, written, rtol=0, atol=atol)
 
 
 def test_one_concentration_serves_several_rows():

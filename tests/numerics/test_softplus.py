@@ -92,3 +92,17 @@ def test_it_can_be_compiled():
     compiled = torch.compile(mean_softplus, backend="eager")
     torch.testing.assert_close(compiled(mean, std), mean_softplus(mean, std))
     torch.compiler.reset()
+
+
+def test_single_precision_has_its_digits():
+    mean, std = torch.meshgrid(
+        torch.linspace(-30, 30, 200).double(), torch.linspace(0, 4, 41).double(), indexing="ij"
+    )
+    for narrow in (std < 1.2, std < 9):  # all by the fast rule, or some
+        both = []
+        for single in (False, True):
+            given = [one[narrow].clone().requires_grad_() for one in (mean, std)]
+            value = mean_softplus(*given, single)
+            both.append((value.detach(), *torch.autograd.grad(value.sum(), given)))
+        for exact_one, single_one in zip(*both, strict=True):
+            torch.testing.assert_close(single_one, exact_one, rtol=1e-6, atol=5e-6)

@@ -9,6 +9,7 @@ import torch
 from torch.func import hessian, jacrev, vmap
 
 from weft.numerics import von_mises_fisher as vmf
+from weft.numerics.vmf_series import COARSE, terms
 from weft.numerics.quadrature import gauss_legendre
 from weft.numerics.vmf_series import debye_polynomials
 
@@ -245,3 +246,10 @@ def test_the_derivative_in_the_priors_concentration_does_not_cancel(d, kappa, re
     with mpmath.workdps(60):
         exact = float(ratio(mpmath.mpf(p.item())) - ratio(mpmath.mpf(kappa)))
     assert found.item() == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [2, 3, 8, 15, 16, 29, 30, 700])
+def test_coarse_terms_have_the_digits_of_single_precision(d):
+    kappa = d * torch.logspace(-6, 8, 300).double()
+    for coarse, fine in zip(terms(kappa, d, COARSE), terms(kappa, d), strict=True):
+        torch.testing.assert_close(coarse, fine, rtol=2e-7, atol=0)

@@ -12,6 +12,7 @@ from torch.func import jacrev, vmap
 
 from weft.numerics import vmf_sampling as sampling
 from weft.numerics import von_mises_fisher as vmf
+from weft.numerics.vmf_slope import cosine_slope, cosine_slope_of_single
 
 SETTINGS = [(2, 0.0), (2, 0.7), (2, 1e5), (3, 4.0), (5, 0.0), (5, 300.0)]
 SETTINGS += [(30, 30.0), (100, 1e5), (1000, 300.0), (4000, 4000.0), (4000, 1e5)]
@@ -118,8 +119,18 @@ def exact_slope(gap, kappa, d):
 @pytest.mark.parametrize(("d", "kappa"), SETTINGS)
 def test_implicit_slopes_are_exact(d, kappa):
     for gap in (1 - sampling.sample_cosine(torch.full((2,), kappa).double(), d)).tolist():
-        found = sampling.cosine_slope(float64(gap), float64(kappa), d)
+        found = cosine_slope(float64(gap), float64(kappa), d)
         assert found.item() == pytest.approx(float(exact_slope(gap, kappa, d)), rel=1e-10)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 7, 16, 50, 700, 4000])
+@pytest.mark.parametrize("relative", [0.0, 1e-6, 0.05, 0.5, 2.0, 20.0, 1e5, 1e9])
+def test_slopes_for_single_precision_are_those_to_five_digits(d, relative):
+    kappa = torch.full((2000,), relative * d, dtype=torch.float64)
+    gap = 1 - sampling.sample_cosine(kappa, d)
+    true, found = cosine_slope(gap, kappa, d), cosine_slope_of_single(gap, kappa[:1], d)
+    torch.testing.assert_close(found, true, rtol=2e-4, atol=0)
+    assert bool((found - true).square().mean() <= (1e-5) ** 2 * true.square().mean())
 
 
 @pytest.mark.parametrize(("d", "kappa"), [*SETTINGS, (10, 3.0), (500, 5e3)])
@@ -223,7 +234,7 @@ def test_draws_compile_with_their_gradients():
     cosine = draw(kappa)
     close(cosine.detach(), vmf.mean_resultant(float64(50.0), 60))
     (slopes,) = torch.autograd.grad(cosine.sum(), kappa)
-    expected = sampling.cosine_slope(1 - cosine.detach(), kappa.detach(), 60)
+    expected = cosine_slope(1 - cosine.detach(), kappa.detach(), 60)
     assert torch.allclose(slopes, expected, rtol=1e-9)
     vectors = torch.compile(
         lambda r, k: sampling.sample(F.normalize(r, dim=-1), k), fullgraph=True, backend="aot_eager"
@@ -240,7 +251,7 @@ def test_gradients_at_the_edges_are_finite():
     gaps = float64(0.0, 1e-320, 1e-12, 1.0, 2.0 - 1e-15, 2.0)
     for d in (2, 3, 100, 4000):
         for kappa in (0.0, 1.0, 1e5):
-            slopes = sampling.cosine_slope(gaps, torch.full_like(gaps, kappa), d)
+            slopes = cosine_slope(gaps, torch.full_like(gaps, kappa), d)
             assert bool((slopes >= 0).all())
             assert slopes.isfinite().all()
     raw = torch.zeros(500, 3)

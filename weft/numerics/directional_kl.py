@@ -14,10 +14,12 @@ from torch.autograd.function import once_differentiable
 
 from weft.numerics import von_mises_fisher as vmf
 from weft.numerics.fused import batched_at_most, members
-from weft.numerics.vmf_series import terms
+from weft.numerics.vmf_series import COARSE, LOWEST, terms
 
 
-def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int) -> Tensor:
+def divergence(
+    kappa: Tensor, cosine: Tensor, prior: float, d: int, single: bool = False
+) -> Tensor:
     """KL(vMF(μ, κ) ‖ vMF(μ_p, prior)), with first derivatives.
 
     Args:
@@ -25,6 +27,7 @@ def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int) -> Tensor:
         cosine: (...) μᵀμ_p in float64; both broadcast.
         prior: concentration of the prior, 0 for the uniform distribution.
         d: dimension of the space around the sphere.
+        single: whether single precision is enough: fewer operations in fewer than 30 dimensions.
 
     Examples:
         >>> one = torch.ones((), dtype=torch.float64)
@@ -32,7 +35,9 @@ def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int) -> Tensor:
         (tensor(0.1516, dtype=torch.float64), tensor(True))
     """
     if batched_at_most():
-        found: Tensor = _Divergence.apply(*torch.broadcast_tensors(kappa, cosine), prior, d)[0]
+        lowest = COARSE if single else LOWEST
+        both = torch.broadcast_tensors(kappa, cosine)
+        found: Tensor = _Divergence.apply(*both, prior, d, lowest)[0]
         return found
     total = vmf.divergence_from_uniform(kappa, d)
     if prior == 0:
@@ -51,26 +56,27 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        kappa: Tensor, cosine: Tensor, prior: float, d: int
+        kappa: Tensor, cosine: Tensor, prior: float, d: int, lowest: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found = terms(kappa, d)
+        found = terms(kappa, d, lowest)
         resultant = kappa * found.spread
         value = found.divergence + _ell(prior, d) - prior * cosine * resultant
         return value, resultant, found.slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        kappa, cosine, ctx.prior, _ = inputs
+        kappa, cosine, ctx.prior, *_ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(kappa, cosine, *output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         kappa, cosine, resultant, slope = ctx.saved_tensors
         return (
             grad * (kappa - ctx.prior * cosine) * slope,
             -ctx.prior * grad * resultant,
+            None,
             None,
             None,
         )
@@ -83,6 +89,7 @@ class _Divergence(torch.autograd.Function):
         cosine: Tensor,
         prior: float,
         d: int,
+        lowest: float,
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
         each = members((kappa, cosine), dims, info.batch_size)
-        return _Divergence.apply(*each, prior, d), (0, 0, 0)
+        return _Divergence.apply(*each, prior, d, lowest), (0, 0, 0)

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.numerics import vmf_sampling
 from weft.numerics.fused import batched_apart, eager, members
+from weft.numerics.vmf_slope import cosine_slope, cosine_slope_of_single
 
 
 def draw(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
@@ -93,7 +94,8 @@ class _Draw(torch.autograd.Function):
         kept = r * cosine / length
         of_loc = torch.mul(grad, kept).addcmul_(noise, turned)
         of_loc.addcmul_(wide, -(kept * p + turned * along) / square)
-        slope = vmf_sampling.cosine_slope(gap, kappa, loc.shape[-1])
+        single = loc.dtype == torch.float32
+        slope = (cosine_slope_of_single if single else cosine_slope)(gap, kappa, loc.shape[-1])
         return (
             of_loc.to(loc.dtype),
             (of_cosine * slope).sum_to_size(kappa.shape),

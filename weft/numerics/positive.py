@@ -77,8 +77,8 @@ class LogNormal(Positive):
         """The variance of log z."""
         return self.log_variance.exp()
 
-    def mean_softplus(self, slope: float, shift: float) -> Tensor:
-        """E log(1 + z^slope e^-shift), to 1e-9.
+    def mean_softplus(self, slope: float, shift: float, single: bool = False) -> Tensor:
+        """E log(1 + z^slope e^-shift), to 1e-9, or to 1e-6 if single precision is enough.
 
         Examples:
             >>> zero = torch.zeros((), dtype=torch.float64)
@@ -86,7 +86,7 @@ class LogNormal(Positive):
             tensor(0.6931, dtype=torch.float64)
         """
         std = abs(slope) * (0.5 * self.log_variance).exp()
-        return mean_softplus(slope * self.loc - shift, std)
+        return mean_softplus(slope * self.loc - shift, std, single)
 
 
 @dataclass(frozen=True)

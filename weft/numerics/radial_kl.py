@@ -73,7 +73,7 @@ def to_weibull(q: Positive, shape: float, scale: float) -> Tensor:
     return paid - q.log_entropy() - shape * (q.mean_log() - log_scale) - math.log(shape)
 
 
-def to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
+def to_half_cauchy(q: LogNormal, scale: float, single: bool = False) -> Tensor:
     """KL(q ‖ C⁺(scale)), elementwise: -H - E log z + E log(1 + z²/γ²) + log(πγ/2).
 
     The expectation is a sum over nodes (`LogNormal.mean_softplus`, to 1e-9); all else is exact.
@@ -81,6 +81,7 @@ def to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     Args:
         q: of the radii.
         scale: γ, the median of the prior.
+        single: whether single precision is enough.
 
     Examples:
         >>> import torch
@@ -89,7 +90,7 @@ def to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
         tensor(0.0240, dtype=torch.float64)
     """
     log_scale = math.log(scale)
-    tail = q.mean_softplus(2.0, 2 * log_scale)
+    tail = q.mean_softplus(2.0, 2 * log_scale, single)
     return tail - q.log_entropy() - (q.mean_log() - log_scale) + math.log(math.pi / 2)
 
 

@@ -41,15 +41,16 @@ def _rule(every: int) -> tuple[list[float], list[tuple[float, float]]]:
     return nodes, [(w, w * x) for w, x in zip(weights, nodes, strict=True)]
 
 
-_RULES = {every: _rule(every) for every in (1, 2)}
+_RULES = {every: _rule(every) for every in (1, 2, 3)}
 
 
-def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
+def mean_softplus(mean: Tensor, std: Tensor, single: bool = False) -> Tensor:
     """E log(1 + e^u), u ~ N(mean, std²), elementwise and to 1e-9.
 
     Args:
         mean: (...) in float64.
         std: (...) not negative; both broadcast.
+        single: whether single precision is enough, which takes a quarter of the time.
 
     Examples:
         >>> zero = torch.zeros((), dtype=torch.float64)
@@ -58,7 +59,7 @@ def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
     """
     mean, std = torch.broadcast_tensors(mean, std)
     if batched_at_most() and not is_traced(mean):
-        found: Tensor = _MeanSoftplus.apply(mean, std)[0]
+        found: Tensor = _MeanSoftplus.apply(mean, std, single)[0]
         return found
     return _everywhere(mean, std)[0]
 
@@ -67,12 +68,12 @@ class _MeanSoftplus(torch.autograd.Function):
     """The mean and its derivatives; every number by the form that it needs."""
 
     @staticmethod
-    def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(mean: Tensor, std: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
         if mean.device.type != "cpu":  # to count would be to wait
             return _everywhere(mean, std)
         is_narrow, is_wide = std <= NARROW, std > WIDE
         if is_narrow.all():  # as a rule, and then there is nothing to sort
-            return _usual(mean, std, 2)
+            return _usual_of_single(mean, std) if single else _usual(mean, std, 2)
         found = mean.new_empty(3, mean.numel())
         mean, std, shape = mean.reshape(-1), std.reshape(-1), mean.shape
         is_narrow, is_wide = is_narrow.reshape(-1), is_wide.reshape(-1)
@@ -94,16 +95,16 @@ class _MeanSoftplus(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None]:
         in_mean, in_std = ctx.saved_tensors
-        return grad * in_mean, grad * in_std
+        return grad * in_mean, grad * in_std, None
 
     @staticmethod
     def vmap(
-        info: Any, dims: tuple[int | None, ...], mean: Tensor, std: Tensor
+        info: Any, dims: tuple[int | None, ...], mean: Tensor, std: Tensor, single: bool
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
         each = members((mean, std), dims, info.batch_size)
-        return _MeanSoftplus.apply(*each), (0, 0, 0)
+        return _MeanSoftplus.apply(*each, single), (0, 0, 0)
 
 
 def _everywhere(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,6 +124,12 @@ def _usual(mean: Tensor, std: Tensor, every: int = 1) -> tuple[Tensor, Tensor, T
     points = std.unsqueeze(-1) * x + mean.unsqueeze(-1)
     in_mean, in_std = (torch.sigmoid(points) @ sums).unbind(-1)
     return torch.nn.functional.softplus(points, threshold=40) @ sums[:, 0], in_mean, in_std
+
+
+def _usual_of_single(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_usual` for narrow densities, by every third node and in single precision."""
+    first, second, third = (one.double() for one in _usual(mean.float(), std.float(), 3))
+    return first, second, third
 
 
 def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:

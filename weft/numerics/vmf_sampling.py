@@ -2,9 +2,8 @@
 
 x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
 proposal that needs no random numbers but uniform ones, so that draws work inside vmap and
-torch.compile. Its gradient in κ is the implicit one, -(∂F/∂κ) / (∂F/∂ω) with F the distribution function
-of ω, an integral over the tail beyond ω. Internally ω is kept as the gap 1 - ω, which has all
-its digits where κ is large.
+torch.compile. Its gradient in κ is the implicit one, `vmf_slope`. Internally ω is kept as the gap 1 - ω,
+which has all its digits where κ is large.
 """
 
 import math
@@ -15,20 +14,13 @@ import torch
 from torch import Tensor
 
 from weft.numerics.fused import eager
-from weft.numerics.quadrature import gauss_legendre
-from weft.numerics.von_mises_fisher import (
-    check_dimension,
-    mean_resultant,
-    mean_resultant_complement,
-)
+from weft.numerics.vmf_slope import cosine_slope
+from weft.numerics.von_mises_fisher import check_dimension, mean_resultant
 
 # At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; where there can
 # be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
 # numbers in double precision can tell from none.
 AT_ONCE, WITHOUT_LOOP = 2, 40
-
-TAIL = 72.0  # a tail ends where the logarithm of a density has fallen by this, half of it if d = 2
-NODES, WEIGHTS = gauss_legendre(24)
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
 
@@ -117,44 +109,6 @@ def sample_cosine_by_rejection(
     moved = kappa.double() - fixed
     draw, log_weight = cosine + across / root * moved, correction * moved
     return draw.to(kappa.dtype), log_weight.to(kappa.dtype)
-
-
-def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
-    """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
-
-    With θ = arccos ω: sin θ ∫ |cos φ - A| e^{κ(cos φ - ω)} (sin φ / sin θ)^{d-2} dφ over the tail on that
-    side of θ where cos φ - A keeps its sign. Differentiable in both arguments.
-
-    Args:
-        gap: (...) 1 - ω.
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
-
-    Examples:
-        >>> gap = torch.tensor(1.0, dtype=torch.float64)
-        >>> cosine_slope(gap, 0 * gap, 5)  # (1 - ω²) / (d - 1)
-        tensor(0.2500, dtype=torch.float64)
-    """
-    gap = gap.clamp(1e-300, 2 - 1e-15).unsqueeze(-1)
-    kappa = kappa.unsqueeze(-1)
-    complement = mean_resultant_complement(kappa, d)
-    sine = (gap * (2 - gap)).sqrt()
-    theta = torch.atan2(sine, 1 - gap)
-    up = gap > complement  # the tail is on the side of π
-    # how far to go: the log-density of θ falls at this rate, and faster by the precision about its mode
-    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
-    rate = torch.where(up, -fall, fall).clamp(min=0)
-    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
-    reach = 2 * TAIL / (rate + (rate.square() + 2 * TAIL * precision).sqrt())
-    width = torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
-    nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in (NODES, WEIGHTS))
-    half = width * (0.5 * nodes)
-    risen = 2 * torch.sin(theta + half) * torch.sin(half)  # cos θ - cos φ
-    there = gap + risen  # 1 - cos φ
-    # (sin φ / sin θ)², above 0 also where rounding has gone beyond the poles
-    squares = (there * (2 - there) / (gap * (2 - gap))).clamp(min=1e-300)
-    log = (0.5 * (d - 2)) * squares.log() - kappa * risen
-    return (sine * width.abs()).squeeze(-1) * (((complement - there).abs() * log.exp()) @ weights)
 
 
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:

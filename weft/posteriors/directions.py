@@ -48,6 +48,11 @@ class Directions(nn.Module):
         """Of the space around the spheres, d."""
         return self.loc.shape[-1]
 
+    @property
+    def single(self) -> bool:
+        """Whether what is computed of these ends in single precision."""
+        return self.loc.dtype == torch.float32
+
     def mode(self) -> Tensor:
         """The mean directions, (*blocks, n, d)."""
         return F.normalize(self.loc, dim=-1)
@@ -71,7 +76,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension)
+        apart = divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension, self.single)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -85,7 +90,8 @@ class Directions(nn.Module):
         cosine = torch.ones_like(kappa)
         if mean is not None:
             cosine = (self.mode().double() * mean.double()).sum(-1)
-        return self._for_each(divergence(kappa, cosine, concentration, self.dimension))
+        apart = divergence(kappa, cosine, concentration, self.dimension, self.single)
+        return self._for_each(apart)
 
     def _for_each(self, values: Tensor) -> Tensor:
         return values.expand(self.loc.shape[:-1])

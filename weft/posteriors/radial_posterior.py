@@ -6,6 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from weft.numerics.fused import batched_apart, eager
+from weft.numerics.stacked import of_parameters
 from weft.posteriors.base import Posterior
 from weft.posteriors.polar import (
     Polar,
@@ -96,6 +98,12 @@ class RadialPosterior(Posterior):
 
     def rsample(self) -> Tensor:
         """One draw."""
+        if eager() or not batched_apart():
+            return self._draw()
+        return of_parameters(self, lambda q, _: q._draw())
+
+    def _draw(self) -> Tensor:
+        """One draw for every block, whatever leading dimensions the parameters have."""
         first, *others = (
             to_matrix(polar.rsample(), side, self.positions) for side, polar in self.polars()
         )

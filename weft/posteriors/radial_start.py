@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from weft.numerics import von_mises_fisher as vmf
+from weft.numerics.roots import falling_root
+from weft.numerics.vmf_series import COARSE, terms
 from weft.posteriors.directions import concentration_at
 from weft.posteriors.polar import along_columns, to_matrix, to_vectors
 
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
 LOG_TOP = 29.0  # of concentrations, a little below what posteriors hold
-STEPS = 60
+STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -216,30 +218,36 @@ def _log_concentration(
         scale: of the noise.
     """
     wanted = weight.square().sum((-2, -1)) + weight.shape[-2] * weight.shape[-1] * scale**2
-    # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: a linear function of few sums
+    # E‖W‖² = Σ size Π (a + (1 + e) share), a and e functions of κ that fall to 0: a polynomial of few sums
     sums: dict[tuple[int, ...], Tensor] = {(): size}
     for share in shares:
         sums = {
             (*key, k): part * share if k else part for key, part in sums.items() for k in (0, 1)
         }
     totals = {key: part.sum((-2, -1)) for key, part in sums.items()}
+    whole = totals.pop((1,) * len(shares))  # what is left of it at A = 1
+    goal = (wanted - whole).clamp(min=1e-300).log()
+
+    def beyond(log: Tensor) -> Tensor:
+        """How far the logarithm of E‖W‖² - whole is above that of what is wanted: nearly straight."""
+        moments = [_second_moment(d * log.exp(), d) for d in dimensions]
+        grown = torch.zeros_like(log)  # Π (1 + e) - 1
+        for _, e in moments:
+            grown = grown + e + grown * e
+        found = whole * grown
+        for key, total in totals.items():
+            for k, (a, e) in zip(key, moments, strict=True):
+                total = total * (1 + e if k else a)
+            found = found + total
+        return found.clamp(min=1e-300).log() - goal
+
     low = torch.full_like(wanted, -12.0)
     high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions)))
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        moments = [_second_moment(d * middle.exp(), d) for d in dimensions]
-        found = torch.zeros_like(wanted)
-        for key, total in totals.items():
-            for k, moment in zip(key, moments, strict=True):
-                total = total * moment[k]
-            found = found + total
-        low = torch.where(found > wanted, middle, low)
-        high = torch.where(found > wanted, high, middle)
-    return ((low + high) / 2).unsqueeze(-1)
+    return falling_root(beyond, low, high, STEPS).unsqueeze(-1)
 
 
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """(a, b) of E x_j² / A² = a + b μ_j²."""
-    across = vmf.tangent_variance(kappa, d)
-    square = vmf.mean_resultant(kappa, d).square()
-    return across / square, (1 - d * across) / square
+    """(a, e) of E x_j² / A² = a + (1 + e) μ_j²."""
+    found = terms(kappa, d, COARSE)
+    square = (kappa * found.spread).square()
+    return found.spread / square, (found.slope - found.spread) / square

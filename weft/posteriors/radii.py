@@ -72,6 +72,8 @@ class LogNormalRadii(Radii):
         """Log-normal: means of logarithms are averaged, variances averaged and divided by F."""
         count = self.loc.shape[-2]
         logs = 2 * held(self.log_scale.double(), LOG_SCALE_TOP)
+        if count == 1:
+            return positive.LogNormal(self.loc.squeeze(-2).double(), logs.squeeze(-2))
         log_variance = torch.logsumexp(logs, -2) - 2 * math.log(count)
         return positive.LogNormal(self.loc.double().mean(-2), log_variance)
 
@@ -79,7 +81,8 @@ class LogNormalRadii(Radii):
         """Average of loc + scale · ε over the factors."""
         scale = held(self.log_scale.double(), LOG_SCALE_TOP).exp()
         noise = torch.randn(scale.shape, dtype=scale.dtype, device=scale.device)
-        return (self.loc.double() + scale * noise).mean(-2)
+        each = self.loc + scale * noise
+        return each.squeeze(-2) if each.shape[-2] == 1 else each.mean(-2)
 
 
 class GammaRadii(Radii):
