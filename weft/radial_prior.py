@@ -10,11 +10,11 @@ half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.given import is_number
 from weft.numerics.fused import batched_at_most, eager
@@ -137,44 +137,51 @@ class RadialPrior(Prior):
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p), summed over the given posteriors."""
         own, others = _shared_out(posteriors)
-        terms = [self.kl_of(q, mask) for q, mask in own]
+        terms = []
+        if own:
+            # nothing but parameters matters, and many small operations: one for all members of a vmap
+            alone = self.mean != "initial" and all(mask is None for _, mask in own)
+            if alone and batched_at_most() and not eager():
+                total = of_parameters(nn.ModuleList(q for q, _ in own), self._kl_of_whole)
+            else:
+                total = self._kl_of(own, 0)
+            terms.append(total.to(next(own[0][0].parameters()).dtype))
         if others:
             terms.append(self.others.kl(*others))
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
-    def kl_of(self, posterior: RadialPosterior, mask: Tensor | None = None) -> Tensor:
-        """KL of the radii and directions of one posterior.
-
-        Args:
-            posterior: made by weft.Radial.
-            mask: True for the weights that are left; rows and columns without one count nothing.
-        """
-        whole = mask is None and self.mean != "initial"  # nothing but parameters matters
-        if whole and batched_at_most() and not eager():
-            total = of_parameters(posterior, self._kl_of)
-        else:
-            total = self._kl_of(posterior, 0, mask)
-        return total.to(next(posterior.parameters()).dtype)
+    def _kl_of_whole(self, posteriors: nn.ModuleList, leading: int) -> Tensor:
+        return self._kl_of([(cast(RadialPosterior, q), None) for q in posteriors], leading)
 
     def _kl_of(
-        self, posterior: RadialPosterior, leading: int, mask: Tensor | None = None
+        self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]], leading: int
     ) -> Tensor:
-        """In float64, of all but the leading dimensions of parameters."""
-        sides = dict(posterior.polars())
-        own: dict[Side, Radii] = {side: polar.local for side, polar in sides.items()}
-        if posterior.column_radii is not None:
-            own["columns"] = posterior.column_radii
-        common = [polar.layer for polar in sides.values() if polar.layer is not None]
-        kls = self.radius_prior.kls(
-            [(radii, self.local) for radii in own.values()]
-            + [(radii, self.layer) for radii in common]
-        )
-        terms = [kl.flatten(leading).sum(-1) for kl in kls[len(own) :]]
-        for side, each in zip(own, kls, strict=False):
-            if side in sides:
-                each = each + self._kl_of_directions(posterior, side, sides[side].directions)
-            if mask is not None:
-                each = each * to_vectors(mask, side, posterior.positions).any(-1)
+        """KL of the radii and directions of posteriors, in float64.
+
+        Args:
+            posteriors: each with a mask, True for the weights that are left, or None; rows and columns
+                without one count nothing.
+            leading: dimensions of the parameters, and so of the result, before those of one network.
+        """
+        scaled: list[tuple[Radii, float]] = []
+        groups: list[tuple[RadialPosterior, Tensor | None, Side] | None] = []
+        for q, mask in posteriors:
+            for side, radii in q.own_radii():
+                scaled.append((radii, self.local))
+                groups.append((q, mask, side))
+            for _, polar in q.polars():
+                if polar.layer is not None:
+                    scaled.append((polar.layer, self.layer))
+                    groups.append(None)
+        terms = []
+        for each, group in zip(self.radius_prior.kls(scaled), groups, strict=True):
+            if group is not None:
+                q, mask, side = group
+                directions = q.directions(side)
+                if directions is not None:
+                    each = each + self._kl_of_directions(q, side, directions)
+                if mask is not None:
+                    each = each * to_vectors(mask, side, q.positions).any(-1)
             terms.append(each.flatten(leading).sum(-1))
         return torch.stack(terms).sum(0)
 

@@ -145,3 +145,40 @@ def test_control_c_says_where_it_stopped(folder, capsys, monkeypatch):
     monkeypatch.setattr("weft.cli.commands.run_all", stopped)
     assert main(["run", "demo/digits"]) == 130
     assert "epoch 3, step 21; the same command goes on" in capsys.readouterr().err
+
+
+def test_a_pattern_runs_several_experiments_side_by_side(folder, capsys):
+    words = ["run", "demo/*", "--variants", "plain", "k-tied-1", "--smoke", "--workers", "2"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "k-tied-1" in shown
+    found = {p.parent.name: json.loads(p.read_text()) for p in folder.rglob("results/**/0.json")}
+    assert found.keys() == {"plain", "k-tied-1"}
+    assert main(["run", "demo/digits", "--variants", "plain", "--smoke", "--force"]) == 0
+    alone = json.loads((folder / "results/smoke/demo/digits/plain/0.json").read_text())
+    assert alone["metrics"] == pytest.approx(found["plain"]["metrics"], rel=1e-4)
+
+
+def test_a_run_that_fails_does_not_take_the_others_along(folder, capsys):
+    words = ["run", "demo/digits", "--variants", "plain", "--seeds", "0", "1", "--smoke"]
+    place = folder / "results/smoke/demo/digits/plain/0.json"
+    place.parent.mkdir(parents=True)
+    (folder / "runs/smoke/demo/digits/plain").mkdir(parents=True)
+    (folder / "runs/smoke/demo/digits/plain/0").write_text("a file where a folder should be")
+    assert main([*words, "--workers", "2"]) == 1
+    shown = capsys.readouterr()
+    assert "plain seed 0 failed" in shown.out
+    assert "1 of 2 runs failed" in shown.err
+    assert [p.name for p in folder.rglob("results/**/*.json")] == ["1.json"]
+
+
+def test_workers_are_refused_that_cannot_be(folder, capsys):
+    assert main(["run", "demo/digits", "--smoke", "--workers", "0"]) == 1
+    assert "workers=0" in capsys.readouterr().err
+
+
+def test_a_setting_that_one_of_several_experiments_has_not_is_refused(folder, capsys):
+    assert main(["run", "*/*", "--variants", "mean-field", "--smoke", "--epochs", "1"]) == 1
+    assert "has no variant" in capsys.readouterr().err
+    assert main(["run", "[qu]*/*c*", "--smoke", "--variants", "mean-field", "--patience", "1"]) == 1
+    assert "has no setting 'patience'" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Every experiment runs, and its result file tells what was run."""
 
 import json
+import pickle
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -177,6 +178,11 @@ def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
 def test_experiments_have_different_places():
     places = [results.place(Path(), one, 0) for one in catalog.ALL]
     assert len(set(places)) == len(places)
+
+
+def test_experiments_can_be_handed_to_another_process():
+    for one in catalog.ALL:
+        assert pickle.loads(pickle.dumps(one)).settings() == one.settings()
 
 
 def test_catalog_names_the_nearest():

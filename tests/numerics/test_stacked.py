@@ -28,7 +28,9 @@ class Two(nn.Module):
 
 
 def stacked(*shape):
-    return {name: torch.randn(*shape, *one.shape).double() for name, one in Two().named_parameters()}
+    return {
+        name: torch.randn(*shape, *one.shape).double() for name, one in Two().named_parameters()
+    }
 
 
 def of_one(module, values):

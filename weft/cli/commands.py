@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from weft import data as datasets
 from weft import report as reports
 from weft.cli.options import RunOptions, SweepOptions, overrides, with_overrides
 from weft.experiments import catalog
-from weft.experiments.memory import keep_freed_memory
 from weft.experiments.running import Plan, changed, run_all
 from weft.experiments.sweeping import sweep as run_sweep
 from weft.training.distributed import started_by_torchrun
@@ -34,18 +31,16 @@ def list_experiments(words: list[str]) -> None:
 def run(words: list[str]) -> None:
     """Run an experiment: data, training, evaluation, result file."""
     name, rest = _name(words, "run", "quality/digits")
-    kinds = list(catalog.variants(name).values())
+    names = catalog.matching(name)
+    kinds = list(catalog.variants(names[0]).values())
     options = _parse(with_overrides(RunOptions, kinds[0]), rest, f"run {name}")
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    keep_freed_memory()
-    chosen = catalog.choose(name, list(options.variants))
+    chosen = [one for each in names for one in catalog.choose(each, list(options.variants))]
     if options.smoke:
         chosen = [one.smoke() for one in chosen]
     chosen = [changed(one, overrides(options, one)) for one in chosen]
     plan = Plan(options.results, options.runs, options.smoke, options.force, options.progress)
     with started_by_torchrun() as group:
-        paths = run_all(chosen, options.seeds, plan, group, _say)
+        paths = run_all(chosen, options.seeds, plan, group, _say, options.workers, options.threads)
         if group.is_first:
             reports.print_table(reports.compare(reports.read(paths)[0]))
 

@@ -5,6 +5,7 @@ from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+from weft.errors import near_misses
 from weft.experiments.spec import Experiment
 
 _NOT_CHANGED = ("name", "variant", "title", "published", "space")
@@ -21,8 +22,9 @@ class RunOptions:
         force: run again what has a result.
         results: folder of the result files.
         runs: folder of checkpoints and trained networks.
-        threads: of torch; as many as torch thinks right if not told.
-        progress: show bars; by default if the program runs in a terminal.
+        threads: of torch, per worker; as many as torch thinks right if not told.
+        workers: processes that do runs at the same time on this machine.
+        progress: show bars; by default if the program runs in a terminal, with a single worker.
     """
 
     variants: tuple[str, ...] = ()
@@ -32,6 +34,7 @@ class RunOptions:
     results: Path = Path("results")
     runs: Path = Path("runs")
     threads: int | None = None
+    workers: int = 1
     progress: bool | None = None
 
 
@@ -97,8 +100,16 @@ def settable(experiment: Experiment) -> list[Any]:
 
 def overrides(options: Any, experiment: Experiment) -> dict[str, Any]:
     """The settings that were given on the command line."""
-    given = {one.name: getattr(options, one.name) for one in settable(experiment)}
-    return {name: value for name, value in given.items() if value is not None}
+    known = {one.name for one in settable(experiment)}
+    own = {one.name for kind in (RunOptions, SweepOptions) for one in fields(kind)}
+    given = {one.name: getattr(options, one.name) for one in fields(options) if one.name not in own}
+    told = {name: value for name, value in given.items() if value is not None}
+    for name in told.keys() - known:
+        raise ValueError(
+            f"{experiment.name} has no setting {name!r}: {near_misses(name, known)}; experiments of one kind "
+            "can be changed together, others one by one"
+        )
+    return told
 
 
 def _doc(kind: type) -> str:

@@ -5,6 +5,7 @@ CPU generator gives the same pictures on every device.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -44,20 +45,29 @@ def crop(padding: int = 4) -> Augmentation:
     """
     if padding < 1:
         raise ValueError(f"crop(padding={padding}): at least one pixel")
+    return _Crop(padding)
 
-    def moved(x: Tensor, generator: torch.Generator) -> Tensor:
+
+@dataclass(frozen=True)
+class _Crop:
+    """An object, not a function inside another: processes can hand it on."""
+
+    padding: int
+
+    def __repr__(self) -> str:
+        """What results say of their settings."""
+        return f"crop(padding={self.padding})"
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _require_pictures("crop", x)
         height, width = x.shape[-2:]
         corner = torch.randint(
-            2 * padding + 1, (2, len(x)), generator=generator, device=generator.device
+            2 * self.padding + 1, (2, len(x)), generator=generator, device=generator.device
         )
         top, left = corner.to(x.device)
         # a view of every possible window of every picture; indexing copies one of each
-        windows = F.pad(x, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+        windows = F.pad(x, (self.padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
         return windows[torch.arange(len(x), device=x.device), :, top, left]
-
-    moved.__name__ = f"crop(padding={padding})"  # what results say of their settings
-    return moved
 
 
 def compose(*augmentations: Augmentation) -> Augmentation:
@@ -68,13 +78,21 @@ def compose(*augmentations: Augmentation) -> Augmentation:
         >>> both(torch.ones(5, 3, 8, 8), torch.Generator().manual_seed(0)).shape
         torch.Size([5, 3, 8, 8])
     """
+    return _Compose(augmentations)
 
-    def composed(x: Tensor, generator: torch.Generator) -> Tensor:
-        for augmentation in augmentations:
+
+@dataclass(frozen=True)
+class _Compose:
+    augmentations: tuple[Augmentation, ...]
+
+    def __repr__(self) -> str:
+        """What results say of their settings."""
+        return "composed"
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        for augmentation in self.augmentations:
             x = augmentation(x, generator)
         return x
-
-    return composed
 
 
 def _require_pictures(name: str, x: Tensor) -> None:

@@ -1,5 +1,7 @@
 """All experiments by name."""
 
+from fnmatch import fnmatchcase
+
 from weft.errors import near_misses
 from weft.experiments import compression, demo, k_tied, matrix_normal, quality, tempering, uci, vae
 from weft.experiments.spec import Experiment
@@ -19,6 +21,19 @@ ALL: tuple[Experiment, ...] = (
 def names() -> list[str]:
     """Names of the experiments, in order of declaration."""
     return list(dict.fromkeys(one.name for one in ALL))
+
+
+def matching(pattern: str) -> list[str]:
+    """Names that a pattern fits, or the name itself.
+
+    Examples:
+        >>> len(matching("uci/*")), matching("demo/digits")
+        (9, ['demo/digits'])
+    """
+    found = [name for name in names() if fnmatchcase(name, pattern)]
+    if not found:
+        raise ValueError(f"there is no experiment {pattern!r}: {near_misses(pattern, names())}")
+    return found
 
 
 def variants(name: str) -> dict[str, Experiment]:

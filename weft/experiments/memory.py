@@ -7,6 +7,8 @@ zeroed: time that a training step has better use for.
 import ctypes
 import sys
 
+import torch
+
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # numbers of glibc's malloc.h
 _LARGEST = 32 * 2**20  # glibc takes no larger threshold
 _SPARE = 256 * 2**20
@@ -30,3 +32,14 @@ def keep_freed_memory() -> bool:
         return False
     told = ((_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, _SPARE))
     return all([mallopt(option, value) == 1 for option, value in told])
+
+
+def prepare(threads: int | None) -> None:
+    """Settings of a process that trains and ends.
+
+    Args:
+        threads: of torch; as many as torch thinks right if not told.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    keep_freed_memory()

@@ -1,12 +1,17 @@
 """Running experiments: skip what is there, resume what was interrupted, write what came out."""
 
+import multiprocessing
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from weft.experiments import results
+from weft.experiments.memory import prepare
 from weft.experiments.spec import Experiment, Where
 from weft.training.distributed import Processes
 
@@ -45,13 +50,68 @@ def run_all(
     plan: Plan,
     group: Processes,
     say: Callable[[str], None] = print,
+    workers: int = 1,
+    threads: int | None = None,
 ) -> list[Path]:
-    """Run every experiment with every seed; the result files, also those that were there before."""
-    paths = []
-    for seed in seeds:
-        for experiment in experiments:
-            paths.append(run_one(experiment, seed, plan, group, say))
-    return paths
+    """Run every experiment with every seed; the result files, also those that were there before.
+
+    Args:
+        experiments: to run.
+        seeds: of each.
+        plan: where to, and what of what is there.
+        group: of processes that share one run, started by torchrun.
+        say: where to tell what is done.
+        workers: processes that do runs of their own at the same time.
+        threads: of torch, per worker.
+    """
+    runs = [(experiment, seed) for seed in seeds for experiment in experiments]
+    if workers == 1:
+        prepare(threads)
+        return [run_one(*one, plan, group, say) for one in runs]
+    if workers < 1 or group.world > 1:
+        raise ValueError(
+            f"run(workers={workers}): at least one, and under torchrun, whose processes share a run, no more"
+        )
+    if threads is None:
+        threads = max(1, torch.get_num_threads() // workers)
+    return _side_by_side(runs, replace(plan, show=False), say, min(workers, len(runs)), threads)
+
+
+def _side_by_side(
+    runs: Sequence[tuple[Experiment, int]],
+    plan: Plan,
+    say: Callable[[str], None],
+    workers: int,
+    threads: int,
+) -> list[Path]:
+    """Each run in one of several processes. One that fails does not stop the others."""
+    start = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, start, prepare, (threads,)) as pool:
+        waiting = {pool.submit(_alone, *one, plan): one for one in runs}
+        try:
+            for done in as_completed(waiting):
+                if done.exception() is None:
+                    say(done.result()[1])
+                else:
+                    experiment, seed = waiting[done]
+                    told = f"{experiment.name} {experiment.variant} seed {seed}"
+                    say(f"{told} failed: {done.exception()}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    failed = [one for one in waiting if one.exception() is not None]
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(runs)} runs failed, as told above; the results of the others are kept"
+        ) from failed[0].exception()
+    return [one.result()[0] for one in waiting]
+
+
+def _alone(experiment: Experiment, seed: int, plan: Plan) -> tuple[Path, str]:
+    """One run in a process of its own: the file, and what there is to say."""
+    told: list[str] = []
+    path = run_one(experiment, seed, plan, Processes(), told.append)
+    return path, "\n".join(told)
 
 
 def run_one(

@@ -8,10 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from weft.errors import near_misses
-from weft.experiments.memory import keep_freed_memory
+from weft.experiments.memory import prepare
 from weft.experiments.results import commit, machine, versions
 from weft.experiments.spec import Experiment, Where
 from weft.files import write_atomically
@@ -108,9 +106,7 @@ def _work(
     """Run trials until there are as many as wanted, whoever ran them."""
     import optuna
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    keep_freed_memory()
+    prepare(threads)
     study = _study(name, url, experiment, metric, seed)
 
     def score(trial: optuna.Trial) -> float:

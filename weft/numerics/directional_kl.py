@@ -17,9 +17,7 @@ from weft.numerics.fused import batched_at_most, members
 from weft.numerics.vmf_series import COARSE, LOWEST, terms
 
 
-def divergence(
-    kappa: Tensor, cosine: Tensor, prior: float, d: int, single: bool = False
-) -> Tensor:
+def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int, single: bool = False) -> Tensor:
     """KL(vMF(μ, κ) ‖ vMF(μ_p, prior)), with first derivatives.
 
     Args:

@@ -1,8 +1,8 @@
 """Functions of a module's parameters, for all members of a vmap in one node.
 
-Inside vmap every operation is dispatched through the levels of torch.func, which takes several times as long as a
-small operation itself. A function that treats leading dimensions of parameters as more of the same can be
-called once, outside, with the parameters of all members stacked.
+Inside vmap every operation is dispatched through the levels of torch.func, which takes several times as long
+as a small operation itself. A function that treats leading dimensions of parameters as more of the same can
+be called once, outside, with the parameters of all members stacked.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ Function = Callable[[Any, int], Tensor]
 def of_parameters(module: Module, function: Callable[[Module, int], Tensor]) -> Tensor:
     """`function(module, 0)`, where it may be called with the parameters of all members of a vmap instead.
 
-    Then it is `function(module, n)`: every parameter has n leading dimensions, one for each vmap, which the value
-    must have as well. Random numbers are drawn for all members, each its own. First derivatives only; for
-    use where `fused.batched_apart` holds, or `fused.batched_at_most` if there are no random numbers.
+    Then it is `function(module, n)`: every parameter has n leading dimensions, one for each vmap, which the
+    value must have as well. Random numbers are drawn for all members, each its own. First derivatives only.
+    For use where `fused.batched_apart` holds, or `fused.batched_at_most` if there are no random numbers.
 
     Args:
         module: whose parameters, and no buffers, the function depends on.
@@ -45,7 +45,7 @@ def of_parameters(module: Module, function: Callable[[Module, int], Tensor]) -> 
         tensor([3., 3.])
     """
     call = _Call(module, function, torch.is_grad_enabled())
-    values = [owner[name] for owner, name in call.places]
+    values = call.values()
     # a random number is batched wherever draws are to differ, whether parameters are batched or not
     token = torch.rand((), device=values[0].device)
     found: Tensor = _OfParameters.apply(call, 0, token, *values)
@@ -58,7 +58,7 @@ class _Call:
     def __init__(self, module: nn.Module, function: Function, learns: bool) -> None:
         self.module, self.function, self.learns = module, function, learns
         # what torch.func.functional_call replaces as well, at a tenth of its time
-        self.places = [
+        self.places: list[tuple[Any, str]] = [
             (one._parameters, name)
             for one in module.modules()
             for name, value in one._parameters.items()
@@ -69,7 +69,7 @@ class _Call:
 
     def __call__(self, leading: int, values: Sequence[Tensor]) -> Tensor:
         """The function with these parameters."""
-        before = [owner[name] for owner, name in self.places]
+        before = self.values()
         try:
             self._put(values)
             with torch.set_grad_enabled(self.learns):
@@ -77,9 +77,13 @@ class _Call:
         finally:
             self._put(before)
 
-    def _put(self, values: Sequence[Tensor | None]) -> None:
+    def values(self) -> list[Tensor]:
+        """The parameters as they are."""
+        return [owner[name] for owner, name in self.places]
+
+    def _put(self, values: Sequence[Tensor]) -> None:
         for (owner, name), value in zip(self.places, values, strict=True):
-            owner[name] = value  # type: ignore[assignment]
+            owner[name] = value
 
 
 class _OfParameters(torch.autograd.Function):

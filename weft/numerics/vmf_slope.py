@@ -1,7 +1,7 @@
 """How a cosine drawn from a von Mises-Fisher distribution moves with the concentration.
 
-At a fixed value of the distribution function F of ω its derivative in κ is -(∂F/∂κ) / (∂F/∂ω), an integral over
-the tail beyond ω. With θ = arccos ω it is
+At a fixed value of the distribution function F of ω its derivative in κ is -(∂F/∂κ) / (∂F/∂ω), an integral
+over the tail beyond ω. With θ = arccos ω it is
 
     sin θ ∫ |cos φ - A| e^{κ(cos φ - ω)} (sin φ / sin θ)^{d-2} dφ
 

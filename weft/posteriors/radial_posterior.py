@@ -9,6 +9,7 @@ from torch import Tensor
 from weft.numerics.fused import batched_apart, eager
 from weft.numerics.stacked import of_parameters
 from weft.posteriors.base import Posterior
+from weft.posteriors.directions import Directions
 from weft.posteriors.polar import (
     Polar,
     Side,
@@ -61,6 +62,18 @@ class RadialPosterior(Posterior):
             yield "rows", self.rows
         if self.columns is not None:
             yield "columns", self.columns
+
+    def own_radii(self) -> Iterator[tuple[Side, Radii]]:
+        """Radii of single rows and columns, of the sides that have them."""
+        for side, polar in self.polars():
+            yield side, polar.local
+        if self.column_radii is not None:
+            yield "columns", self.column_radii
+
+    def directions(self, side: Side) -> Directions | None:
+        """Of the rows or columns, if they have directions."""
+        polar = self.rows if side == "rows" else self.columns
+        return None if polar is None else polar.directions
 
     @property
     def mean(self) -> Tensor:
@@ -169,20 +182,16 @@ class RadialPosterior(Posterior):
         return radii.law().log_mode(powers[statistic]).to(radii.loc.dtype)
 
     def _radii_of(self, side: Side) -> Radii:
-        found = {
-            "rows": self.rows.local if self.rows is not None else None,
-            "columns": self.column_radii if self.columns is None else self.columns.local,
-        }
-        if side not in found:
+        if side not in ("rows", "columns"):
             raise ValueError(f'log_modes({side!r}): write "rows" or "columns"')
-        radii = found[side]
-        if radii is None:
-            has = next(name for name, one in found.items() if one is not None)
+        found = dict(self.own_radii())
+        if side not in found:
+            has = next(iter(found))
             raise ValueError(
                 f'log_modes({side!r}): this posterior has radii of its {has} only; write "{has}", or '
                 'build it with grouping="double"'
             )
-        return radii
+        return found[side]
 
     def extra_repr(self) -> str:
         """Shape, and what is grouped."""
