@@ -6,6 +6,8 @@ softplus is max(u, 0), whose mean is known, and a bend around 0 that is narrow b
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,15 +73,16 @@ class _MeanSoftplus(torch.autograd.Function):
     def forward(mean: Tensor, std: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
         if mean.device.type != "cpu":  # to count would be to wait
             return _everywhere(mean, std)
+        narrow, between = (_single(3), _single(1)) if single else (partial(_usual, every=2), _usual)
         is_narrow, is_wide = std <= NARROW, std > WIDE
         if is_narrow.all():  # as a rule, and then there is nothing to sort
-            return _usual_of_single(mean, std) if single else _usual(mean, std, 2)
+            return narrow(mean, std)
         found = mean.new_empty(3, mean.numel())
         mean, std, shape = mean.reshape(-1), std.reshape(-1), mean.shape
         is_narrow, is_wide = is_narrow.reshape(-1), is_wide.reshape(-1)
         for chosen, rule in (
-            (is_narrow, lambda m, s: _usual(m, s, 2)),
-            (~(is_narrow | is_wide), _usual),
+            (is_narrow, narrow),
+            (~(is_narrow | is_wide), between),
             (is_wide, _wide),
         ):
             places = chosen.nonzero().squeeze(-1)
@@ -126,10 +129,14 @@ def _usual(mean: Tensor, std: Tensor, every: int = 1) -> tuple[Tensor, Tensor, T
     return torch.nn.functional.softplus(points, threshold=40) @ sums[:, 0], in_mean, in_std
 
 
-def _usual_of_single(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_usual` for narrow densities, by every third node and in single precision."""
-    first, second, third = (one.double() for one in _usual(mean.float(), std.float(), 3))
-    return first, second, third
+def _single(every: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """`_usual` in single precision; for narrow densities every third node is enough."""
+
+    def rule(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, second, third = (one.double() for one in _usual(mean.float(), std.float(), every))
+        return first, second, third
+
+    return rule
 
 
 def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
