@@ -26,6 +26,7 @@ FAMILIES: dict[str, weft.Family] = {
     "KTied(rank=2)": weft.KTied(rank=2),
     "MatrixNormal()": weft.MatrixNormal(),
     "Radial()": weft.Radial(),
+    'Radial(grouping="double")': weft.Radial(grouping="double"),
 }
 
 

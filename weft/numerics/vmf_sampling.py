@@ -21,6 +21,7 @@ from weft.numerics.von_mises_fisher import check_dimension, mean_resultant
 # be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
 # numbers in double precision can tell from none.
 AT_ONCE, WITHOUT_LOOP = 2, 40
+FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than more proposals
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
 
@@ -210,10 +211,10 @@ class _Drawn(torch.autograd.Function):
 def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     """A draw of 1 - ω for every κ, a float64 tensor without gradients, by as many proposals as it takes."""
     flat = kappa.reshape(-1)
-    gap, accepted = _first_accepted(flat, d, AT_ONCE)
+    gap, accepted = _first_accepted(flat, d, AT_ONCE if flat.numel() > FEW else FOR_FEW)
     while not accepted.all():
         left = accepted.logical_not().nonzero().squeeze(-1)
-        gap[left], accepted[left] = _first_accepted(flat[left], d, 4 * AT_ONCE)
+        gap[left], accepted[left] = _first_accepted(flat[left], d, FOR_FEW)
     return gap.view(kappa.shape)
 
 
