@@ -5,6 +5,7 @@ results/numerics/together.json. A call is a short training run of all twenty, se
 """
 
 import argparse
+import copy
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -40,7 +41,15 @@ def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[]
         )
         for _ in range(count)
     ]
-    options = {"temperature": 0.1, "epochs": epochs, "batch_size": BATCH, "seed": 0, "show": False}
+    radial = isinstance(family, weft.Radial)
+    options = {
+        "prior": weft.RadialPrior(others=weft.HeNormal()) if radial else weft.HeNormal(),
+        "temperature": 0.1,
+        "epochs": epochs,
+        "batch_size": BATCH,
+        "seed": 0,
+        "show": False,
+    }
 
     def networks() -> list[nn.Module]:
         return [
@@ -54,7 +63,10 @@ def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[]
         return weft.fit_many(networks(), data, **options)
 
     def apart() -> object:
-        return [weft.fit(net, part, **options) for net, part in zip(networks(), data, strict=True)]
+        return [
+            weft.fit(net, part, **(options | {"prior": copy.deepcopy(options["prior"])}))
+            for net, part in zip(networks(), data, strict=True)
+        ]
 
     return {"together": together, "one after the other": apart}
 
