@@ -142,7 +142,9 @@ class RadialPrior(Prior):
             # nothing but parameters matters, and many small operations: one for all members of a vmap
             alone = self.mean != "initial" and all(mask is None for _, mask in own)
             if alone and batched_at_most() and not eager():
-                total = of_parameters(nn.ModuleList(q for q, _ in own), self._kl_of_whole)
+                total = of_parameters(
+                    nn.ModuleList(q for q, _ in own), self._kl_of_whole, draws=False
+                )
             else:
                 total = self._kl_of(own, 0)
             terms.append(total.to(next(own[0][0].parameters()).dtype))

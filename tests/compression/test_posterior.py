@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 import torch
-from torch import nn
 
 import weft
 from tests.compression.networks import NETWORKS, bayesian
 from tests.compression.test_exact import compressed
-from weft.compression.slicing import Part, slice_posterior
+from weft.compression.parts import Part
+from weft.compression.slicing import slice_posterior
 
 FAMILIES = {
     "mean-field": weft.MeanField(max_scale=2.0),
@@ -70,11 +70,6 @@ def test_a_part_of_a_matrix_normal_has_its_density() -> None:
     w = torch.randn(2, 3).double()
     torch.testing.assert_close(new.log_prob(w), dense.log_prob(w.flatten()))
     torch.testing.assert_close(new.entropy(), dense.entropy())
-
-
-def test_radial_parts_across_vectors_are_refused_and_replaced_by_their_moments() -> None:
-    q = randomised(weft.Radial(grouping="row"), (6, 7))
-    assert slice_posterior(q, part_of((6, 7), [0, 1], [0, 1])) is None
 
 
 @pytest.mark.parametrize(
@@ -146,30 +141,6 @@ def test_groups_that_lose_all_channels_go_with_their_posterior() -> None:
     assert plain.grouped.groups == small.grouped.groups == 1
     assert small.grouped.posterior("weight").shape == (1, 9)
     torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
-
-
-def test_radial_layers_fall_back_on_their_moments_and_say_so() -> None:
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4)).double()
-    bnn = weft.bayesianize(net, weft.Radial(grouping="row"))
-    levels = bnn[0].posterior("weight").log_modes("rows").detach().sort().values
-    small, report = weft.compress(
-        bnn,
-        torch.randn(5, 6).double(),
-        criterion="log_mode",
-        structure="rows",
-        threshold=float(levels[3]),
-        keep_posterior=True,
-        calls=0,
-    )
-    assert small[0].out_features == 6
-    assert type(small[0].posterior("weight")).__name__ == "RadialPosterior"
-    assert type(small[2].posterior("weight")).__name__ == "MeanFieldPosterior"
-    assert any("'2.weight'" in note for note in report.notes)
-    keep = [i for i in range(9) if bnn[0].posterior("weight").log_modes("rows")[i] >= levels[3]]
-    torch.testing.assert_close(
-        small[2].posterior("weight").variance, bnn[2].posterior("weight").variance[:, keep]
-    )
 
 
 def test_tying_and_a_floor_leave_fewer_numbers() -> None:

@@ -1,8 +1,10 @@
 """The command line, as it is typed."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -182,3 +184,26 @@ def test_a_setting_that_one_of_several_experiments_has_not_is_refused(folder, ca
     assert "has no variant" in capsys.readouterr().err
     assert main(["run", "[qu]*/*c*", "--smoke", "--variants", "mean-field", "--patience", "1"]) == 1
     assert "has no setting 'patience'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_workers_save_and_stop_with_the_process_that_started_them(folder, number):
+    words = ["run", "demo/digits", "--variants", "plain", "mean-field", "--epochs", "100000"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "weft", *words, "--workers", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        for _ in range(600):
+            if len(list(folder.rglob("history.csv"))) == 2:  # both train
+                break
+            time.sleep(0.1)
+        running.send_signal(number)  # to this process alone
+        told = running.communicate(timeout=60)[1]
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert "stopped in 2 of 2 runs; the same command goes on from there" in told
+    assert len(list(folder.rglob("checkpoint.pt"))) == 2

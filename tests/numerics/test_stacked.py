@@ -24,7 +24,7 @@ class Two(nn.Module):
         return found
 
     def forward(self):
-        return of_parameters(self, Two.value)
+        return of_parameters(self, Two.value, draws=False)
 
 
 def stacked(*shape):
@@ -74,7 +74,9 @@ def test_members_draw_their_own_numbers_even_of_the_same_parameters():
     def draw(layer, leading):
         return layer.weight + torch.randn_like(layer.weight)
 
-    found = torch.vmap(lambda _: of_parameters(module, draw), randomness="different")(torch.ones(4))
+    found = torch.vmap(lambda _: of_parameters(module, draw, draws=True), randomness="different")(
+        torch.ones(4)
+    )
     assert found.shape == (4, 3, 2)
     assert len(found.unique()) == 24
 
@@ -91,3 +93,27 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
     (grad,) = torch.autograd.grad(found.sum(), whole["a"], create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         grad.sum().backward()
+
+
+def test_what_draws_nothing_needs_no_random_numbers():
+    module, whole = Two(), stacked(4)
+    state = torch.get_rng_state()
+    found = torch.vmap(lambda v: of_one(module, v))(whole)  # where random numbers are refused
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(found, whole["a"].square().sum(-1) * whole["b"].exp().sum(-1))
+    same = torch.vmap(lambda s: module() + s)(torch.zeros(2).double())
+    torch.testing.assert_close(same, module.value(0).expand(2))
+
+
+def test_the_module_is_left_alone():
+    """Other threads may look at it while the function runs."""
+    module = Two()
+    seen = []
+
+    def look(other, leading):
+        seen.append((other.a.dim(), module.a.dim(), type(module.a)))
+        return other.value(leading)
+
+    own = torch.vmap(lambda s: of_parameters(module, look, draws=True) * s, randomness="different")
+    own(torch.ones(3).double())
+    assert seen == [(2, 1, nn.Parameter)]

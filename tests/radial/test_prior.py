@@ -258,3 +258,10 @@ def test_what_is_no_number_is_refused_in_words(options):
 def test_options_of_the_family_are_numbers(options):
     with pytest.raises(ValueError, match=r"Radial\("):
         weft.Radial(**options)
+
+
+@pytest.mark.parametrize("grouping", ["row", "column", "double"])
+def test_the_kl_draws_no_random_numbers_in_a_vmap(grouping):
+    q, prior = weft.Radial(grouping=grouping)(torch.randn(5, 4)), weft.RadialPrior()
+    found = torch.vmap(lambda s: q.kl(prior) * s)(torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(found, q.kl(prior) * torch.tensor([1.0, 2.0]))

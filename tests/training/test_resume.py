@@ -1,6 +1,7 @@
 """Runs that stop in the middle and go on: the end is bitwise that of a run that did not stop."""
 
 import os
+import pickle
 import random
 import signal
 import threading
@@ -306,3 +307,8 @@ def test_generators_go_back_where_they_were():
     random.seed(77)
     checkpoint.restore_generators(state)
     assert [torch.rand(3).tolist(), random.gauss(0, 1), random.random()] == first
+
+
+def test_what_stopped_a_run_can_be_told_to_another_process():
+    told = pickle.loads(pickle.dumps(weft.Interrupted("stopped; call again", "epoch 3, step 7")))
+    assert (str(told), told.where) == ("stopped; call again", "epoch 3, step 7")

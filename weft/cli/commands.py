@@ -37,7 +37,7 @@ def run(words: list[str]) -> None:
     chosen = [one for each in names for one in catalog.choose(each, list(options.variants))]
     if options.smoke:
         chosen = [one.smoke() for one in chosen]
-    chosen = [changed(one, overrides(options, one)) for one in chosen]
+    chosen = [changed(one, overrides(options, RunOptions, one)) for one in chosen]
     plan = Plan(options.results, options.runs, options.smoke, options.force, options.progress)
     with started_by_torchrun() as group:
         paths = run_all(chosen, options.seeds, plan, group, _say, options.workers, options.threads)
@@ -54,7 +54,7 @@ def sweep(words: list[str]) -> None:
     if options.smoke:
         chosen = chosen.smoke()
     run_sweep(
-        changed(chosen, overrides(options, chosen)),
+        changed(chosen, overrides(options, SweepOptions, chosen)),
         trials=options.trials,
         workers=options.workers,
         storage=options.storage,

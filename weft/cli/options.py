@@ -98,10 +98,10 @@ def settable(experiment: Experiment) -> list[Any]:
     ]
 
 
-def overrides(options: Any, experiment: Experiment) -> dict[str, Any]:
-    """The settings that were given on the command line."""
+def overrides(options: Any, kind: type, experiment: Experiment) -> dict[str, Any]:
+    """The settings that were given on the command line, beside the options of this kind."""
     known = {one.name for one in settable(experiment)}
-    own = {one.name for kind in (RunOptions, SweepOptions) for one in fields(kind)}
+    own = {one.name for one in fields(kind)}
     given = {one.name: getattr(options, one.name) for one in fields(options) if one.name not in own}
     told = {name: value for name, value in given.items() if value is not None}
     for name in told.keys() - known:

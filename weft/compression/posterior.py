@@ -9,8 +9,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from weft.bayesian import Bayesian, named_bayesian
 from weft.compression.cutting import apply_plan
+from weft.compression.parts import Part
 from weft.compression.plans import Cut, Plan
-from weft.compression.slicing import Part, family_of, independent, settle_mean, slice_posterior
+from weft.compression.slicing import family_of, independent, settle_mean, slice_posterior
 from weft.posteriors.base import Builder, Posterior
 from weft.posteriors.masked import MaskedPosterior
 from weft.views import view_of

@@ -1,19 +1,20 @@
 """Posteriors of some rows and columns: the marginal of what is left, in the same family if it is closed.
 
 Independent, k-tied, matrix normal (all kinds) and full normal posteriors are: a marginal of theirs is one of
-theirs. A radial one is closed under dropping whole vectors only; otherwise independent normal weights with
-its means and variances stand in for it.
+theirs. A radial one is closed under dropping whole vectors only; otherwise one with its means and second
+moment stands in for it (`radial_parts`), or, in a single row or column, independent normal weights.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from weft.compression.parts import Part, along
+from weft.compression.radial_parts import radial_part
 from weft.numerics import triangular
 from weft.posteriors.base import Builder, Elementwise, Family, Posterior
-from weft.posteriors.directions import Directions
 from weft.posteriors.full_normal import FullNormalPosterior
 from weft.posteriors.k_tied import KTiedPosterior
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
@@ -22,48 +23,15 @@ from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
 from weft.posteriors.point import PointPosterior
-from weft.posteriors.polar import Polar
 from weft.posteriors.radial_posterior import RadialPosterior
-from weft.posteriors.radii import Radii
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
 from weft.posteriors.sides import DiagonalSide, FullSide, LowRankSide, Side
 
 
-@dataclass(frozen=True)
-class Part:
-    """Which entries of a matrix (*blocks, out, in) are left; of a vector, `places` alone counts.
-
-    Args:
-        places: (*blocks, out', in') or (n',): positions within each block, row by row.
-        columns: number of columns of the whole matrix.
-        blocks: numbers of the blocks that are left, if some are gone; of one alone, `places` has no
-            dimension for it.
-    """
-
-    places: Tensor
-    columns: int = 1
-    blocks: Tensor | None = None
-
-    @property
-    def rows_left(self) -> Tensor:
-        """(*blocks, out')."""
-        return self.places[..., 0] // self.columns
-
-    @property
-    def columns_left(self) -> Tensor:
-        """(*blocks, in')."""
-        return self.places[..., 0, :] % self.columns
-
-    def of(self, value: Tensor) -> Tensor:
-        """These entries of a tensor shaped like the weight."""
-        if self.places.dim() == 1:
-            return value.detach()[self.places].clone()
-        flat = value.detach().flatten(-2)
-        return flat.gather(-1, self.places.flatten(-2)).reshape(self.places.shape).clone()
-
-
 def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
-    """The marginal over these entries in the same family; None if the family is not closed under it.
+    """The marginal over these entries in the same family, of a radial posterior what is closest to it.
+
+    None if there is none.
 
     Examples:
         >>> import weft
@@ -85,15 +53,15 @@ def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
         return MeanFieldPosterior(part.of(q.loc), part.of(q.log_scale), q.max_scale)
     if isinstance(q, KTiedPosterior):
         sides = (
-            _along(q.log_rows, part.rows_left.unsqueeze(-2)),
-            _along(q.log_columns, part.columns_left.unsqueeze(-2)),
+            along(q.log_rows, part.rows_left.unsqueeze(-2)),
+            along(q.log_columns, part.columns_left.unsqueeze(-2)),
         )
         return KTiedPosterior(part.of(q.loc), *sides, q.max_scale)
     if isinstance(q, KroneckerPosterior):
         return _kronecker(q, part)
     if isinstance(q, FullNormalPosterior):
         return FullNormalPosterior(part.of(q.loc), _side(q.side, part.places.flatten(-2)))
-    return _radial(q, part) if isinstance(q, RadialPosterior) else None
+    return radial_part(q, part) if isinstance(q, RadialPosterior) else None
 
 
 def _some_blocks(q: Posterior, blocks: Tensor, squeeze: bool) -> Posterior:
@@ -120,20 +88,14 @@ def independent(q: Posterior, part: Part) -> Posterior:
     return new if bool(random.all()) else masked(new, random)
 
 
-def _along(value: Tensor, index: Tensor) -> Tensor:
-    """Entries of the last dimension, the same along all that the index does not name."""
-    index = index.expand(*value.shape[:-1], index.shape[-1])
-    return value.detach().gather(-1, index).clone()
-
-
 def _side(side: Side, index: Tensor) -> Side:
     """A side of some of its entries, (*blocks, n')."""
     if isinstance(side, DiagonalSide):
-        return DiagonalSide(_along(side.log_scale, index), side.ceiling)
+        return DiagonalSide(along(side.log_scale, index), side.ceiling)
     if isinstance(side, LowRankSide):
-        loadings = _along(side.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
+        loadings = along(side.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
         if index.shape[-1] > 2 * loadings.shape[-1] + 1:
-            return LowRankSide(_along(side.log_scale, index), loadings, side.ceiling)
+            return LowRankSide(along(side.log_scale, index), loadings, side.ceiling)
     # the ceiling acts on rows of the factor by their own variance, which is the same in any part
     factor = side._factor(torch.float64).detach()
     rows = factor.gather(-2, index.unsqueeze(-1).expand(*index.shape, factor.shape[-1]))
@@ -152,48 +114,13 @@ def _kronecker(q: KroneckerPosterior, part: Part) -> Posterior | None:
     if isinstance(q, MatrixNormalPosterior):
         return MatrixNormalPosterior(loc, rows, columns)
     if isinstance(q, RankOneDiagonalPosterior):
-        logs = _along(q.log_rows, part.rows_left), _along(q.log_columns, part.columns_left)
+        logs = along(q.log_rows, part.rows_left), along(q.log_columns, part.columns_left)
         return RankOneDiagonalPosterior(loc, rows, columns, *logs, q.ceiling)
     if isinstance(q, FreeDiagonalPosterior):
         return FreeDiagonalPosterior(loc, rows, columns, part.of(q.log_extra), q.ceiling)
     if isinstance(q, ScaledMatrixNormalPosterior):
         return ScaledMatrixNormalPosterior(loc, rows, columns, part.of(q.log_scale), q.max_scale)
     return None
-
-
-def _radial(q: RadialPosterior, part: Part) -> Posterior | None:
-    """Whole rows of a posterior of rows, whole columns of one of columns."""
-    outs, ins = q.shape[-2:]
-    all_rows, all_columns = part.places.shape[-2] == outs, part.places.shape[-1] == ins
-    if all_rows and all_columns:
-        return copy.deepcopy(q)
-    if 1 in part.places.shape[-2:]:  # where weft.Radial is normal weights anyway
-        return None
-    if q.rows is not None and q.columns is None and q.column_radii is None and all_columns:
-        return RadialPosterior(part.places.shape, rows=_polar(q.rows, part.rows_left))
-    if q.columns is not None and q.rows is None and all_rows:
-        inputs = part.columns_left[..., :: q.positions] // q.positions
-        return RadialPosterior(
-            part.places.shape, columns=_polar(q.columns, inputs), positions=q.positions
-        )
-    return None
-
-
-def _polar(polar: Polar, index: Tensor) -> Polar:
-    new: Polar = copy.deepcopy(polar)
-    directions: Directions = new.directions
-    spread = index.unsqueeze(-1).expand(*index.shape, directions.dimension)
-    directions.loc = nn.Parameter(polar.directions.loc.detach().gather(-2, spread).clone())
-    if directions.log_concentration.shape[-1] > 1:
-        directions.log_concentration = nn.Parameter(_along(directions.log_concentration, index))
-    _radii(new.local, index)
-    return new
-
-
-def _radii(radii: Radii, index: Tensor) -> None:
-    for name, value in list(radii.named_parameters()):
-        spread = index if value.dim() == index.dim() else index.unsqueeze(-2)
-        setattr(radii, name, nn.Parameter(_along(value, spread)))
 
 
 def family_of(q: Posterior, before: Builder) -> Builder:

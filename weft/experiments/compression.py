@@ -56,11 +56,11 @@ def _rows(base: Compressed) -> list[Compressed]:
     ]
     if not base.stages:
         return [*rows, replace(base, variant="radial-double", **_RADIAL)]
-    # what it is worth to take units out while training goes on; a part of a direction is none, so radial
-    # posteriors cannot
+    # what it is worth to take units out while training goes on; "radial-double" is as published
     late = replace(rows[0], variant="mean-field-at-the-end", **_AT_THE_END)
     radial = replace(base, variant="radial-double", epochs=200, **_RADIAL, **_AT_THE_END)
-    return [*rows, radial, late]
+    staged = replace(base, variant="radial-double-in-stages", **_RADIAL)
+    return [*rows, radial, staged, late]
 
 
 def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:

@@ -1,10 +1,9 @@
 """Running experiments: skip what is there, resume what was interrupted, write what came out."""
 
-import multiprocessing
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 
 from weft.experiments import results
 from weft.experiments.memory import prepare
+from weft.experiments.side_by_side import side_by_side
 from weft.experiments.spec import Experiment, Where
 from weft.training.distributed import Processes
 
@@ -74,37 +74,10 @@ def run_all(
         )
     if threads is None:
         threads = max(1, torch.get_num_threads() // workers)
-    return _side_by_side(runs, replace(plan, show=False), say, min(workers, len(runs)), threads)
-
-
-def _side_by_side(
-    runs: Sequence[tuple[Experiment, int]],
-    plan: Plan,
-    say: Callable[[str], None],
-    workers: int,
-    threads: int,
-) -> list[Path]:
-    """Each run in one of several processes. One that fails does not stop the others."""
-    start = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, start, prepare, (threads,)) as pool:
-        waiting = {pool.submit(_alone, *one, plan): one for one in runs}
-        try:
-            for done in as_completed(waiting):
-                if done.exception() is None:
-                    say(done.result()[1])
-                else:
-                    experiment, seed = waiting[done]
-                    told = f"{experiment.name} {experiment.variant} seed {seed}"
-                    say(f"{told} failed: {done.exception()}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    failed = [one for one in waiting if one.exception() is not None]
-    if failed:
-        raise ValueError(
-            f"{len(failed)} of {len(runs)} runs failed, as told above; the results of the others are kept"
-        ) from failed[0].exception()
-    return [one.result()[0] for one in waiting]
+    apart = replace(plan, show=False)
+    tasks = [(title_of(*one), partial(_alone, *one, apart)) for one in runs]
+    found = side_by_side(tasks, say, lambda one: one[1], min(workers, len(runs)), threads)
+    return [path for path, _ in found]
 
 
 def _alone(experiment: Experiment, seed: int, plan: Plan) -> tuple[Path, str]:
@@ -114,6 +87,11 @@ def _alone(experiment: Experiment, seed: int, plan: Plan) -> tuple[Path, str]:
     return path, "\n".join(told)
 
 
+def title_of(experiment: Experiment, seed: int) -> str:
+    """What to call a run."""
+    return f"{experiment.name} {experiment.variant} seed {seed}"
+
+
 def run_one(
     experiment: Experiment, seed: int, plan: Plan, group: Processes, say: Callable[[str], None]
 ) -> Path:
@@ -121,10 +99,7 @@ def run_one(
     root, runs = plan.results, plan.runs
     if plan.smoke:
         root, runs = root / "smoke", runs / "smoke"
-    path, title = (
-        results.place(root, experiment, seed),
-        f"{experiment.name} {experiment.variant} seed {seed}",
-    )
+    path, title = results.place(root, experiment, seed), title_of(experiment, seed)
     if group.share(path.exists() and not plan.force):
         settings = results.settings_of(path)
         same = settings is not None and experiment.made(settings)

@@ -18,72 +18,78 @@ Module = TypeVar("Module", bound=nn.Module)
 Function = Callable[[Any, int], Tensor]
 
 
-def of_parameters(module: Module, function: Callable[[Module, int], Tensor]) -> Tensor:
+def of_parameters(
+    module: Module, function: Callable[[Module, int], Tensor], *, draws: bool
+) -> Tensor:
     """`function(module, 0)`, where it may be called with the parameters of all members of a vmap instead.
 
-    Then it is `function(module, n)`: every parameter has n leading dimensions, one for each vmap, which the
-    value must have as well. Random numbers are drawn for all members, each its own. First derivatives only.
-    For use where `fused.batched_apart` holds, or `fused.batched_at_most` if there are no random numbers.
+    Then it is `function(other, n)`, other a module like this one whose parameters have n leading dimensions,
+    one for each vmap, which the value must have as well. First derivatives only. For use where
+    `fused.batched_at_most` holds, or `fused.batched_apart` if random numbers are drawn.
 
     Args:
         module: whose parameters, and no buffers, the function depends on.
         function: of the module and the number of leading dimensions.
+        draws: whether it draws random numbers, which every member has its own of.
 
     Examples:
         >>> layer = nn.Linear(3, 1, bias=False)
         >>> def size(layer, leading):
         ...     return layer.weight.square().flatten(leading).sum(-1)
-        >>> def of_one(weight):
-        ...     return torch.func.functional_call(Size(layer), {"layer.weight": weight}, ())
         >>> class Size(nn.Module):
         ...     def __init__(self, layer):
         ...         super().__init__()
         ...         self.layer = layer
         ...     def forward(self):
-        ...         return of_parameters(self.layer, size)
-        >>> torch.vmap(of_one, randomness="different")(torch.ones(2, 1, 3))
+        ...         return of_parameters(self.layer, size, draws=False)
+        >>> def of_one(weight):
+        ...     return torch.func.functional_call(Size(layer), {"layer.weight": weight}, ())
+        >>> torch.vmap(of_one)(torch.ones(2, 1, 3))
         tensor([3., 3.])
     """
     call = _Call(module, function, torch.is_grad_enabled())
-    values = call.values()
     # a random number is batched wherever draws are to differ, whether parameters are batched or not
-    token = torch.rand((), device=values[0].device)
-    found: Tensor = _OfParameters.apply(call, 0, token, *values)
+    token = (torch.rand if draws else torch.zeros)((), device=call.values[0].device)
+    found: Tensor = _OfParameters.apply(call, 0, token, *call.values)
     return found
 
 
 class _Call:
-    """The function, where the parameters of its module are, and what backward needs of forward."""
+    """The function, a module like the one given for it to look at, and what backward needs of forward."""
 
     def __init__(self, module: nn.Module, function: Function, learns: bool) -> None:
-        self.module, self.function, self.learns = module, function, learns
-        # what torch.func.functional_call replaces as well, at a tenth of its time
+        self.function, self.learns = function, learns
+        # The module itself is left alone: other threads may look at it.
+        self.shadow = _shadow(module, {})
         self.places: list[tuple[Any, str]] = [
             (one._parameters, name)
-            for one in module.modules()
+            for one in self.shadow.modules()
             for name, value in one._parameters.items()
             if value is not None
         ]
+        self.values: list[Tensor] = [owner[name] for owner, name in self.places]
         self.value: Tensor | None = None  # and its graph, inside a node of the outer one
         self.leaves: list[Tensor] = []
 
     def __call__(self, leading: int, values: Sequence[Tensor]) -> Tensor:
         """The function with these parameters."""
-        before = self.values()
-        try:
-            self._put(values)
-            with torch.set_grad_enabled(self.learns):
-                return self.function(self.module, leading)
-        finally:
-            self._put(before)
-
-    def values(self) -> list[Tensor]:
-        """The parameters as they are."""
-        return [owner[name] for owner, name in self.places]
-
-    def _put(self, values: Sequence[Tensor]) -> None:
         for (owner, name), value in zip(self.places, values, strict=True):
             owner[name] = value
+        with torch.set_grad_enabled(self.learns):
+            return self.function(self.shadow, leading)
+
+
+def _shadow(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
+    """A copy of the tree of modules, with the same parameters; what occurs twice remains one."""
+    if id(module) not in known:
+        new = known[id(module)] = module.__class__.__new__(module.__class__)
+        new.__dict__ = dict(module.__dict__)
+        new.__dict__["_parameters"] = dict(module._parameters)
+        new.__dict__["_modules"] = {
+            name: None if one is None else _shadow(one, known)
+            for name, one in module._modules.items()
+        }
+    return known[id(module)]
 
 
 class _OfParameters(torch.autograd.Function):

@@ -87,7 +87,7 @@ def cosine_slope_of_single(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
         >>> cosine_slope_of_single(gap, 0 * gap, 5)
         tensor([0.1875, 0.2500], dtype=torch.float64)
     """
-    kappa = kappa.unsqueeze(-1)
+    kappa, gap = kappa.unsqueeze(-1), gap.clamp(min=1e-36)  # whose reciprocal is a float32 number
     found = terms(kappa, d, COARSE)
     complement = (found.slope + (d - 1) * found.spread) / (1 + kappa * found.spread)
     tail = _tail(gap.unsqueeze(-1), kappa, complement, d, TAIL_OF_SINGLE)

@@ -20,6 +20,9 @@ NEWTON = (
 )
 
 
+CLOSE = 1e-9
+
+
 def ell(kappa: Tensor, d: int) -> Tensor:
     """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere; 0 at κ = 0, convex, at most κ.
 
@@ -189,12 +192,16 @@ def _ell(d: int) -> Function:
 def _inverse(resultant: Tensor, d: int) -> Tensor:
     """Newton's method; its last two steps carry the derivatives, each doubling the orders that are right."""
     inner = torch.where(resultant < 1, resultant, 0.0)
+    about = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
+    # so close to 1 that steps would be those of rounding; `about` is as exact as a resultant can tell there
+    close = inner > 1 - CLOSE
+    inner = torch.where(close, 0.0, inner)
     fixed = inner.detach()
-    kappa = fixed * (d - fixed.square()) / ((1 - fixed) * (1 + fixed))
+    kappa = torch.where(close, 0.0, about.detach())
     for _ in range(NEWTON):
         found = terms(kappa, d)
         kappa = kappa - (kappa * found.spread - fixed) / found.slope
     for _ in range(2):
         kappa = kappa - (ratio(d)(kappa) - inner) / slope(d)(kappa)
     beyond = torch.where(resultant == 1, math.inf, math.nan)
-    return torch.where(resultant < 1, kappa, beyond)
+    return torch.where(resultant < 1, torch.where(close, about, kappa), beyond)

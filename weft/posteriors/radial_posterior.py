@@ -113,7 +113,7 @@ class RadialPosterior(Posterior):
         """One draw."""
         if eager() or not batched_apart():
             return self._draw()
-        return of_parameters(self, lambda q, _: q._draw())
+        return of_parameters(self, lambda q, _: q._draw(), draws=True)
 
     def _draw(self) -> Tensor:
         """One draw for every block, whatever leading dimensions the parameters have."""

@@ -18,6 +18,10 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(hint)
         self.where = where
 
+    def __reduce__(self) -> tuple[type["Interrupted"], tuple[str, str]]:
+        """From one process to another."""
+        return Interrupted, (self.args[0], self.where)
+
 
 class Interrupts:
     """Inside the block the first SIGINT or SIGTERM only sets `asked`; a second one interrupts.
