@@ -127,6 +127,11 @@ def test_inverse(d):
     condition = resultant / (kappa * vmf.mean_resultant_slope(kappa, d))
     error = (vmf.inverse_mean_resultant(resultant, d) / kappa - 1).abs()
     assert bool((error < 1e-15 * condition + 1e-14).all())
+    close = 1 - torch.logspace(
+        -15.5, -7, 60, dtype=torch.float64
+    )  # κ is (d-1)/2 over the distance to 1
+    large = vmf.inverse_mean_resultant(close, d) * (1 - close) * 2 / (d - 1)
+    assert bool((large - 1).abs().max() < 1e-6)
     edges = vmf.inverse_mean_resultant(float64(0.0, 1.0, 1.5), d)
     assert edges[:2].tolist() == [0.0, math.inf]
     assert edges[2].isnan()

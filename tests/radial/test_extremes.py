@@ -83,3 +83,14 @@ def test_every_dimension_up_to_4000(raw):
         kappa, radius = q.rows.directions.concentration(), torch.tensor([0.5, 1.0, 2.0]).double()
         vectors = polar_sampling.draw(q.rows.directions.loc, kappa, radius)
         torch.testing.assert_close(vectors.norm(dim=-1), radius.float())
+
+
+@pytest.mark.parametrize("grouping", ["row", "column", "double"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-5])
+def test_certain_weights_and_a_row_of_zeros_are_a_start(grouping, scale):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        weight = torch.randn(5, 4)
+        weight[2] = 0
+        q = weft.Radial(grouping=grouping, scale=scale)(weight)
+        assert all(bool(p.isfinite().all()) for p in q.parameters())
