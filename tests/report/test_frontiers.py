@@ -41,3 +41,11 @@ def test_what_cannot_be_drawn_is_named():
     drawn, missing = frontiers(rows(run("a", 0, [{"weights": "many", "error": 0.1}])))
     assert not drawn
     assert missing == ["a"]
+
+
+def test_many_variants_leave_room_for_the_lines():
+    points = [{"weights": 10, "flops": 20, "error": 0.1}]
+    few, many = (frontiers(rows(*(run(f"v{i}", 0, points) for i in range(n))))[0] for n in (3, 9))
+    assert all(one["showlegend"] for one in few[0].data)
+    assert not any(one["showlegend"] for one in many[0].data)
+    assert many[0].layout["margin"]["t"] <= few[0].layout["margin"]["t"]

@@ -10,6 +10,7 @@ from weft.report.stored import told
 from weft.report.values import finite, mapping, records, short
 
 _SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
+NAMED = 6  # with more variants a legend leaves no room; the page has one of its own below
 
 Point = tuple[float, float]
 
@@ -84,9 +85,10 @@ def _figure(
         for number, points in enumerate(seeds):
             best = unbeaten(points)
             xs, ys = [x for x, _ in best], [y for _, y in best]
-            line = {"color": look(index)["color"], "width": 2.2}
+            line = {**look(index), "width": 2.2}
             drawn = trace(xs, ys, name=plot_text(name), line=line) | {"mode": "lines+markers"}
-            data.append(drawn | {"legendgroup": plot_text(name), "showlegend": not number})
+            named = not number and len(series) <= NAMED
+            data.append(drawn | {"legendgroup": plot_text(name), "showlegend": named})
             told_points = ", ".join(f"{short(y)} % at {short(x)}" for x, y in best)
             words.append(f"{name}: {told_points}")
     if rivals:
@@ -100,12 +102,13 @@ def _figure(
         )
     every = [point for seeds in series.values() for points in seeds for point in points]
     places = [x for x, _ in (*every, *rivals.values())]
+    lines = (len(series) + 3) // 3 if len(series) <= NAMED else 0
     layout = {
         "xaxis": axis(title, **log_axis(min(places) / 1.1, max(places) * 1.1)),
         "yaxis": axis("test error (%)", rangemode="tozero"),
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "margin": {"l": 44, "r": 10, "t": 14 + 20 * ((len(series) + 3) // 3), "b": 40},
+        "margin": {"l": 44, "r": 10, "t": 14 + 20 * (lines or 1), "b": 40},
     }
     label = f"Line chart of test error by {title}. {'; '.join(words)}."
     return Figure(f"Test error by {title}", data, layout, label)
