@@ -15,8 +15,9 @@ from tests.matrix_normal.oracles import (
     randomised_linear,
     side_covariance,
 )
+from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, FullSide, LowRankSide
+from weft.posteriors.sides import DiagonalSide, FullSide
 from weft.testing import randomised
 
 FAMILIES = {

@@ -109,6 +109,22 @@ def test_entropy_of_correlated_weights_is_bounded_from_below():
     torch.testing.assert_close(everything.entropy(), q.entropy())
 
 
+class EntropyOf(torch.nn.Module):
+    """A posterior's entropy as a function of parameters."""
+
+    def __init__(self, posterior):
+        super().__init__()
+        self.posterior = posterior
+
+    def forward(self):
+        return self.posterior.entropy()
+
+    @classmethod
+    def call(cls, posterior, parameters):
+        named = {f"posterior.{name}": one for name, one in parameters.items()}
+        return torch.func.functional_call(cls(posterior), named, ())
+
+
 CORRELATED = {
     "matrix normal": weft.MatrixNormal(),
     "bounded": weft.MatrixNormal(max_scale=2.0),
@@ -156,6 +172,30 @@ def test_whole_rows_and_columns_leave_the_entropy_of_the_rest(family, shape):
     # no looser than a bound that takes all of the covariance and each dropped weight off
     bare = less_each(q.entropy(), q.variance, ~mask).detach()
     assert masked(q, mask).entropy() >= bare - 1e-9 or family == CORRELATED["free"]
+
+
+@correlated
+@pytest.mark.parametrize("side", ["rows", "columns", "both"])
+def test_cut_away_or_covered_the_rest_has_the_same_entropy_and_gradient(family, side):
+    m = randomised(family, (6, 7))
+    mask = torch.ones(6, 7, dtype=torch.bool)
+    if side != "columns":
+        mask[[0, 4]] = False
+    if side != "rows":
+        mask[:, [1, 2, 6]] = False
+    m = masked(m, mask)
+    found = m.entropy()
+    slopes = torch.autograd.grad(found, list(m.parameters()), allow_unused=True)
+
+    def covered(parameters):  # shapes inside a transform cannot depend on a mask
+        return EntropyOf.call(m, parameters)
+
+    parameters = {name: one.detach() for name, one in m.named_parameters()}
+    plain, want = torch.func.grad_and_value(covered)(parameters)
+    torch.testing.assert_close(found, want, atol=1e-8, rtol=0)
+    for (name, slope), one in zip(plain.items(), slopes, strict=True):
+        one = torch.zeros_like(slope) if one is None else one
+        torch.testing.assert_close(one, slope, atol=1e-8, rtol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])

@@ -18,6 +18,7 @@ from weft.posteriors.base import Builder, Elementwise, Family, Posterior
 from weft.posteriors.full_normal import FullNormalPosterior
 from weft.posteriors.k_tied import KTiedPosterior
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
+from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.masked import Masked, MaskedPosterior, masked
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
@@ -25,7 +26,7 @@ from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
 from weft.posteriors.point import PointPosterior
 from weft.posteriors.radial_posterior import RadialPosterior
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, FullSide, LowRankSide, Side
+from weft.posteriors.sides import DiagonalSide, FullSide, Side
 
 
 def slice_posterior(q: Posterior, part: Part) -> Posterior | None:

@@ -23,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from weft.numerics import kronecker
+from weft.numerics.determinants import places
 from weft.numerics.safe import bounded_logs, sum_squares, unbounded_logs
 from weft.numerics.seeds import seeded
 from weft.posteriors.base import LOG_TWO_PI, Op, Pushable, noisy_output
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
-from weft.posteriors.sides import LOG_CEILING, Side, Spectrum
+from weft.posteriors.sides import LOG_CEILING, Side
 
 FULL_UP_TO = 512
 DENSE_UP_TO = 4096  # weights whose covariance is formed: 128 megabytes
@@ -158,7 +159,7 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
             steps: of Lanczos' recurrence for each.
             seed: of the random vectors; the generators are left as they were.
         """
-        (total, logs), rows, columns = self._balanced(self._logs())
+        (total, logs), rows, columns = self.balanced(self._logs())
         with seeded(seed, self.loc.device):
             rest = kronecker.log_det_estimate(rows, columns, logs, probes=probes, steps=steps)
         found = self._entropy(((total + rest.sum()) / 2).to(self.loc.dtype))
@@ -175,18 +176,6 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
 
     def _entropy(self, half_log_det: Tensor) -> Tensor:
         return half_log_det + self.numel() * 0.5 * (1 + LOG_TWO_PI)
-
-    def _balanced(
-        self, logs: Tensor, rows: Tensor | float = 1.0, columns: Tensor | float = 1.0
-    ) -> tuple[tuple[Tensor, Tensor], Spectrum, Spectrum]:
-        """(Σ log D, log(D / abᵀ)), spectra of U / a and of V / b, for the abᵀ closest to D.
-
-        With masks those of what is left of U and V, and zeros.
-        """
-        a, b = kronecker.balance(logs)
-        rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
-        left, right = (-a / 2).exp() * rows, (-b / 2).exp() * columns
-        return (logs.sum(), rest), self.rows.spectrum(left), self.columns.spectrum(right)
 
 
 class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
@@ -236,11 +225,11 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """½ Σ log(1 + λ_i μ_j) + ½ Σ log D."""
         a, b = self._factors(torch.float64)
-        rows = torch.ones_like(a) if rows is None else rows.to(a)
-        columns = torch.ones_like(b) if columns is None else columns.to(b)
-        left, right = (-a).exp() * rows, (-b).exp() * columns
-        spectra = self.rows.spectrum(left)[0], self.columns.spectrum(right)[0]
-        shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
+        rows = torch.ones_like(a, dtype=torch.bool) if rows is None else rows
+        columns = torch.ones_like(b, dtype=torch.bool) if columns is None else columns
+        left = self.rows.marginal_spectrum(rows, (-a).exp())
+        right = self.columns.marginal_spectrum(columns, (-b).exp())
+        shared = kronecker.log_det_plus_identity(left, right).sum() / 2
         logs = columns.sum(-1) * (a * rows).sum(-1) + rows.sum(-1) * (b * columns).sum(-1)
         return (shared + logs.sum()).to(self.loc.dtype)
 
@@ -286,14 +275,19 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """A lower bound; of a part, that of the part beside independent noise like its own."""
         logs, beside = self._logs(), torch.zeros((), dtype=torch.float64)
-        keep: tuple[Tensor, ...] = ()
+        keep: tuple[Tensor | float, Tensor | float] = 1.0, 1.0
+        cut: tuple[Tensor | None, Tensor | None] = None, None
         if rows is not None and columns is not None:
-            keep = rows.to(logs), columns.to(logs)
-            inside = keep[0].unsqueeze(-1) * keep[1].unsqueeze(-2)
-            logs = torch.where(inside > 0, logs, kronecker.completed(logs, *keep))
-            beside = (logs * (1 - inside)).sum()
-        (total, rest), left, right = self._balanced(logs, *keep)
-        bound = kronecker.log_det_bound(left, right, rest).sum()
+            cut = places(rows), places(columns)
+            logs = logs if cut[0] is None else logs[cut[0]]
+            logs = logs if cut[1] is None else logs[:, cut[1]]
+            if cut[0] is None and cut[1] is None:
+                keep = left, right = rows.to(logs), columns.to(logs)
+                inside = left.unsqueeze(-1) * right.unsqueeze(-2)
+                logs = torch.where(inside > 0, logs, kronecker.completed(logs, left, right))
+                beside = (logs * (1 - inside)).sum()
+        (total, rest), in_rows, in_columns = self.balanced(logs, keep, cut)
+        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
         return ((bound + total - beside) / 2).to(self.loc.dtype)
 
     def _noisy(self, op: Op, x: Tensor) -> Tensor:

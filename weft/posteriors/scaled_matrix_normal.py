@@ -131,10 +131,11 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """Σ log S + ½ Σ log(1 + λ_i μ_j)."""
         logs = self._log_scale()
-        if rows is not None and columns is not None:
+        if rows is None or columns is None:
+            spectra = self.rows.spectrum()[0], self.columns.spectrum()[0]
+        else:
             logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
-            rows, columns = rows.double(), columns.double()
-        spectra = self.rows.spectrum(rows)[0], self.columns.spectrum(columns)[0]
+            spectra = self.rows.marginal_spectrum(rows), self.columns.marginal_spectrum(columns)
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
 

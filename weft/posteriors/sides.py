@@ -77,6 +77,8 @@ class Side(nn.Module, ABC):
 
     def marginal_log_det(self, mask: Tensor) -> Tensor:
         """That of the entries where the mask (*blocks, n) is True, (*blocks), in float64."""
+        if mask.dim() == 1 and eager() and bool(mask.all()):
+            return self.log_det().double()
         return determinants.marginal(self.factor(torch.float64), mask)
 
     def spread(self, noise: Tensor) -> Tensor:
@@ -95,11 +97,23 @@ class Side(nn.Module, ABC):
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
-    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
-        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
+    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
+        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors.
+
+        Args:
+            weights: w; None for ones.
+            kept: rows of F to which it is cut, and which the weights belong to; None for all.
+        """
         factor = self.factor(torch.float64)
+        factor = factor if kept is None else factor[kept]
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
         return eigenvalues.spectrum(factor)
+
+    def marginal_spectrum(self, mask: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Eigenvalues of the entries where the mask (*blocks, n) is True, and perhaps zeros."""
+        if (kept := determinants.places(mask)) is not None:
+            return self.spectrum(None if weights is None else weights[kept], kept)[0]
+        return self.spectrum(mask.double() if weights is None else weights * mask)[0]
 
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
@@ -167,11 +181,12 @@ class DiagonalSide(Side):
         """As many."""
         return self.size
 
-    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
         """As it stands."""
         factor = self.deviations(torch.float64)
         if self.ceiling is not None:
             factor = factor / (1 + factor / self.ceiling)
+        factor = factor if kept is None else factor[kept]
         return (factor if weights is None else factor * weights).square(), None
 
     def _variances(self) -> Tensor:
@@ -208,10 +223,11 @@ class FullSide(Side):
         """A square's: of a triangle three quarters are spent, and sweeps besides."""
         return self.size**2
 
-    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
-        """As of every side; if a gradient may follow and it can be, in one autograd node."""
-        if self.ceiling is not None or self.lower.dim() > 2 or not eager() or not is_grad_enabled():
-            return super().spectrum(weights)
+    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
+        """As of every side; of all rows, if a gradient may follow and it can be, in one autograd node."""
+        plain = self.ceiling is None and self.lower.dim() == 2 and kept is None
+        if not (plain and eager() and is_grad_enabled()):
+            return super().spectrum(weights, kept)
         return eigenvalues.triangular_spectrum(self.lower, self.log_scale, weights, LOG_CEILING)
 
     def _variances(self) -> Tensor:
@@ -245,56 +261,3 @@ class FullSide(Side):
         return torch.linalg.solve_triangular(
             unit, white, upper=False, left=False, unitriangular=True
         )
-
-
-class LowRankSide(Side):
-    """Independent noise plus r common directions: F = diag(d) [I, L], loadings L (*blocks, n, r)."""
-
-    def __init__(self, log_scale: Tensor, loadings: Tensor, ceiling: float | None = None) -> None:
-        super().__init__(log_scale, ceiling)
-        self.loadings = nn.Parameter(loadings)
-
-    @property
-    def width(self) -> int:
-        """As many, and one for each direction."""
-        return self.size + self.loadings.shape[-1]
-
-    @property
-    def cost(self) -> int:
-        """As for 1 + r diagonals."""
-        return self.size * (1 + self.loadings.shape[-1])
-
-    def _capacitance(self) -> Tensor:
-        """I + LᵀL (r x r), in float64: with strong loadings it is far from well conditioned."""
-        loadings = self.loadings.double()
-        return torch.eye(loadings.shape[-1], device=loadings.device) + loadings.mT @ loadings
-
-    def _variances(self) -> Tensor:
-        return (2 * self.logs()).exp() * (1 + self.loadings.square().sum(-1))
-
-    def _log_det(self) -> Tensor:
-        diagonal = torch.linalg.cholesky(self._capacitance()).diagonal(dim1=-2, dim2=-1)
-        return self.logs().sum() + diagonal.log().sum().to(self.loadings.dtype)
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        own, common = noise.split([self.size, self.width - self.size], -1)
-        return (own + common @ self.loadings.mT) * self.deviations().unsqueeze(-2)
-
-    def _pull(self, x: Tensor) -> Tensor:
-        scaled = x * self.deviations().unsqueeze(-2)
-        return torch.cat([scaled, scaled @ self.loadings], -1)
-
-    def _factor(self, dtype: torch.dtype) -> Tensor:
-        own = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
-        own = own.expand(*self.loadings.shape[:-1], self.size)
-        return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
-
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        return (2 * self.logs()).exp(), self.loadings * self.deviations().unsqueeze(-1)
-
-    def _solve(self, z: Tensor) -> Tensor:
-        back = (-self.logs()).exp().unsqueeze(-2)
-        scaled = z * back
-        common = (scaled @ self.loadings).mT.double()
-        shared = torch.linalg.solve(self._capacitance(), common).mT.to(z.dtype)
-        return (scaled - shared @ self.loadings.mT) * back
