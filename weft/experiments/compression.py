@@ -65,7 +65,8 @@ def _rows(base: Compressed) -> list[Compressed]:
 
 def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:
     """The same rows with other lengths; those without stages stay without."""
-    late = {name: value for name, value in changes.items() if name in ("epochs", "learning_rate")}
+    always = ("epochs", "learning_rate", "samples")
+    late = {name: value for name, value in changes.items() if name in always}
     return [
         replace(one, name=f"{one.name}-short", published=None, **(changes if one.stages else late))
         for one in rows
@@ -200,5 +201,5 @@ EXPERIMENTS: list[Experiment] = [
     *_VGG,
     *_short(_LENET5, epochs=25, ramp=0.1, stages=6, stage_tolerance=0.01),
     *_short(_LENET300, epochs=50, ramp=0.1, stages=6, stage_tolerance=0.01),
-    *_short(_VGG, epochs=10, learning_rate=2e-3),
+    *_short(_VGG, epochs=10, learning_rate=2e-3, samples=10),
 ]
