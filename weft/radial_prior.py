@@ -110,7 +110,8 @@ class RadialPrior(Prior):
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
         own, others = _shared_out(posteriors)
-        stand_ins = [q for q in others if isinstance(q, MeanFieldPosterior) and q.note]
+        bare = [q.base if isinstance(q, MaskedPosterior) else q for q in others]
+        stand_ins = [q for q in bare if isinstance(q, MeanFieldPosterior) and q.note]
         if not own and not stand_ins:
             raise ValueError(
                 "RadialPrior: none of these posteriors has radii and directions; convert the network with "

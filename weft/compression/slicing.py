@@ -24,6 +24,7 @@ from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
 from weft.posteriors.point import PointPosterior
+from weft.posteriors.radial import INSTEAD
 from weft.posteriors.radial_posterior import RadialPosterior
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
 from weft.posteriors.sides import DiagonalSide, FullSide, Side
@@ -51,7 +52,9 @@ def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
     if isinstance(q, PointPosterior):
         return PointPosterior(part.of(q.loc))
     if isinstance(q, MeanFieldPosterior):
-        return MeanFieldPosterior(part.of(q.loc), part.of(q.log_scale), q.max_scale)
+        small = MeanFieldPosterior(part.of(q.loc), part.of(q.log_scale), q.max_scale)
+        small.note = q.note
+        return small
     if isinstance(q, KTiedPosterior):
         sides = (
             along(q.log_rows, part.rows_left.unsqueeze(-2)),
@@ -85,6 +88,10 @@ def independent(q: Posterior, part: Part) -> Posterior:
     mean, variance = part.of(q.mean), part.of(q.variance)
     tiny = torch.finfo(variance.dtype).tiny
     new = MeanFieldPosterior(mean, 0.5 * variance.clamp(min=tiny).log())
+    if isinstance(q, RadialPosterior) or (
+        isinstance(q, MaskedPosterior) and isinstance(q.base, RadialPosterior)
+    ):
+        new.note = INSTEAD
     random = variance > 0
     return new if bool(random.all()) else masked(new, random)
 

@@ -54,6 +54,8 @@ class Compressed(Sparse):
             well. Nothing is left to choose then: the network after it is reported, without units at 0.
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
+        directions: mean directions of that prior. "posterior", as published: directions are free, and what is
+            not radial has a standard normal prior; or "uniform", and what is not radial has that of `relevance`.
     """
 
     criterion: str = "group_ard"
@@ -71,6 +73,7 @@ class Compressed(Sparse):
     error: float = 0.01
     rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
     radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
+    directions: str = "posterior"
 
     def __post_init__(self) -> None:
         """Refuse parts that are longer than the whole."""
@@ -93,7 +96,8 @@ class Compressed(Sparse):
         """Radial, or as in every experiment on sparsity."""
         if self.radial is None:
             return super().prior()
-        return RadialPrior(*self.radial, others=Normal(1.0))
+        others = Normal(1.0) if self.directions == "posterior" else super().prior()
+        return RadialPrior(*self.radial, mean=self.directions, others=others)
 
     def fit(
         self,

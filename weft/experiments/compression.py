@@ -36,6 +36,12 @@ _RADIAL: dict[str, Any] = {
     "criterion": "log_mode",
     "estimator": "shared",
 }
+# directions cost as much as the data make of them, and a row that nothing needs costs nothing
+_UNIFORM: dict[str, Any] = _RADIAL | {
+    "family": Radial(grouping="double", concentration="group", factors=2, gap=0.1, min_gap=2e-3),
+    "directions": "uniform",
+    "criterion": "snr",
+}
 
 _AT_THE_END: dict[str, Any] = {"stages": 0, "hold": 0.05, "ramp": 0.45}
 
@@ -60,7 +66,8 @@ def _rows(base: Compressed) -> list[Compressed]:
     late = replace(rows[0], variant="mean-field-at-the-end", **_AT_THE_END)
     radial = replace(base, variant="radial-double", epochs=200, **_RADIAL, **_AT_THE_END)
     staged = replace(base, variant="radial-double-in-stages", **_RADIAL)
-    return [*rows, radial, staged, late]
+    uniform = replace(base, variant="radial-double-uniform", **_UNIFORM)
+    return [*rows, radial, staged, uniform, late]
 
 
 def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:

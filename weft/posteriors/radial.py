@@ -47,6 +47,7 @@ _CHOICES = {
 
 
 LONGEST = 20_000  # radii are held at e^10
+INSTEAD = "instead of Radial: a side has length 1"  # what print(bnn) says of normal weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ class Radial(Family):
             )
         if 1 in self._sides(weight):
             instead = self.for_vectors()(weight)
-            instead.note = "instead of Radial: a side has length 1"
+            instead.note = INSTEAD
             return instead
         start = radial_start.filled(self.initial_mean(weight), self.scale, self.positions)
         longest = float(torch.linalg.vector_norm(start, dim=-1).max())
