@@ -11,6 +11,7 @@ import weft
 from tests.compression.test_posterior import part_of, randomised
 from weft.compression.slicing import slice_posterior
 from weft.posteriors.polar import to_vectors
+from weft.posteriors.radial_posterior import RadialPosterior
 
 SINGLE = {
     "rows": weft.Radial(grouping="row"),
@@ -137,3 +138,30 @@ def test_vectors_that_stay_whole_keep_their_law():
     torch.testing.assert_close(new.variance, q.variance[:, COLUMNS], rtol=1e-12, atol=0)
     vectors = to_vectors(q.mean, "columns", 2)[1:3]
     torch.testing.assert_close(to_vectors(new.mean, "columns", 2), vectors, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("masking", [False, True])
+def test_a_network_of_single_units_still_has_a_radial_prior(masking):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    with torch.no_grad():
+        net[0].weight[1:] = 0
+        net[0].weight[0, 3:] = 0
+        net[2].weight[:, 1:] = 0
+    bnn = weft.bayesianize(net, weft.Radial(grouping="double", scale=1e-6))
+    x = torch.randn(7, 6).double()
+    small, report = weft.compress(
+        bnn,
+        x,
+        criterion="snr",
+        threshold=1e6,
+        structure="both" if masking else "rows",
+        keep_posterior=True,
+        calls=0,
+    )
+    assert [one.after for one in report.units if one.layer == "0"] == [1]
+    posteriors = [q for name, q in weft.named_posteriors(small) if "weight" in name]
+    assert not any(isinstance(q, RadialPosterior) for q in posteriors)
+    assert all("instead of Radial" in repr(q) for q in posteriors)
+    elbo = weft.ELBO(small, weft.Gaussian(), weft.RadialPrior(), num_data=7)
+    assert bool(elbo(x, torch.zeros(7, 1).double())[0].isfinite())

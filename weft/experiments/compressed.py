@@ -54,8 +54,8 @@ class Compressed(Sparse):
             well. Nothing is left to choose then: the network after it is reported, without units at 0.
         radial: local and layer scales of a `weft.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
-        directions: mean directions of that prior. "posterior", as published: directions are free, and what is
-            not radial has a standard normal prior; or "uniform", and what is not radial has that of `relevance`.
+        directions: mean directions of that prior. "posterior", as published: directions are free, and what
+            is not radial has a standard normal prior; "uniform": what is not radial has that of `relevance`.
     """
 
     criterion: str = "group_ard"
