@@ -33,13 +33,14 @@ class Compressed(Sparse):
     """A posterior under a sparsifying prior, then a plain network with fewer units, not trained any further.
 
     Units go by `weft.compress` at several tolerances of the validation loss. Of the networks that
-    result, the one with the fewest weights (operations, by price) whose validation error is within `error` is
-    reported; if none is, the one with the lowest validation error. The test data choose nothing.
+    result, the one with the fewest weights (operations, by price) whose validation error is within
+    `error`, or `slack` of the lowest one, is reported. The test data choose nothing.
 
     Args:
         criterion: of `weft.compress`.
         tolerances: growth of the validation loss, nats per example, at which to compress.
         error: share of wrong validation answers that is allowed.
+        slack: how much more than the lowest share is allowed as well.
         rivals: published networks by name: "weights", "flops" and "error".
         stages: how often units are taken out while training goes on, at equal distances from the end of
             the KL's rise to the last part; 0 for never.
@@ -71,6 +72,7 @@ class Compressed(Sparse):
         default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
     )
     error: float = 0.01
+    slack: float = 0.0
     rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
     radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
     directions: str = "posterior"
@@ -204,7 +206,7 @@ class Compressed(Sparse):
             reports.append(report)
             if self.refit:
                 del points[-1]["valid_error"]  # of data that were trained on
-        best = 0 if self.refit else chosen(points, self.error, SIZES[self.price])
+        best = 0 if self.refit else chosen(points, self.error, self.slack, SIZES[self.price])
         left = {f"{key}_left": float(points[best][key]) for key in ("weights", "flops")}
         told_of = {"error", "valid_error", "speedup"} & points[best].keys()
         left |= {key: float(points[best][key]) for key in sorted(told_of)}
@@ -274,18 +276,18 @@ def widths(net: nn.Module) -> str:
     return "-".join(map(str, found[:-1]))
 
 
-def chosen(points: Sequence[dict[str, Any]], error: float, size: str = "weights") -> int:
-    """The smallest point within an error, on validation data; else the most accurate.
+def chosen(
+    points: Sequence[dict[str, Any]], error: float, slack: float = 0.0, size: str = "weights"
+) -> int:
+    """The smallest point whose validation error is within a bound, or within `slack` of the lowest.
 
     Examples:
         >>> points = [{"weights": 9, "valid_error": 0.005}, {"weights": 5, "valid_error": 1 - 0.99},
         ...           {"weights": 2, "valid_error": 0.05}]
-        >>> chosen(points, 0.01), chosen(points, 0.001)
-        (1, 0)
+        >>> chosen(points, 0.01), chosen(points, 0.001), chosen(points, 0.001, slack=0.005)
+        (1, 0, 1)
     """
-    places = range(len(points))
+    bound = max(error, min(one["valid_error"] for one in points) + slack)
     # a share of wrong answers is a number that rounding may have moved
-    within = [i for i in places if points[i]["valid_error"] <= error + 1e-6]
-    if within:
-        return min(within, key=lambda i: points[i][size])
-    return min(places, key=lambda i: points[i]["valid_error"])
+    within = [i for i, one in enumerate(points) if one["valid_error"] <= bound + 1e-6]
+    return min(within, key=lambda i: points[i][size])
