@@ -142,7 +142,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compression.heads", "compression.report", "compression.task", "compression.checking"),
     ("compression.compress",),
     ("experiments", "experiments.spec", "experiments.networks", "experiments.rdp_audit"),
-    ("experiments.lenet5_counts",),
+    ("experiments.lenet5_counts", "experiments.layers_left"),
     ("experiments.supervised", "experiments.k_tied_published", "experiments.generative"),
     ("experiments.compression_published", "experiments.matrix_normal_published"),
     ("experiments.memory",),

@@ -6,8 +6,18 @@ from typing import Any
 from tools.markdown import markdown
 from weft.experiments.compression_published import LENET5
 from weft.experiments.lenet5_counts import LeNet5
+from weft.experiments.matrix_normal_published import DROPPED
 from weft.report.results import Result
 
+# set to 0 one by one there, so that units are left with some of their weights
+_DROPPED = {
+    "mean-field": DROPPED["cifar10-group"]["mean-field"][1],
+    "matrix-normal": DROPPED["cifar10-group"]["matrix-normal"][1],
+    "mn-diagonal": DROPPED["cifar10-group"]["mn-diagonal-free"][1],
+    "matrix-normal-4x": DROPPED["cifar10-group-4x"]["free"][1],
+    "matrix-normal-4x-inputs": DROPPED["cifar10-group-4x"]["inputs"][1],
+    "matrix-normal-4x-outputs": DROPPED["cifar10-group-4x"]["outputs"][1],
+}
 _HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]
 _AS_PRINTED = ["weights as the paper counts", "FLOPs as the paper counts"]
 
@@ -21,6 +31,13 @@ def compression_tables(found: Sequence[Result]) -> str:
             head, rows = [*_HEAD, *_AS_PRINTED], [*rows, *_published()]
             rows = [[*row, *_as_printed(row[2])] for row in rows]
         parts += [f"What is left in {name}", markdown([head, *rows])]
+        if "vgg" in name:
+            dropped = [line for one in found if one.experiment == name for line in _dropped(one)]
+            convolutions = (f"conv {i}" for i in range(1, len(dropped[0]) - 1))
+            parts += [
+                f"Per cent of the weights of each layer that are gone, {name}",
+                markdown([["", *convolutions, "dense"], *dropped]),
+            ]
     return "\n\n".join(parts)
 
 
@@ -35,6 +52,17 @@ def _row(one: Result) -> list[str]:
         f"{point['flops']:,}",
         f"{100 * point['error']:.2f}",
     ]
+
+
+def _dropped(one: Result) -> list[list[str]]:
+    """Shares of the weights of every layer, and the published ones of the same family and width."""
+    frontier: Mapping[str, Any] = one.figures["frontier"]
+    left = frontier["points"][frontier["chosen"]]["layers"]
+    shares = [1 - after / before for after, before in zip(left, frontier["layers"], strict=True)]
+    lines = [[f"{one.variant}, seed {one.seed}", *(f"{100 * share:.0f}" for share in shares)]]
+    if published := _DROPPED.get(one.variant):
+        lines.append([f"{one.variant}, published", *map(str, published), ""])
+    return lines
 
 
 def _as_printed(left: str) -> list[str]:

@@ -30,6 +30,7 @@ def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
     assert found["weights"] == 5 * 10
     assert found["flops"] == 5 * 10 + 10
     assert found["dense_weights"] == 64 * 10
+    assert found["layers"] == [5 * 10]
     wrong = small(data.test.x).argmax(1) != data.test.y
     assert (
         found["error"]
@@ -53,6 +54,8 @@ def test_the_smallest_network_within_the_error_is_reported():
     assert found.metrics["weights_left"] == min(within) < 64 * 30 + 300
     assert points[1]["weights"] < points[0]["weights"], "a higher tolerance leaves less"
     assert found.figures["compression"]["after"]["nonzero"] == min(within)
+    assert found.figures["frontier"]["layers"] == [64 * 30, 30 * 10]
+    assert all(sum(point["layers"]) == point["weights"] for point in points)
 
 
 def test_stages_keep_a_budget():

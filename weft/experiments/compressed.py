@@ -14,6 +14,7 @@ from weft.compression.latency import latency
 from weft.compression.report import CompressionReport
 from weft.data.dataset import Dataset
 from weft.evaluation import evaluate
+from weft.experiments.layers_left import chosen, weights_by_layer, widths
 from weft.experiments.sparse import VALIDATED, Sparse
 from weft.experiments.spec import FIXED, Where
 from weft.experiments.supervised import Supervised
@@ -211,7 +212,8 @@ class Compressed(Sparse):
         told_of = {"error", "valid_error", "speedup"} & points[best].keys()
         left |= {key: float(points[best][key]) for key in sorted(told_of)}
         left |= {"nll_small": float(points[best]["nll"])}
-        frontier = {"points": points, "chosen": best, "published": self.rivals}
+        layers = weights_by_layer(self.network(data))
+        frontier = {"points": points, "chosen": best, "published": self.rivals, "layers": layers}
         told = {"compression": reports[best].as_dict(), "frontier": frontier}
         return metrics | left, figures | told
 
@@ -248,46 +250,9 @@ def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[s
         "flops": report.after.table_flops,
         "units": {one.layer: one.after for one in report.units},
         "left": widths(small),
+        "layers": weights_by_layer(small),
         "error": 1 - test["accuracy"],
         "valid_error": 1 - valid["accuracy"],
         "nll": test["nll"],
         "speedup": report.latency.ratio if report.latency is not None else 1.0,
     }
-
-
-def widths(net: nn.Module) -> str:
-    """Units that are left, layer after layer, as tables write them: 4-7-110-66 for a LeNet-5.
-
-    Where a layer reads a number of inputs that the layer before it does not have, that number stands between;
-    inputs of images and outputs of the network are left out.
-
-    Examples:
-        >>> widths(nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(64, 6), nn.Linear(6, 10)))
-        '4-64-6'
-    """
-    layers = [one for one in net.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
-    found: list[int] = []
-    for layer in layers:
-        read = int((layer.weight.detach() != 0).transpose(0, 1).flatten(1).any(1).sum())
-        dense = isinstance(layer, nn.Linear)
-        if (found and found[-1] != read) or (not found and dense):
-            found.append(read)
-        found.append(len(layer.weight))
-    return "-".join(map(str, found[:-1]))
-
-
-def chosen(
-    points: Sequence[dict[str, Any]], error: float, slack: float = 0.0, size: str = "weights"
-) -> int:
-    """The smallest point whose validation error is within a bound, or within `slack` of the lowest.
-
-    Examples:
-        >>> points = [{"weights": 9, "valid_error": 0.005}, {"weights": 5, "valid_error": 1 - 0.99},
-        ...           {"weights": 2, "valid_error": 0.05}]
-        >>> chosen(points, 0.01), chosen(points, 0.001), chosen(points, 0.001, slack=0.005)
-        (1, 0, 1)
-    """
-    bound = max(error, min(one["valid_error"] for one in points) + slack)
-    # a share of wrong answers is a number that rounding may have moved
-    within = [i for i, one in enumerate(points) if one["valid_error"] <= bound + 1e-6]
-    return min(within, key=lambda i: points[i][size])
