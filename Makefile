@@ -33,8 +33,9 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev  ## the documentation site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-tables: $(VENV)/.demo  ## tables of README and docs from result files
+tables: $(VENV)/.demo  ## tables and pictures of README and docs from result files
 	$(BIN)/python -m tools.tables
+	$(BIN)/python -m tools.frontier results/compression/lenet5 docs/images/frontier-lenet5.svg
 
 bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run

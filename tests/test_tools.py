@@ -1,12 +1,16 @@
 """The tables that `make tables` writes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from tools import frontier
 from tools.sweep_tables import sweep_tables
+from tools.tables import ROOT
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
+from weft.report import read
 
 
 def write(folder, table, variant, **metrics):
@@ -94,3 +98,36 @@ def test_an_experiment_that_varies_nothing_is_refused(tmp_path):
     write(tmp_path, "x", "plain", nll=1.0)
     with pytest.raises(ValueError, match="uci/x"):
         sweep_tables(tmp_path)
+
+
+def compressed(variant, seed, *points):
+    told = [{"weights": w, "flops": f, "error": e} for w, f, e in points]
+    rivals = {"BC": {"weights": 3000, "flops": 200_000, "error": 0.01}}
+    return SimpleNamespace(
+        variant=variant,
+        seed=seed,
+        title="LeNet",
+        figures={"frontier": {"points": told, "published": rivals}},
+    )
+
+
+def test_frontiers_are_lines_of_networks_that_none_beats():
+    found = [
+        compressed("mean-field", 0, (900, 9e4, 0.012), (800, 8e4, 0.015), (950, 9e4, 0.014)),
+        compressed("radial-double-moved", 1, (5000, 3e5, 0.008), (700, 1e5, 0.30)),
+    ]
+    lines = frontier.lines_of(found, "weights", worst=2.0)
+    assert lines[0] == ("mean-field", False, [(800.0, 1.5), (900.0, pytest.approx(1.2))])
+    assert lines[1] == ("radial", True, [(5000.0, pytest.approx(0.8))]), "30 % is off the picture"
+    drawn = frontier.picture(found, worst=2.0)
+    assert drawn.count("<polyline") == 2 * 2
+    assert drawn.count("<circle") == 2 * 3
+    assert drawn.count(">BC</text>") == 2
+
+
+def test_the_picture_in_the_documentation_is_that_of_the_results():
+    found, _ = read(ROOT / "results/compression/lenet5")
+    shown = (ROOT / "docs/images/frontier-lenet5.svg").read_text()
+    assert shown == frontier.picture(found, worst=2.0) + "\n", (
+        "write it again, see tools/frontier.py"
+    )
