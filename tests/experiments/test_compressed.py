@@ -8,7 +8,7 @@ from torch import nn
 
 import weft
 from weft.experiments.catalog import variants
-from weft.experiments.compressed import scored
+from weft.experiments.compressed import remembered, scored
 from weft.experiments.networks import MLP
 from weft.experiments.spec import Where
 
@@ -142,3 +142,21 @@ def test_units_go_while_training_goes_on():
     )
     assert {unit["layer"]: unit["before"] for unit in told["units"]}["0"] == 30
     assert told["latency"]["ratio"] == found.metrics["speedup"]
+
+
+def test_networks_with_the_same_weights_are_judged_once():
+    looked = []
+
+    def loss(net):
+        looked.append(net)
+        return float(net.weight.detach().sum())
+
+    judge = remembered(loss)
+    net, same = nn.Linear(2, 2), nn.Linear(2, 2)
+    same.load_state_dict(net.state_dict())
+    assert judge(net) == judge(same) == float(net.weight.detach().sum())
+    assert len(looked) == 1
+    with torch.no_grad():
+        same.weight[0, 0] = 0.0
+    assert judge(same) == float(same.weight.detach().sum())
+    assert len(looked) == 2
