@@ -42,6 +42,10 @@ _UNIFORM: dict[str, Any] = _RADIAL | {
     "directions": "uniform",
     "criterion": "snr",
 }
+# one direction for a weight instead of two, whose costs add up
+_SCALES: dict[str, Any] = _UNIFORM | {
+    "family": replace(_UNIFORM["family"], double="scales", gap=0.3),
+}
 
 _AT_THE_END: dict[str, Any] = {"stages": 0, "hold": 0.05, "ramp": 0.45}
 
@@ -67,7 +71,8 @@ def _rows(base: Compressed) -> list[Compressed]:
     radial = replace(base, variant="radial-double", epochs=200, **_RADIAL, **_AT_THE_END)
     staged = replace(base, variant="radial-double-in-stages", **_RADIAL)
     uniform = replace(base, variant="radial-double-uniform", **_UNIFORM)
-    return [*rows, radial, staged, uniform, late]
+    scales = replace(base, variant="radial-scales-uniform", **_SCALES)
+    return [*rows, radial, staged, uniform, scales, late]
 
 
 def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:
