@@ -11,7 +11,7 @@ from weft.bayesian import Bayesian, named_bayesian
 from weft.compression.cutting import apply_plan
 from weft.compression.parts import Part
 from weft.compression.plans import Cut, Plan
-from weft.compression.slicing import family_of, independent, settle_mean, slice_posterior
+from weft.compression.slicing import family_of, independent, set_apart, settle_mean, slice_posterior
 from weft.posteriors.base import Builder, Posterior
 from weft.posteriors.masked import MaskedPosterior
 from weft.views import view_of
@@ -96,6 +96,7 @@ def _new(
             )
     assert new is not None
     settle_mean(new, after.matrix(small))
+    set_apart(new)
     _freeze(new, q)
     return new.train(q.training)
 

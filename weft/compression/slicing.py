@@ -7,6 +7,7 @@ moment stands in for it (`radial_parts`), or, in a single row or column, indepen
 
 import copy
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -106,14 +107,44 @@ def _side(side: Side, index: Tensor) -> Side:
             return LowRankSide(along(side.log_scale, index), loadings, side.ceiling)
     # the ceiling acts on rows of the factor by their own variance, which is the same in any part
     factor = side._factor(torch.float64).detach()
-    rows = factor.gather(-2, index.unsqueeze(-1).expand(*index.shape, factor.shape[-1]))
-    lower = torch.linalg.qr(rows.mT).R.mT  # Cholesky factor up to signs, without squaring
-    scale = lower.diagonal(dim1=-2, dim2=-1)
-    unit = lower / scale.unsqueeze(-2)
-    logs = scale.abs().log().to(side.log_scale.dtype)
+    logs, unit = _decomposed(along(factor.mT, index.unsqueeze(-2)).mT)
+    logs = logs.to(side.log_scale.dtype)
     if index.shape[-1] == 1:
         return DiagonalSide(logs, side.ceiling)
     return FullSide(logs, triangular.fold(unit).to(side.log_scale.dtype), side.ceiling)
+
+
+def _decomposed(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Log d (*blocks, n) and unit lower-triangular T with T diag(d)² Tᵀ = F Fᵀ, F (*blocks, n, width)."""
+    lower = torch.linalg.qr(factor.mT).R.mT  # Cholesky factor up to signs, without squaring
+    scale = lower.diagonal(dim1=-2, dim2=-1)
+    return scale.abs().log(), lower / scale.unsqueeze(-2)
+
+
+def set_apart(q: Posterior) -> None:
+    """Let what a mask leaves of rows and columns vary without the noise of the others; the law is the same.
+
+    Their log-determinant is a sum then, and training as fast as without a mask.
+    """
+    if isinstance(q, MaskedPosterior) and isinstance(q.base, KroneckerPosterior):
+        q.base.rows = _apart(q.base.rows, q.mask.any(-1))
+        q.base.columns = _apart(q.base.columns, q.mask.any(-2))
+
+
+def _apart(side: Side, mask: Tensor) -> Side:
+    if not isinstance(side, FullSide) or bool(mask.all()):
+        return side
+    logs = side.log_scale.detach().clone()
+    unit = torch.eye(side.size, dtype=torch.float64, device=logs.device)
+    units = unit.expand(*mask.shape, side.size).clone()
+    factor = side._factor(torch.float64).detach()
+    for block in product(*map(range, mask.shape[:-1])):
+        kept = mask[block].nonzero().squeeze(-1)
+        if len(kept):
+            part, unit = _decomposed(factor[block][kept])
+            logs[block][kept] = part.to(logs.dtype)
+            units[block][kept.unsqueeze(-1), kept] = unit
+    return FullSide(logs, triangular.fold(units).to(logs.dtype), side.ceiling, only=mask)
 
 
 def _kronecker(q: KroneckerPosterior, part: Part) -> Posterior | None:

@@ -105,7 +105,7 @@ def push_noise(rows: Side, columns: Side, x: Tensor, noise: Tensor) -> Tensor:
     """‖x C‖ · R ε for every x (batch, in) and ε (batch, width of the rows)."""
     plain = rows.ceiling is columns.ceiling is None and x.dtype == columns.log_scale.dtype
     if plain and isinstance(rows, FullSide) and isinstance(columns, FullSide) and eager():
-        right, left = ((side.lower, side.log_scale) for side in (rows, columns))
+        right, left = ((side.lower, side.log_scales()) for side in (rows, columns))
         return local_kronecker.push_noise(x, left, right, noise, LOG_CEILING)
     return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
 

@@ -26,6 +26,7 @@ from weft.numerics.safe import capped_exp, held, safe_sqrt
 Spectrum = tuple[Tensor, Tensor | None]
 """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""
 
+NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to
 LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
 
 
@@ -47,13 +48,17 @@ class Side(nn.Module, ABC):
         """Length n of the side."""
         return self.log_scale.shape[-1]
 
+    def log_scales(self) -> Tensor:
+        """Logarithms of d as they are trained, where they count."""
+        return self.log_scale
+
     def logs(self, dtype: torch.dtype | None = None) -> Tensor:
         """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
-        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return held(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def deviations(self, dtype: torch.dtype | None = None) -> Tensor:
         """Standard deviations d of the independent noise."""
-        return capped_exp(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return capped_exp(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def reach(self) -> Tensor | None:
         """What rows of F are scaled by, (*blocks, n); None for 1."""
@@ -212,11 +217,42 @@ class DiagonalSide(Side):
 
 
 class FullSide(Side):
-    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does."""
+    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does.
 
-    def __init__(self, log_scale: Tensor, lower: Tensor, ceiling: float | None = None) -> None:
+    Args:
+        log_scale: (*blocks, n) logarithms of d.
+        lower: T, folded.
+        ceiling: bound of every ‖F_i‖, or None.
+        only: (*blocks, n) False for masked entries in whose noise the others have no part, so that the
+            log-determinant of these is a sum; None for all. Files do not have it: columns of T are 0 there.
+    """
+
+    only: Tensor | None
+
+    def __init__(
+        self,
+        log_scale: Tensor,
+        lower: Tensor,
+        ceiling: float | None = None,
+        only: Tensor | None = None,
+    ) -> None:
         super().__init__(log_scale, ceiling)
         self.lower = nn.Parameter(lower)
+        self.register_buffer("only", only, persistent=False)
+
+    def log_scales(self) -> Tensor:
+        """Logarithms of d; next to no noise where others have no part in it."""
+        if self.only is None:
+            return self.log_scale
+        return torch.where(self.only, self.log_scale, NO_NOISE)
+
+    def marginal_log_det(self, mask: Tensor) -> Tensor:
+        """As of every side; a sum, if the others have no part in what is left."""
+        if self.only is None or not eager() or not torch.equal(mask, self.only):
+            return super().marginal_log_det(mask)
+        logs, reach = self.logs(), self.reach()
+        logs = logs if reach is None else logs + reach.log()
+        return torch.where(mask, logs, 0.0).sum(-1, dtype=torch.float64)
 
     @property
     def cost(self) -> int:
@@ -228,14 +264,15 @@ class FullSide(Side):
         plain = self.ceiling is None and self.lower.dim() == 2 and kept is None
         if not (plain and eager() and is_grad_enabled()):
             return super().spectrum(weights, kept)
-        return eigenvalues.triangular_spectrum(self.lower, self.log_scale, weights, LOG_CEILING)
+        logs = self.log_scales()
+        return eigenvalues.triangular_spectrum(self.lower, logs, weights, LOG_CEILING)
 
     def _variances(self) -> Tensor:
         squares = (2 * self.logs()).exp()
         return squares + triangular.weighted_squares(self.lower, squares)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        return triangular.normal_sums(self.lower, self.log_scale, LOG_CEILING)
+        return triangular.normal_sums(self.lower, self.log_scales(), LOG_CEILING)
 
     def _log_det(self) -> Tensor:
         return self.logs().sum()
