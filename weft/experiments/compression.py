@@ -150,6 +150,11 @@ _LENET300 = _rows(
         error=0.02,
     )
 )
+_LENET300 += [  # a long last part at a low temperature, as within budgets
+    replace(row, variant=f"{row.variant}-cold-end", **_LAST)
+    for row in _LENET300
+    if row.variant in ("mean-field", "k-tied-2", "matrix-normal")
+]
 # Tables 1 and 2 of the matrix-normal paper, by variant
 _PUBLISHED: Mapping[str, Published] = {
     "mean-field": {"weights_left": (18_610, None)},
@@ -218,6 +223,12 @@ EXPERIMENTS: list[Experiment] = [
     *_LENET300,
     *_VGG,
     *_short(_LENET5, epochs=25, ramp=0.1, stages=6, stage_tolerance=0.01),
-    *_short(_LENET300, epochs=50, ramp=0.1, stages=6, stage_tolerance=0.01),
+    *_short(
+        [row for row in _LENET300 if not row.last_temperature],
+        epochs=50,
+        ramp=0.1,
+        stages=6,
+        stage_tolerance=0.01,
+    ),
     *_short(_VGG, epochs=10, learning_rate=2e-3, samples=10),
 ]
