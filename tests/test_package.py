@@ -50,7 +50,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("numerics.local_linear", "numerics.local_kronecker", "numerics.sampling"),
     ("numerics.eigenvalues", "numerics.determinants"),
     ("posteriors.sides",),
-    ("posteriors.low_rank_side",),
+    ("posteriors.full_side", "posteriors.low_rank_side"),
     ("posteriors", "posteriors.base", "predictions", "schedules"),
     ("posteriors.mean_field", "posteriors.point", "posteriors.marginal"),
     ("posteriors.k_tied", "posteriors.masked", "posteriors.kronecker"),

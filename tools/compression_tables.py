@@ -9,11 +9,11 @@ from weft.experiments.lenet5_counts import LeNet5
 from weft.experiments.matrix_normal_published import DROPPED
 from weft.report.results import Result
 
-# set to 0 one by one there, so that units are left with some of their weights
+# shares of weights, inputs and outputs that were set to 0 there; units stay where some of theirs are left
 _DROPPED = {
     "mean-field": DROPPED["cifar10-group"]["mean-field"][1],
     "matrix-normal": DROPPED["cifar10-group"]["matrix-normal"][1],
-    "mn-diagonal": DROPPED["cifar10-group"]["mn-diagonal-free"][1],
+    "mn-diagonal-free": DROPPED["cifar10-group"]["mn-diagonal-free"][1],
     "matrix-normal-4x": DROPPED["cifar10-group-4x"]["free"][1],
     "matrix-normal-4x-inputs": DROPPED["cifar10-group-4x"]["inputs"][1],
     "matrix-normal-4x-outputs": DROPPED["cifar10-group-4x"]["outputs"][1],
@@ -32,7 +32,10 @@ def compression_tables(found: Sequence[Result]) -> str:
             rows = [[*row, *_as_printed(row[2])] for row in rows]
         parts += [f"What is left in {name}", markdown([head, *rows])]
         if "vgg" in name:
-            dropped = [line for one in found if one.experiment == name for line in _dropped(one)]
+            runs = [one for one in found if one.experiment == name]
+            dropped = [_dropped(one) for one in runs]
+            theirs = dict.fromkeys(one.variant for one in runs if one.variant in _DROPPED)
+            dropped += [[f"{one}, published", *map(str, _DROPPED[one]), ""] for one in theirs]
             convolutions = (f"conv {i}" for i in range(1, len(dropped[0]) - 1))
             parts += [
                 f"Per cent of the weights of each layer that are gone, {name}",
@@ -54,15 +57,12 @@ def _row(one: Result) -> list[str]:
     ]
 
 
-def _dropped(one: Result) -> list[list[str]]:
-    """Shares of the weights of every layer, and the published ones of the same family and width."""
+def _dropped(one: Result) -> list[str]:
+    """Shares of the weights of every layer."""
     frontier: Mapping[str, Any] = one.figures["frontier"]
     left = frontier["points"][frontier["chosen"]]["layers"]
     shares = [1 - after / before for after, before in zip(left, frontier["layers"], strict=True)]
-    lines = [[f"{one.variant}, seed {one.seed}", *(f"{100 * share:.0f}" for share in shares)]]
-    if published := _DROPPED.get(one.variant):
-        lines.append([f"{one.variant}, published", *map(str, published), ""])
-    return lines
+    return [f"{one.variant}, seed {one.seed}", *(f"{100 * share:.0f}" for share in shares)]
 
 
 def _as_printed(left: str) -> list[str]:

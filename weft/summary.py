@@ -8,6 +8,7 @@ from torch import nn
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import named_posteriors
 from weft.posteriors.base import Posterior
+from weft.posteriors.masked import MaskedPosterior
 from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.select import NORMS
 
@@ -75,7 +76,8 @@ def summary(net: nn.Module) -> Summary:
 
 
 def _note(posterior: Posterior) -> str:
-    return posterior.note if isinstance(posterior, MeanFieldPosterior) else ""
+    inner = posterior.base if isinstance(posterior, MaskedPosterior) else posterior
+    return inner.note if isinstance(inner, MeanFieldPosterior) else ""
 
 
 def _left(net: nn.Module) -> Iterator[Row]:

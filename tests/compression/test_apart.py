@@ -105,9 +105,38 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
     plain, _ = weft.compress(bnn, x, **options)
     again = weft.load(tmp_path / "small.safetensors", plain)
     other = again[0].posterior("weight")
+    assert torch.equal(other.base.columns.only, q.base.columns.only), (
+        "as fast as before it was saved"
+    )
     torch.testing.assert_close(covariance(other), covariance(q))
     torch.testing.assert_close(other.entropy(), q.entropy(), atol=1e-9, rtol=0)
     # cut once more, from either
     for one in (small, again):
         smaller, _ = weft.compress(one, x, keep_posterior=True, **options)
         assert torch.isfinite(weft.GroupARD().kl(smaller[0].posterior("weight")))
+
+
+@families
+def test_another_mask_that_is_loaded_counts(family):
+    _, few = both(family, (6, 7))
+    more = masked(copy.deepcopy(few.base), few.mask.clone())
+    more.mask[:, 5] = False
+    set_apart(more)
+    alone, whole = copy.deepcopy(few), masked(randomised(family, (6, 7)), torch.ones_like(few.mask))
+    for source, target in ((few, more), (whole, few)):
+        target.load_state_dict(source.state_dict())
+        torch.testing.assert_close(covariance(target), covariance(source))
+        torch.testing.assert_close(target.entropy(), source.entropy(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(more.entropy(), alone.entropy(), atol=1e-9, rtol=0)
+
+
+def test_an_optimiser_that_divides_by_next_to_nothing_leaves_the_law_in_files(tmp_path):
+    _, q = both(weft.MatrixNormal(), (6, 7))
+    optimizer = torch.optim.Adam(q.parameters(), lr=0.05, eps=1e-30)
+    for _ in range(20):
+        optimizer.zero_grad()
+        (weft.Normal(0.5).kl(q) + q.rsample().square().sum()).backward()
+        optimizer.step()
+    again = masked(weft.MatrixNormal()(torch.zeros(6, 7).double()), torch.ones_like(q.mask))
+    again.load_state_dict(q.state_dict())
+    torch.testing.assert_close(covariance(again), covariance(q))

@@ -141,7 +141,7 @@ def test_vectors_that_stay_whole_keep_their_law():
 
 
 @pytest.mark.parametrize("masking", [False, True])
-def test_a_network_of_single_units_still_has_a_radial_prior(masking):
+def test_a_network_of_single_units_still_has_a_radial_prior(masking, tmp_path):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1)).double()
     with torch.no_grad():
@@ -163,5 +163,10 @@ def test_a_network_of_single_units_still_has_a_radial_prior(masking):
     posteriors = [q for name, q in weft.named_posteriors(small) if "weight" in name]
     assert not any(isinstance(q, RadialPosterior) for q in posteriors)
     assert all("instead of Radial" in repr(q) for q in posteriors)
+    assert str(weft.summary(small)).count("instead of Radial") == 2
     elbo = weft.ELBO(small, weft.Gaussian(), weft.RadialPrior(), num_data=7)
     assert bool(elbo(x, torch.zeros(7, 1).double())[0].isfinite())
+    weft.save(small, tmp_path / "small.safetensors", objective=elbo)
+    network = weft.load(tmp_path / "small.safetensors", weft.collapse(small))
+    again = weft.load_objective(tmp_path / "small.safetensors", network)
+    torch.testing.assert_close(again.kl(), elbo.kl())

@@ -6,11 +6,12 @@ from torch import Tensor, nn
 import weft
 from weft.numerics.triangular import unfold
 from weft.posteriors.full_normal import FullNormalPosterior
+from weft.posteriors.full_side import FullSide
 from weft.posteriors.kronecker import KroneckerPosterior
 from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonalPosterior
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, FullSide, Side
+from weft.posteriors.sides import DiagonalSide, Side
 
 
 def side_covariance(side: Side) -> Tensor:

@@ -15,9 +15,10 @@ from tests.matrix_normal.oracles import (
     randomised_linear,
     side_covariance,
 )
+from weft.posteriors.full_side import FullSide
 from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, FullSide
+from weft.posteriors.sides import DiagonalSide
 from weft.testing import randomised
 
 FAMILIES = {

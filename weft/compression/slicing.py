@@ -17,6 +17,7 @@ from weft.compression.radial_parts import radial_part
 from weft.numerics import triangular
 from weft.posteriors.base import Builder, Elementwise, Family, Posterior
 from weft.posteriors.full_normal import FullNormalPosterior
+from weft.posteriors.full_side import NO_NOISE, FullSide
 from weft.posteriors.k_tied import KTiedPosterior
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
 from weft.posteriors.low_rank_side import LowRankSide
@@ -25,10 +26,10 @@ from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
 from weft.posteriors.point import PointPosterior
-from weft.posteriors.radial import INSTEAD
+from weft.posteriors.radial import INSTEAD, Radial
 from weft.posteriors.radial_posterior import RadialPosterior
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, FullSide, Side
+from weft.posteriors.sides import DiagonalSide, Side
 
 
 def slice_posterior(q: Posterior, part: Part) -> Posterior | None:
@@ -134,7 +135,7 @@ def set_apart(q: Posterior) -> None:
 def _apart(side: Side, mask: Tensor) -> Side:
     if not isinstance(side, FullSide) or bool(mask.all()):
         return side
-    logs = side.log_scale.detach().clone()
+    logs = torch.where(mask, side.log_scale.detach(), NO_NOISE)
     unit = torch.eye(side.size, dtype=torch.float64, device=logs.device)
     units = unit.expand(*mask.shape, side.size).clone()
     factor = side._factor(torch.float64).detach()
@@ -170,6 +171,8 @@ def family_of(q: Posterior, before: Builder) -> Builder:
     plain = before.family if isinstance(before, Masked) else before
     if isinstance(q, KroneckerPosterior) and isinstance(plain, KroneckerFamily):
         return replace(plain, rows=_structure(q.rows), columns=_structure(q.columns))
+    if isinstance(q, MeanFieldPosterior) and q.note and isinstance(plain, Radial):
+        return plain  # has normal weights for such a matrix, too
     if isinstance(q, MeanFieldPosterior) and not isinstance(plain, MeanField):
         if isinstance(plain, Family):
             return MeanField(scale=plain.scale, noise=plain.noise, max_scale=q.max_scale)

@@ -12,10 +12,11 @@ from weft.numerics.fused import eager
 from weft.numerics.safe import safe_sqrt, soft_min_inverse
 from weft.numerics.triangular import folded_shape
 from weft.posteriors.base import LOG_TWO_PI, Family, Located
+from weft.posteriors.full_side import FullSide
 from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.marginal import Marginal, less_each
 from weft.posteriors.mean_field import MeanField
-from weft.posteriors.sides import LOG_CEILING, DiagonalSide, FullSide, Side, Spectrum
+from weft.posteriors.sides import LOG_CEILING, DiagonalSide, Side, Spectrum
 
 Structure = str | int
 """Of one side: "auto", "full", "diagonal", or the rank of common directions beside a diagonal."""
@@ -126,6 +127,11 @@ class KroneckerPosterior(Located, Marginal):
             rows: mask (*blocks, out) of rows to which the covariance is cut; None for all.
             columns: mask (*blocks, in) of columns, given if and only if `rows` is.
         """
+
+    def settle(self, mask: Tensor) -> None:
+        """Let both sides see whether what is left of them is apart."""
+        self.rows.settle(mask.any(-1))
+        self.columns.settle(mask.any(-2))
 
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """As exact as the entropy of all where whole rows and columns are dropped, else less by each."""

@@ -15,6 +15,10 @@ class Marginal(ABC):
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """Entropy of the weights where the mask, shaped like the weight, is True, or a lower bound."""
 
+    @abstractmethod
+    def settle(self, mask: Tensor) -> None:
+        """Take notice of a mask that was loaded with the parameters."""
+
 
 def less_each(entropy: Tensor, variance: Tensor, dropped: Tensor) -> Tensor:
     """A lower bound of what is left: H(left) = H(all) - H(dropped | left) ≥ H(all) - Σ H(each dropped).

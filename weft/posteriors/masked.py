@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.posteriors.base import Builder, Elementwise, Family, Posterior
 from weft.posteriors.marginal import Marginal, less_each
@@ -68,6 +68,7 @@ class MaskedPosterior(Posterior, ABC):
         self.base = base
         self.register_buffer("mask", mask)
         self.left = int(mask.sum())
+        self.register_load_state_dict_post_hook(_settle)
         self.train(base.training)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -117,6 +118,12 @@ class MaskedPosterior(Posterior, ABC):
     def extra_repr(self) -> str:
         """Shape, and how many weights are left."""
         return f"{super().extra_repr()}, {self.left} left"
+
+
+def _settle(loaded: nn.Module, incompatible: Any) -> None:
+    """After the parameters have been loaded too."""
+    if isinstance(loaded, MaskedPosterior) and isinstance(loaded.base, Marginal):
+        loaded.base.settle(loaded.mask)
 
 
 class MaskedElementwise(MaskedPosterior, Elementwise):

@@ -273,7 +273,7 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
         return 2 * bounded_logs(self.log_extra.double(), 2 * LOG_CEILING, self.ceiling)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
-        """A lower bound; of a part, that of the part beside independent noise like its own."""
+        """A lower bound; of a part that of the part alone, or, where it cannot be cut, beside like noise."""
         logs, beside = self._logs(), torch.zeros((), dtype=torch.float64)
         keep: tuple[Tensor | float, Tensor | float] = 1.0, 1.0
         cut: tuple[Tensor | None, Tensor | None] = None, None
