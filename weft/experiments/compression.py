@@ -151,9 +151,10 @@ _LENET300 = _rows(
     )
 )
 _LENET300 += [  # a long last part at a low temperature, as within budgets
-    replace(row, variant=f"{row.variant}-cold-end", **_LAST)
+    replace(row, variant=f"{row.variant}-{name}", **(_LAST | changes))
     for row in _LENET300
     if row.variant in ("mean-field", "k-tied-2", "matrix-normal")
+    for name, changes in (("cold-end", {}), ("careful", {"stage_tolerance": 0.001}))
 ]
 # Tables 1 and 2 of the matrix-normal paper, by variant
 _PUBLISHED: Mapping[str, Published] = {
