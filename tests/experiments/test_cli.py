@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from weft.cli import main
+from weft.cli import commands, main
+from weft.data.catalog import Status
 
 
 @pytest.fixture
@@ -207,3 +208,16 @@ def test_workers_save_and_stop_with_the_process_that_started_them(folder, number
     assert running.returncode == 130
     assert "stopped in 2 of 2 runs; the same command goes on from there" in told
     assert len(list(folder.rglob("checkpoint.pt"))) == 2
+
+
+def test_a_report_fetches_no_data(monkeypatch):
+    def fetched(name, **options):
+        raise AssertionError("a download")
+
+    absent = [Status("mnist", False, "", 0)]
+    monkeypatch.setattr(commands.datasets, "status", lambda: absent)
+    monkeypatch.setattr(commands.datasets, "load", fetched)
+    with pytest.raises(FileNotFoundError, match="weft data mnist"):
+        commands._load("mnist")
+    with pytest.raises(AssertionError, match="download"):
+        commands._load("digits")

@@ -75,7 +75,7 @@ class ReportOptions:
         paths: result files, or folders of them.
         output: the page.
         title: of the page.
-        pictures: show the most uncertain inputs as pictures, which needs the data.
+        pictures: show the most uncertain inputs as pictures, if the data are on this machine.
         checkpoints: folder of trained networks to link to.
     """
 
@@ -155,6 +155,9 @@ def _networks(runs: Path) -> Callable[[reports.Result], Path]:
 
 
 def _load(name: str) -> Any:
+    """A data set that is there: to show a few pictures is no reason for a download."""
+    if any(one.name == name and not one.present for one in datasets.status()):
+        raise FileNotFoundError(f"not on this machine; `weft data {name}` fetches it")
     return datasets.load(name)
 
 
