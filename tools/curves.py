@@ -115,15 +115,18 @@ def picture(x_name: str, study: Study, scores: Sequence[str], title: str) -> Htm
         for number, score in enumerate(scores)
         for part in panel(number * PANEL, x_name, score, study.scores[score], study.marks)
     ]
-    width = PANEL * len(scores)
+    return drawing(title, PANEL * len(scores), HEIGHT, [*legend, *panels])
+
+
+def drawing(title: str, width: int, height: int, parts: Sequence[Html]) -> Html:
+    """Parts on white ground."""
     return el(
         "svg",
         el("title", title),
-        el("rect", width=width, height=HEIGHT, fill="#ffffff"),
-        *legend,
-        *panels,
+        el("rect", width=width, height=height, fill="#ffffff"),
+        *parts,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {HEIGHT}",
+        viewBox=f"0 0 {width} {height}",
         role="img",
         font_family="sans-serif",
         font_size=12,

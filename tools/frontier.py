@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Scale, scale, ticks
+from tools.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Scale, drawing, scale, ticks
 from weft.report import read
 from weft.report.frontiers import unbeaten
 from weft.report.markup import Html, el
@@ -123,7 +123,6 @@ def picture(found: Sequence[Result], worst: float) -> Html:
     names = [name for name in FAMILIES.values() if name in {family_of(r.variant) for r in found}]
     words = [(f"● {name}", colour_of(name)) for name in names]
     words += [("○ pictures moved", "#555555"), ("× published, counted right", "#222222")]
-    width = PANEL * len(SIZES)
     half = -(-len(words) // 2)
     legend = [
         el("text", text, x=LEFT + 240 * (i % half), y=22 + 20 * (i // half), fill=colour)
@@ -134,18 +133,8 @@ def picture(found: Sequence[Result], worst: float) -> Html:
         for number, size in enumerate(SIZES)
         for part in panel(found, size, number * PANEL, worst)
     ]
-    return el(
-        "svg",
-        el("title", f"Size and error: {found[0].title}"),
-        el("rect", width=width, height=HEIGHT, fill="#ffffff"),
-        *legend,
-        *panels,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {HEIGHT}",
-        role="img",
-        font_family="sans-serif",
-        font_size=12,
-    )
+    title = f"Size and error: {found[0].title}"
+    return drawing(title, PANEL * len(SIZES), HEIGHT, [*legend, *panels])
 
 
 def main() -> None:
