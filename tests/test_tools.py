@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools import frontier
+from tools.compression_tables import compression_tables
 from tools.sweep_tables import sweep_tables
 from tools.tables import ROOT
 from tools.temperature_table import temperature_table
@@ -123,6 +124,21 @@ def test_frontiers_are_lines_of_networks_that_none_beats():
     assert drawn.count("<polyline") == 2 * 2
     assert drawn.count("<circle") == 2 * 3
     assert drawn.count(">BC</text>") == 2
+
+
+def test_shares_that_are_gone_of_each_layer_stand_beside_the_published_ones():
+    point = {"left": "3-4", "weights": 30, "flops": 9, "error": 0.1, "layers": [54, 15]}
+    told = {"points": [point], "chosen": 0, "layers": [90, 60]}
+    seeds = [
+        SimpleNamespace(
+            experiment="compression/vgg-x", variant="mean-field", seed=n, figures={"frontier": told}
+        )
+        for n in (0, 1)
+    ]
+    shown = compression_tables(seeds)
+    for seed in (0, 1):
+        assert f"| mean-field, seed {seed} | 40 | 75 |" in shown
+    assert shown.count("| mean-field, published | 30 | 61 |") == 1
 
 
 def test_the_picture_in_the_documentation_is_that_of_the_results():

@@ -21,7 +21,7 @@ from weft.numerics.fused import batched_at_most, eager
 from weft.numerics.stacked import of_parameters
 from weft.posteriors.base import Posterior
 from weft.posteriors.directions import Directions, concentration_at
-from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.masked import MaskedPosterior, behind_mask
 from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.posteriors.polar import Side, to_vectors
 from weft.posteriors.radial_posterior import RadialPosterior
@@ -110,7 +110,7 @@ class RadialPrior(Prior):
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
         own, others = _shared_out(posteriors)
-        bare = [q.base if isinstance(q, MaskedPosterior) else q for q in others]
+        bare = map(behind_mask, others)
         stand_ins = [q for q in bare if isinstance(q, MeanFieldPosterior) and q.note]
         if not own and not stand_ins:
             raise ValueError(

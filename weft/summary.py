@@ -8,7 +8,7 @@ from torch import nn
 from weft.bayesian import named_bayesian, original_modules
 from weft.contexts import named_posteriors
 from weft.posteriors.base import Posterior
-from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.masked import behind_mask
 from weft.posteriors.mean_field import MeanFieldPosterior
 from weft.select import NORMS
 
@@ -76,7 +76,7 @@ def summary(net: nn.Module) -> Summary:
 
 
 def _note(posterior: Posterior) -> str:
-    inner = posterior.base if isinstance(posterior, MaskedPosterior) else posterior
+    inner = behind_mask(posterior)
     return inner.note if isinstance(inner, MeanFieldPosterior) else ""
 
 

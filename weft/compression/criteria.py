@@ -24,7 +24,7 @@ from weft.ard import ARD, GroupARD
 from weft.bayesian import named_bayesian
 from weft.objectives import ELBO
 from weft.posteriors.base import LOG_TWO_PI, Posterior
-from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.masked import MaskedPosterior, behind_mask
 from weft.posteriors.point import PointPosterior
 from weft.posteriors.radial_posterior import RadialPosterior, Statistic
 from weft.priors import Normal, NormalPrior, Prior
@@ -191,7 +191,7 @@ def log_modes(one: Random, criterion: str) -> tuple[Tensor | None, Tensor | None
     Dropped rows and columns of a masked posterior are at -inf.
     """
     q = one.posterior
-    base = q.base if isinstance(q, MaskedPosterior) else q
+    base = behind_mask(q)
     if not isinstance(base, RadialPosterior):
         squares = q.mean.detach().cpu().double().square()
         inputs = squares.sum(-2).unflatten(-1, (-1, one.view.positions)).sum(-1)
@@ -213,4 +213,4 @@ def log_modes(one: Random, criterion: str) -> tuple[Tensor | None, Tensor | None
 def is_radial(one: Random) -> bool:
     """Whether a weight has radii."""
     q = one.posterior
-    return isinstance(q.base if isinstance(q, MaskedPosterior) else q, RadialPosterior)
+    return isinstance(behind_mask(q), RadialPosterior)

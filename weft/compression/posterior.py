@@ -13,7 +13,7 @@ from weft.compression.parts import Part
 from weft.compression.plans import Cut, Plan
 from weft.compression.slicing import family_of, independent, set_apart, settle_mean, slice_posterior
 from weft.posteriors.base import Builder, Posterior
-from weft.posteriors.masked import MaskedPosterior
+from weft.posteriors.masked import behind_mask
 from weft.views import view_of
 from weft.wiring import Plan as Conversion
 from weft.wiring import apply_plans
@@ -89,7 +89,7 @@ def _new(
         new = slice_posterior(q, part)
         if new is None:
             new = independent(q, part)
-            kind = type(q.base if isinstance(q, MaskedPosterior) else q).__name__
+            kind = type(behind_mask(q)).__name__
             notes.append(
                 f"the posterior of {full!r} is now independent normal weights with the same means and "
                 f"variances: this part of a {kind.removesuffix('Posterior')} is none"

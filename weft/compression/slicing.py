@@ -21,7 +21,7 @@ from weft.posteriors.full_side import NO_NOISE, FullSide
 from weft.posteriors.k_tied import KTiedPosterior
 from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
 from weft.posteriors.low_rank_side import LowRankSide
-from weft.posteriors.masked import Masked, MaskedPosterior, masked
+from weft.posteriors.masked import Masked, MaskedPosterior, behind_mask, masked
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
 from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
@@ -90,9 +90,7 @@ def independent(q: Posterior, part: Part) -> Posterior:
     mean, variance = part.of(q.mean), part.of(q.variance)
     tiny = torch.finfo(variance.dtype).tiny
     new = MeanFieldPosterior(mean, 0.5 * variance.clamp(min=tiny).log())
-    if isinstance(q, RadialPosterior) or (
-        isinstance(q, MaskedPosterior) and isinstance(q.base, RadialPosterior)
-    ):
+    if isinstance(behind_mask(q), RadialPosterior):
         new.note = INSTEAD
     random = variance > 0
     return new if bool(random.all()) else masked(new, random)
@@ -188,6 +186,6 @@ def _structure(side: Side) -> str | int:
 
 def settle_mean(q: Posterior, mean: Tensor) -> None:
     """Set the means of a posterior whose means are a parameter; others keep theirs."""
-    base = q.base if isinstance(q, MaskedPosterior) else q
+    base = behind_mask(q)
     if isinstance(base, Elementwise | PointPosterior | KroneckerPosterior | FullNormalPosterior):
         base.loc.data.copy_(mean.to(base.loc))

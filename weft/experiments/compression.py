@@ -38,7 +38,7 @@ _RADIAL: dict[str, Any] = {
 }
 # directions cost as much as the data make of them, and a row that nothing needs costs nothing
 _UNIFORM: dict[str, Any] = _RADIAL | {
-    "family": Radial(grouping="double", concentration="group", factors=2, gap=0.1, min_gap=2e-3),
+    "family": replace(_RADIAL["family"], concentration="group"),
     "directions": "uniform",
     "criterion": "snr",
 }

@@ -161,6 +161,17 @@ class MaskedCorrelated(MaskedPosterior):
         return less_each(self.base.entropy(), self.base.variance, ~self.mask)
 
 
+def behind_mask(posterior: Posterior) -> Posterior:
+    """The posterior behind a mask; without one, the posterior itself.
+
+    Examples:
+        >>> q = MeanField()(torch.ones(3))
+        >>> behind_mask(masked(q, torch.tensor([True, False, True]))) is behind_mask(q) is q
+        True
+    """
+    return posterior.base if isinstance(posterior, MaskedPosterior) else posterior
+
+
 def masked(posterior: Posterior, mask: Tensor) -> MaskedPosterior:
     """The posterior with 0 wherever the mask is False; masks of a masked one are joined.
 
