@@ -9,7 +9,7 @@ from weft.posteriors.full_normal import FullNormalPosterior
 from weft.posteriors.full_side import FullSide
 from weft.posteriors.kronecker import KroneckerPosterior
 from weft.posteriors.low_rank_side import LowRankSide
-from weft.posteriors.matrix_normal_diagonal import MatrixNormalDiagonalPosterior
+from weft.posteriors.matrix_plus_diagonal import MatrixNormalDiagonalPosterior
 from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
 from weft.posteriors.sides import DiagonalSide, Side
 

@@ -23,7 +23,7 @@ from weft.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
 from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.masked import Masked, MaskedPosterior, behind_mask, masked
 from weft.posteriors.matrix_normal import MatrixNormalPosterior
-from weft.posteriors.matrix_normal_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
+from weft.posteriors.matrix_plus_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
 from weft.posteriors.mean_field import MeanField, MeanFieldPosterior
 from weft.posteriors.point import PointPosterior
 from weft.posteriors.radial import INSTEAD, Radial

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from weft.numerics import kronecker, local_kronecker
+from weft.numerics import local_kronecker
 from weft.numerics.fused import eager
 from weft.numerics.safe import safe_sqrt, soft_min_inverse
 from weft.numerics.triangular import folded_shape
@@ -16,7 +16,7 @@ from weft.posteriors.full_side import FullSide
 from weft.posteriors.low_rank_side import LowRankSide
 from weft.posteriors.marginal import Marginal, less_each
 from weft.posteriors.mean_field import MeanField
-from weft.posteriors.sides import LOG_CEILING, DiagonalSide, Side, Spectrum
+from weft.posteriors.sides import LOG_CEILING, DiagonalSide, Side
 
 Structure = str | int
 """Of one side: "auto", "full", "diagonal", or the rank of common directions beside a diagonal."""
@@ -141,22 +141,6 @@ class KroneckerPosterior(Located, Marginal):
             0.5 * (1 + LOG_TWO_PI)
         )
         return less_each(part, self.variance, inside & ~mask)
-
-    def balanced(
-        self,
-        logs: Tensor,
-        keep: tuple[Tensor | float, Tensor | float] = (1.0, 1.0),
-        cut: tuple[Tensor | None, Tensor | None] = (None, None),
-    ) -> tuple[tuple[Tensor, Tensor], Spectrum, Spectrum]:
-        """(Σ log D, log(D / abᵀ)), spectra of U / a and of V / b, for the abᵀ closest to diagonal D.
-
-        With masks those of what is left of U and V, and zeros; cut to indices, of these alone.
-        """
-        a, b = kronecker.balance(logs)
-        rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
-        left, right = (-a / 2).exp() * keep[0], (-b / 2).exp() * keep[1]
-        left_spectrum = self.rows.spectrum(left, cut[0])
-        return (logs.sum(), rest), left_spectrum, self.columns.spectrum(right, cut[1])
 
     def kronecker_variance(self) -> Tensor:
         """Variances U_ii V_jj of R X Cᵀ."""
