@@ -24,10 +24,8 @@ TRIALS = 2
 WRONG = "a trial without some of them changed the outputs: they are outputs, or their ways are not known"
 
 
-def checked(
-    net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group]
-) -> tuple[list[Group], list[str]]:
-    """The groups, those that fail with an obstacle, and what to say of these.
+def checked(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group]) -> list[Group]:
+    """The groups, those that fail with an obstacle.
 
     Args:
         net: plain, in double precision, in evaluation mode.
@@ -41,8 +39,7 @@ def checked(
         free = [one for one in free if one.name not in wrong]
         if not _holds(trial, inputs, free, seed):
             wrong |= {one.name for one in free if not _holds(trial, inputs, [one], seed)}
-    found = [replace(one, obstacle=WRONG) if one.name in wrong else one for one in groups]
-    return found, [f"units of {name!r} stay: {WRONG}" for name in sorted(wrong)]
+    return [replace(one, obstacle=WRONG) if one.name in wrong else one for one in groups]
 
 
 @torch.no_grad()

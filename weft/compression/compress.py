@@ -129,8 +129,8 @@ def compress(
     _check_double(work, sample)
     probed = probes(work, sample)
     groups, notes = find_groups(work, sample)
-    groups, wrong = checked(work, probed, groups)
-    notes += [*wrong, *unvaried(probed)]
+    groups = checked(work, probed, groups)
+    notes += unvaried(probed)
     weights = random_weights(model)
     statistics = statistics_of(work, weights, criterion, rule)
     inputs = input_readers(work, sample)
@@ -156,13 +156,14 @@ def compress(
     timed = measured(plain, result, example, calls) if calls else None
     if keep_posterior:
         result, variational = _posterior(bnn, keep, work, result, done, rank, floor, notes)
+    units = [*_units(groups, done), *_heads(work, heads)]
     report = CompressionReport(
         criterion=criterion,
         structure=structure,
         agree=agree,
         before=count(plain, example),
         after=after,
-        units=tuple([*_units(groups, done), *_heads(work, heads)]),
+        units=tuple(units),
         histograms=tuple(
             Histogram.of(*key, one.logs, levels[key]) for key, one in statistics.items()
         ),
@@ -173,7 +174,7 @@ def compress(
         trials=tuple(found.trials),
         loss=found.loss,
         variational=variational,
-        notes=tuple(notes),
+        notes=(*notes, *(why for one in units for why in one.said())),
         masks=keep,
     )
     return result, report

@@ -72,6 +72,12 @@ class Units:
     after: int
     obstacle: str | None = None
 
+    def said(self) -> list[str]:
+        """Why they stayed, unless that is plain: outputs of the network always do."""
+        if self.obstacle in (None, OUTPUTS):
+            return []
+        return [f"units of {self.layer!r} stay: {self.obstacle}"]
+
 
 @dataclass(frozen=True)
 class CompressionReport:
@@ -178,12 +184,7 @@ class CompressionReport:
             ).rstrip()
             for line in lines
         ]
-        held = [
-            f"units of {one.layer!r} stay: {one.obstacle}"
-            for one in self.units
-            if one.obstacle not in (None, OUTPUTS)
-        ]
-        return "\n".join([*rows, *(f"- {note}" for note in (*self.notes, *held))])
+        return "\n".join([*rows, *(f"- {note}" for note in self.notes)])
 
     def __str__(self) -> str:
         """The table."""
