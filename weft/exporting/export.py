@@ -13,14 +13,21 @@ from torch import Tensor, nn
 from weft.bayesian import named_bayesian
 from weft.contexts import plain_path
 from weft.convert import collapse
-from weft.exporting.networks import Ensemble, SamplingFree, Servable, Single
-from weft.exporting.options import Format, Kind, check_details, check_inputs, check_options
+from weft.exporting.networks import Ensemble, Plain, SamplingFree, Servable, Single
+from weft.exporting.options import (
+    Format,
+    Kind,
+    check_details,
+    check_inputs,
+    check_options,
+    check_parts,
+)
 from weft.exporting.outputs import Reported, Units
 from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_bytes
 from weft.exporting.verify import largest_error, onnx_runner, torch_runner
 from weft.files import write_atomically
 from weft.likelihoods import Likelihood
-from weft.moments.graph import TraceError, Wrapped
+from weft.moments.graph import TraceError
 from weft.moments.predict import positional
 from weft.moments.predictor import Covariance, MomentNetwork
 from weft.numerics.seeds import mix
@@ -88,6 +95,10 @@ def export(
     target, noise included). An ensemble with `members` and `seed` says what `weft.predict` with so many
     samples and this seed says.
 
+    A network that returns a tuple or a mapping of tensors has several outputs, under its own names or as
+    output_0, output_1 and so on; of an ensemble of such networks logits_mean, logits_std and so on, without a
+    likelihood. With `output` it has one.
+
     The file is compared with PyTorch before it is written, at several batch sizes.
 
     Args:
@@ -104,7 +115,7 @@ def export(
         target_scale: what they were divided by; outputs are in the target's own unit again.
         input_scaling: (mean, scale) to standardise the first input with, inside the graph.
         input_names: names of the inputs in the file; by default those of a mapping, or "input".
-        output: takes the tensor out of what the network returns.
+        output: takes the tensor out of what the network returns; None for all it returns.
         verify: compare with PyTorch; of an ONNX file this needs onnxruntime.
         tolerance: largest difference allowed, relative above 1.
 
@@ -125,7 +136,8 @@ def export(
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
     with evaluating(net), plain_path():
-        check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
+        parts = check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
+        check_parts(parts, kind, likelihood, units)
         try:
             network = plan.network(net, kind, members, seed, covariance)
         except TraceError as untraced:
@@ -189,8 +201,8 @@ class _Plan:
             made = Single(self.plain(net, "sample" if kind == "draw" else "mean", seed), *rest)
         return made.eval().requires_grad_(False)
 
-    def plain(self, net: nn.Module, draw: str, seed: int) -> Wrapped:
-        return Wrapped(collapse(net, draw, seed=seed), self.names, self.output)
+    def plain(self, net: nn.Module, draw: str, seed: int) -> Plain:
+        return Plain(collapse(net, draw, seed=seed), self.names, self.output)
 
 
 def _parts(

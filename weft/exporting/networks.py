@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.exporting.outputs import Reported
+from weft.exporting.outputs import Reported, parts_of
 from weft.likelihoods import Likelihood
-from weft.moments.graph import Wrapped
 from weft.moments.link import gathered, normal_points, spread_out
 from weft.moments.predictor import MomentNetwork
 
@@ -45,12 +44,39 @@ class Servable(nn.Module, ABC):
         """The outputs for scaled inputs."""
 
 
-class Single(Servable):
-    """One network: its own output, called "output"."""
+class Plain(nn.Module):
+    """An ordinary network of positional tensors that puts out all it returns, by name.
+
+    Args:
+        net: any network.
+        names: names of its inputs, if they are given by name.
+        output: takes the tensor out of what the network returns; None for all there are.
+    """
 
     def __init__(
         self,
-        net: Wrapped,
+        net: nn.Module,
+        names: tuple[str, ...] | None = None,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.net, self.names, self.output = net, names, output
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """Tensors by name; one without a name is called "output"."""
+        if self.names is None:
+            out = self.net(*inputs)
+        else:
+            out = self.net(**dict(zip(self.names, inputs, strict=True)))
+        return parts_of(out if self.output is None else self.output(out))
+
+
+class Single(Servable):
+    """One network: its own output, called "output", or several by name."""
+
+    def __init__(
+        self,
+        net: Plain,
         likelihood: Likelihood | None,
         report: Reported,
         inputs: tuple[Tensor, Tensor] | None,
@@ -59,11 +85,12 @@ class Single(Servable):
         self.net, self.likelihood, self.report = net, likelihood, report
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        out = self.net(*inputs)
+        found: dict[str, Tensor] = self.net(*inputs)
         if self.report.unit is not None:  # a mean in the target's own unit
+            (name, out), *_ = found.items()
             mean = out if self.likelihood is None else self.likelihood.moments(out)[0]
-            out = self.report.moved(mean)
-        return {"output": out}
+            found = {name: self.report.moved(mean)}
+        return found
 
 
 class Ensemble(Servable):
@@ -71,7 +98,7 @@ class Ensemble(Servable):
 
     def __init__(
         self,
-        members: Sequence[Wrapped],
+        members: Sequence[Plain],
         likelihood: Likelihood | None,
         report: Reported,
         inputs: tuple[Tensor, Tensor] | None,
@@ -81,8 +108,13 @@ class Ensemble(Servable):
         self.likelihood, self.report = likelihood, report
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        outputs = torch.stack([member(*inputs) for member in self.members])
-        named: dict[str, Tensor] = self.report(gathered(outputs, self.likelihood, keep=False))
+        said = [member(*inputs) for member in self.members]
+        named: dict[str, Tensor] = {}
+        for part in said[0]:
+            outputs = torch.stack([one[part] for one in said])
+            found = self.report(gathered(outputs, self.likelihood, keep=False))
+            ahead = f"{part}_" if len(said[0]) > 1 else ""
+            named |= {f"{ahead}{name}": value for name, value in found.items()}
         return named
 
 

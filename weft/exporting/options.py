@@ -1,6 +1,7 @@
 """Options of `weft.export`: what is refused."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from weft.contexts import named_posteriors
 from weft.errors import described, near_misses
-from weft.exporting.outputs import Units
+from weft.exporting.outputs import OutputError, Units
 from weft.given import is_number, is_whole
 from weft.likelihoods import Bernoulli, Categorical, Likelihood
 
@@ -89,13 +90,18 @@ def check_details(
         raise IsADirectoryError(f"export: {path} is a folder; write the path of a file in it")
 
 
-def check_inputs(net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any) -> None:
+def check_inputs(
+    net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any
+) -> dict[str, Tensor]:
     """Refuse inputs that a network cannot run on, and a scaling that does not fit the first of them.
 
     Args:
         net: plain, of positional tensors.
         inputs: of the example.
         input_scaling: (mean, scale) of the first one, or None.
+
+    Returns:
+        What the network puts out, by name.
     """
     first = inputs[0].shape
     for one in input_scaling or ():
@@ -108,9 +114,36 @@ def check_inputs(net: nn.Module, inputs: tuple[Tensor, ...], input_scaling: Any)
             )
     try:
         with torch.no_grad():
-            net(*inputs)
+            found: dict[str, Tensor] = net(*inputs)
+    except OutputError:
+        raise
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(
             f"export(example=...): the network does not run on it, {described(*inputs)} "
             f"({str(error).splitlines()[0]}); give inputs as the network takes them"
         ) from error
+    return found
+
+
+def check_parts(
+    parts: Mapping[str, Tensor], kind: Kind, likelihood: Likelihood | None, units: Units | None
+) -> None:
+    """Refuse several outputs where one is meant, and outputs of which there is no mean."""
+    told = type(likelihood).__name__ if likelihood is not None and kind == "ensemble" else None
+    reasons = (
+        (kind == "variance", 'kind="variance" has the moments of one of them'),
+        (told is not None, f"{told} says what one of them means"),
+        (units is not None, "target_mean and target_scale are those of one of them"),
+    )
+    why = next((text for holds, text in reasons if holds), None)
+    if len(parts) > 1 and why is not None:
+        raise ValueError(
+            f"export: the network returns {', '.join(map(repr, parts))}; {why}. Say which, e.g. "
+            "output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    whole = [name for name, one in parts.items() if not one.is_floating_point()]
+    if whole and kind == "ensemble":
+        raise ValueError(
+            f'export(kind="ensemble"): the outputs {whole} are whole numbers, of which members have no '
+            "mean; say which part to put out, e.g. output=lambda out: out[0]"
+        )

@@ -1,6 +1,8 @@
 """What an exported graph puts out: a prediction's words as named tensors, in the target's own unit."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +29,40 @@ class Units:
         if not bool((units.scale > 0).all()):
             raise ValueError(f"target_scale={scale}: the unit of the targets is positive")
         return None if bool((units.mean == 0).all() and (units.scale == 1).all()) else units
+
+
+class OutputError(TypeError):
+    """A network returned what no file can put out."""
+
+
+def parts_of(out: Any) -> dict[str, Tensor]:
+    """What a network returned, by name: its own names if it has any.
+
+    Examples:
+        >>> sorted(parts_of((torch.zeros(2), None, torch.ones(2))))
+        ['output_0', 'output_2']
+    """
+    named: Iterable[tuple[Any, Any]]
+    if isinstance(out, Tensor):
+        return {"output": out}
+    if isinstance(out, Mapping):
+        named = out.items()
+    elif isinstance(out, tuple | list):
+        names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
+        named = zip(names, out, strict=True)
+    else:
+        named = [("output", out)]
+    found = {str(name): one for name, one in named if one is not None}
+    strange = {
+        name: type(one).__name__ for name, one in found.items() if not isinstance(one, Tensor)
+    }
+    if strange or not found:
+        listed = ", ".join(f"{kind} {name!r}" for name, kind in strange.items()) or "nothing"
+        raise OutputError(
+            f"export: the network returned {listed}; a file puts out tensors. Say which part it should "
+            "put out, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    return found
 
 
 class Reported(nn.Module):

@@ -202,7 +202,10 @@ def _lacking(node: Any) -> bool:
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
-    """Give values their names, and the batch its; other values of these names get longer ones."""
+    """Give values their names, and the batch its; other values of these names get longer ones.
+
+    Outputs that are the same for every batch have a first size of their own.
+    """
 
     def renamed(name: str) -> str:
         return f"weft.inner.{name}" if name in wanted.values() else wanted.get(name, name)
@@ -215,7 +218,8 @@ def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
             value.name = renamed(value.name)
     for value in (*graph.input, *graph.output):
         for size in value.type.tensor_type.shape.dim[:1]:
-            size.dim_param = "batch"
+            if not size.HasField("dim_value"):
+                size.dim_param = "batch"
 
 
 def _convolution_backward(

@@ -1,0 +1,123 @@
+"""Networks that return several tensors: a file puts all of them out, by name."""
+
+import io
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import weft
+
+
+class Pair(NamedTuple):
+    logits: torch.Tensor
+    value: torch.Tensor
+
+
+def as_tuple(logits, value):
+    return logits, None, value
+
+
+def as_mapping(logits, value):
+    return {"logits": logits, "value": value}
+
+
+FORMS = {
+    as_tuple: ("output_0", "output_2"),
+    as_mapping: ("logits", "value"),
+    Pair: ("logits", "value"),
+}
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, form):
+        super().__init__()
+        self.form = form
+        self.trunk, self.policy, self.value = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = torch.relu(self.trunk(x))
+        return self.form(self.policy(h), self.value(h))
+
+
+def bayesian(form=as_mapping):
+    torch.manual_seed(0)
+    return weft.bayesianize(TwoHeads(form), weft.KTied(rank=1, scale=0.2)).eval()
+
+
+def tensors(out):
+    values = out.values() if isinstance(out, dict) else out
+    return [one.detach() for one in values if one is not None]
+
+
+def onnx_run(data, x):
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": x.numpy()}), session.get_outputs()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("count", [1, 7])
+def test_all_outputs_are_in_the_file_under_their_names(form, count):
+    bnn, x = bayesian(form), torch.randn(count, 4)
+    file = weft.export(bnn, torch.randn(5, 4))
+    assert file.outputs == FORMS[form]
+    found, described = onnx_run(file.data, x)
+    assert [one.shape for one in described] == [["batch", 3], ["batch", 1]]
+    for mine, expected in zip(found, tensors(bnn(x)), strict=True):
+        np.testing.assert_allclose(mine, expected, atol=1e-5)
+    program = torch.export.load(io.BytesIO(weft.export(bnn, x, format="torch").data)).module()
+    for mine, expected in zip(program(x), tensors(bnn(x)), strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=0)
+
+
+def test_an_ensemble_has_a_mean_and_a_spread_for_each():
+    bnn, x = bayesian(), torch.randn(6, 4)
+    file = weft.export(bnn, x, kind="ensemble", members=4, seed=3)
+    assert file.outputs == ("logits_mean", "logits_std", "value_mean", "value_std")
+    found = dict(zip(file.outputs, onnx_run(file.data, x)[0], strict=True))
+    for name in ("logits", "value"):
+        alone = weft.predict(bnn, x, samples=4, seed=3, output=lambda out, name=name: out[name])
+        np.testing.assert_allclose(found[f"{name}_mean"], alone.mean, atol=1e-5)
+        np.testing.assert_allclose(found[f"{name}_std"], alone.std, atol=1e-5)
+
+
+def test_one_named_output_is_enough_for_a_likelihood():
+    bnn, x = bayesian(lambda logits, value: {"logits": logits}), torch.randn(6, 4)
+    assert weft.export(bnn, x).outputs == ("logits",)
+    file = weft.export(bnn, x, kind="ensemble", members=2, likelihood=weft.Categorical())
+    assert file.outputs == ("mean", "std", "entropy", "mutual_information")
+
+
+def test_an_output_that_is_the_same_for_every_batch_keeps_its_size():
+    bnn = bayesian(lambda logits, value: (logits, torch.arange(2.0)))
+    _, described = onnx_run(weft.export(bnn, torch.randn(5, 4)).data, torch.randn(3, 4))
+    assert [one.shape for one in described] == [["batch", 3], [2]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "variance"},
+        {"kind": "ensemble", "likelihood": weft.Categorical()},
+        {"target_mean": 1.0},
+    ],
+)
+def test_where_one_output_is_meant_you_are_asked_which(options):
+    bnn, x = bayesian(), torch.randn(5, 4)
+    with pytest.raises(ValueError, match=r"returns 'logits', 'value'; .* Say which"):
+        weft.export(bnn, x, **options)
+    assert weft.export(bnn, x, output=lambda out: out["logits"], format="torch", **options).outputs
+
+
+def test_what_no_file_can_put_out_is_named():
+    x = torch.randn(5, 4)
+    with pytest.raises(TypeError, match=r"returned tuple 'rest'; .*output=lambda"):
+        weft.export(bayesian(lambda a, b: {"logits": a, "rest": (a, b)}), x)
+    with pytest.raises(TypeError, match=r"returned nothing"):
+        weft.export(bayesian(lambda a, b: ()), x)
+    with pytest.raises(ValueError, match=r"\['output_1'\] are whole numbers"):
+        weft.export(bayesian(lambda a, b: (a, a.argmax(-1))), x, kind="ensemble", members=2)
+    assert weft.export(bayesian(lambda a, b: (a, a.argmax(-1))), x).error <= 1e-5
