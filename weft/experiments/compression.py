@@ -75,12 +75,12 @@ def _rows(base: Compressed) -> list[Compressed]:
     return [*rows, radial, staged, uniform, scales, late]
 
 
-def _short(rows: list[Compressed], **changes: Any) -> list[Compressed]:
+def _short(rows: list[Compressed], form: str = "short", **changes: Any) -> list[Compressed]:
     """The same rows with other lengths; those without stages stay without."""
     always = ("epochs", "learning_rate", "samples")
     late = {name: value for name, value in changes.items() if name in always}
     return [
-        replace(one, name=f"{one.name}-short", published=None, **(changes if one.stages else late))
+        replace(one, name=f"{one.name}-{form}", published=None, **(changes if one.stages else late))
         for one in rows
     ]
 
@@ -238,6 +238,12 @@ EXPERIMENTS: list[Experiment] = [
         ramp=0.1,
         stages=6,
         stage_tolerance=0.01,
+    ),
+    *_short(
+        [row for row in _VGG if row.variant in ("mean-field-in-stages", "matrix-normal-in-stages")],
+        "medium",
+        epochs=50,
+        samples=10,
     ),
     *_short(_VGG, epochs=10, learning_rate=2e-3, samples=10),
 ]
