@@ -281,14 +281,16 @@ class MaximumLikelihood(Objective):
         return nll, torch.zeros_like(nll)
 
 
+def returned(net: nn.Module, x: Any) -> Any:
+    """What the network returns for a tensor, a tuple of inputs or a mapping of named ones."""
+    if isinstance(x, Mapping):
+        return net(**x)
+    return net(*x) if isinstance(x, tuple | list) else net(x)
+
+
 def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:
     """The network's output tensor for a tensor, a tuple of inputs or a mapping of named ones."""
-    if isinstance(x, Mapping):
-        out = net(**x)
-    elif isinstance(x, tuple | list):
-        out = net(*x)
-    else:
-        out = net(x)
+    out = returned(net, x)
     out = output(out) if output is not None else out
     if not isinstance(out, Tensor):
         raise TypeError(

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from weft.exporting.outputs import Reported, parts_of
 from weft.likelihoods import Likelihood
+from weft.moments.graph import Called
 from weft.moments.link import gathered, normal_points, spread_out
 from weft.moments.predictor import MomentNetwork
+from weft.objectives import returned
 
 
 class Servable(nn.Module, ABC):
@@ -44,30 +46,12 @@ class Servable(nn.Module, ABC):
         """The outputs for scaled inputs."""
 
 
-class Plain(nn.Module):
-    """An ordinary network of positional tensors that puts out all it returns, by name.
-
-    Args:
-        net: any network.
-        names: names of its inputs, if they are given by name.
-        output: takes the tensor out of what the network returns; None for all there are.
-    """
-
-    def __init__(
-        self,
-        net: nn.Module,
-        names: tuple[str, ...] | None = None,
-        output: Callable[[Any], Tensor] | None = None,
-    ) -> None:
-        super().__init__()
-        self.net, self.names, self.output = net, names, output
+class Plain(Called):
+    """An ordinary network that puts out all it returns, by name."""
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """Tensors by name; one without a name is called "output"."""
-        if self.names is None:
-            out = self.net(*inputs)
-        else:
-            out = self.net(**dict(zip(self.names, inputs, strict=True)))
+        out = returned(self.net, self.arranged(inputs))
         return parts_of(out if self.output is None else self.output(out))
 
 

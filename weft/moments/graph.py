@@ -25,8 +25,8 @@ class TraceError(RuntimeError):
     """A network of which torch.export makes no graph."""
 
 
-class Wrapped(nn.Module):
-    """A network as a function of tensors alone: named inputs by position, its output taken out.
+class Called(nn.Module):
+    """A network whose inputs, named or not, come by position.
 
     Args:
         net: any network.
@@ -43,10 +43,17 @@ class Wrapped(nn.Module):
         super().__init__()
         self.net, self.names, self.output = net, names, output
 
+    def arranged(self, inputs: tuple[Tensor, ...]) -> Any:
+        """The inputs as the network takes them."""
+        return inputs if self.names is None else dict(zip(self.names, inputs, strict=True))
+
+
+class Wrapped(Called):
+    """A network as a function of tensors alone, with one output."""
+
     def forward(self, *inputs: Tensor) -> Tensor:
         """The network's output tensor."""
-        x = inputs if self.names is None else dict(zip(self.names, inputs, strict=True))
-        return run(self.net, x, self.output)
+        return run(self.net, self.arranged(inputs), self.output)
 
 
 @dataclass(frozen=True)
