@@ -138,7 +138,7 @@ _WITHIN = [
         **(_LAST | changes),
     )
     for row in _LENET5
-    if row.variant in ("mean-field", "matrix-normal", "scaled-mn")
+    if row.variant in ("mean-field", "k-tied-2", "matrix-normal", "scaled-mn")
     for suffix, changes in _BUDGETS.items()
 ]
 _LENET300 = _rows(
