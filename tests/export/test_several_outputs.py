@@ -84,11 +84,16 @@ def test_an_ensemble_has_a_mean_and_a_spread_for_each():
         np.testing.assert_allclose(found[f"{name}_std"], alone.std, atol=1e-5)
 
 
-def test_one_named_output_is_enough_for_a_likelihood():
+@pytest.mark.parametrize("kind", ["ensemble", "variance"])
+def test_one_named_output_is_enough_for_a_likelihood(kind):
     bnn, x = bayesian(lambda logits, value: {"logits": logits}), torch.randn(6, 4)
     assert weft.export(bnn, x).outputs == ("logits",)
-    file = weft.export(bnn, x, kind="ensemble", members=2, likelihood=weft.Categorical())
+    options = {"kind": kind, "members": 2, "likelihood": weft.Categorical(), "format": "torch"}
+    file = weft.export(bnn, x, **options)
     assert file.outputs == ("mean", "std", "entropy", "mutual_information")
+    mean = torch.export.load(io.BytesIO(file.data)).module()(x)[0]
+    taken = weft.export(bnn, x, output=lambda out: out["logits"], **options)
+    assert torch.equal(mean, torch.export.load(io.BytesIO(taken.data)).module()(x)[0])
 
 
 def test_an_output_that_is_the_same_for_every_batch_keeps_its_size():

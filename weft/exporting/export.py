@@ -22,7 +22,7 @@ from weft.exporting.options import (
     check_options,
     check_parts,
 )
-from weft.exporting.outputs import Reported, Units
+from weft.exporting.outputs import Reported, Units, parts_of
 from weft.exporting.programs import ExportError, onnx_bytes, program_of, torch_bytes
 from weft.exporting.verify import largest_error, onnx_runner, torch_runner
 from weft.files import write_atomically
@@ -195,11 +195,15 @@ class _Plan:
             made = Ensemble([self.plain(net, "sample", one) for one in seeds], *rest)
         elif kind == "variance":
             still = copy.deepcopy(net).requires_grad_(False)
-            moments = MomentNetwork(still, self.inputs, covariance, self.names, self.output)
+            moments = MomentNetwork(still, self.inputs, covariance, self.names, self._only)
             made = SamplingFree(moments, *rest, outputs=moments.outputs)
         else:
             made = Single(self.plain(net, "sample" if kind == "draw" else "mean", seed), *rest)
         return made.eval().requires_grad_(False)
+
+    def _only(self, out: Any) -> Tensor:
+        """The one output, taken out of whatever it is in."""
+        return next(iter(parts_of(out if self.output is None else self.output(out)).values()))
 
     def plain(self, net: nn.Module, draw: str, seed: int) -> Plain:
         return Plain(collapse(net, draw, seed=seed), self.names, self.output)
