@@ -128,6 +128,7 @@ def test_frontiers_are_lines_of_networks_that_none_beats():
 
 def test_shares_that_are_gone_of_each_layer_stand_beside_the_published_ones():
     point = {"left": "3-4", "weights": 30, "flops": 9, "error": 0.1, "layers": [54, 15]}
+    point["valid_error"] = 0.125
     told = {"points": [point], "chosen": 0, "layers": [90, 60]}
     seeds = [
         SimpleNamespace(
@@ -136,6 +137,7 @@ def test_shares_that_are_gone_of_each_layer_stand_beside_the_published_ones():
         for n in (0, 1)
     ]
     shown = compression_tables(seeds)
+    assert "| mean-field | 0 | 3-4 | 30 | 9 | 10.00 | 12.50 |" in shown
     for seed in (0, 1):
         assert f"| mean-field, seed {seed} | 40 | 75 |" in shown
     assert shown.count("| mean-field, published | 30 | 61 |") == 1

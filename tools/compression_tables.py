@@ -18,7 +18,7 @@ _DROPPED = {
     "matrix-normal-4x-inputs": DROPPED["cifar10-group-4x"]["inputs"][1],
     "matrix-normal-4x-outputs": DROPPED["cifar10-group-4x"]["outputs"][1],
 }
-_HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]
+_HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)", "of validation data (%)"]
 _AS_PRINTED = ["weights as the paper counts", "FLOPs as the paper counts"]
 
 
@@ -54,6 +54,7 @@ def _row(one: Result) -> list[str]:
         f"{point['weights']:,}",
         f"{point['flops']:,}",
         f"{100 * point['error']:.2f}",
+        f"{100 * point['valid_error']:.2f}" if "valid_error" in point else "",
     ]
 
 
@@ -77,5 +78,5 @@ def _published() -> list[list[str]]:
         widths = one.widths
         left = f"{widths.n1}-{widths.n2}-{widths.n3}-{widths.n4}"
         sizes = f"{widths.weights:,}", f"{widths.macs_and_biases:,}"
-        rows.append([f"{name}, published", "", left, *sizes, f"{one.error_percent:.1f}"])
+        rows.append([f"{name}, published", "", left, *sizes, f"{one.error_percent:.1f}", ""])
     return rows
