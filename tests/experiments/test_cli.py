@@ -201,10 +201,14 @@ def test_workers_save_and_stop_with_the_process_that_started_them(folder, number
             if len(list(folder.rglob("history.csv"))) == 2:  # both train
                 break
             time.sleep(0.1)
+        else:
+            pytest.fail("two runs did not begin within a minute")
         running.send_signal(number)  # to this process alone
         told = running.communicate(timeout=60)[1]
     finally:
         running.kill()
+        running.wait()
+        running.stderr.close()
     assert running.returncode == 130
     assert "stopped in 2 of 2 runs; the same command goes on from there" in told
     assert len(list(folder.rglob("checkpoint.pt"))) == 2
