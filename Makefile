@@ -6,14 +6,14 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 
 # Data sets beside the repository are used if they are there; ordinary users download them.
 ifneq ($(wildcard ../shared/data/README.md),)
-export WEFT_DATA ?= $(abspath ../shared/data)
+export KASURI_DATA ?= $(abspath ../shared/data)
 endif
 
 .PHONY: demo test test-thorough lint format docs tables bench bench-peers race clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
-	$(BIN)/weft run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
-	$(BIN)/weft report build/demo --output build/demo/report.html --title "weft demo"
+	$(BIN)/kasuri run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
+	$(BIN)/kasuri report build/demo --output build/demo/report.html --title "kasuri demo"
 
 test: $(VENV)/.dev  ## everything, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -1,1 +1,1 @@
-"""Speed of weft next to the plain network and next to other libraries (`python -m benchmarks.run`)."""
+"""Speed of kasuri next to the plain network and next to other libraries (`python -m benchmarks.run`)."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.contenders import PLAIN, Contender, Network, Run
-from weft.vae import VAE, Diagonal, FullNormal, KTiedLatent, Latent, MatrixNormalLatent
+from kasuri.vae import VAE, Diagonal, FullNormal, KTiedLatent, Latent, MatrixNormalLatent
 
 WIDTH = 300
 
@@ -50,7 +50,7 @@ class PlainRun(Run):
 
 
 class LatentRun(Run):
-    """The auto-encoder with a latent family, through weft's public interface."""
+    """The auto-encoder with a latent family, through kasuri's public interface."""
 
     def __init__(self, net: nn.Sequential, latent: Latent) -> None:
         trunk, decoder = net
@@ -64,7 +64,7 @@ class LatentRun(Run):
 
 def contender(latent: Latent) -> Contender:
     """The name is what tables and targets call it."""
-    return Contender(f"weft.vae {latent}", lambda net: LatentRun(net, latent))
+    return Contender(f"kasuri.vae {latent}", lambda net: LatentRun(net, latent))
 
 
 def contenders(rows: int, columns: int) -> list[Contender]:

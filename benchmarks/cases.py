@@ -67,12 +67,12 @@ class Case:
             return [autoencoders.DIAGONAL[self.network]]
         return list(MEAN_FIELD.values()) if self.kind == "matrix" else []
 
-    def contenders(self, only_weft: bool) -> list[Contender]:
+    def contenders(self, only_kasuri: bool) -> list[Contender]:
         """All that can take this network, the plain one first."""
         if self.kind == "vae":
             return autoencoders.CONTENDERS[self.network]
         ours = {"step": STEP, "predict": PREDICT, "matrix": [*MATRIX, *self.besides]}[self.kind]
-        others = [] if only_weft or self.kind == "matrix" else peers.available()[0]
+        others = [] if only_kasuri or self.kind == "matrix" else peers.available()[0]
         linear = network(self.network).linear_only
         return [one for one in [*ours, *others] if linear or not one.linear_only]
 
@@ -110,7 +110,7 @@ class Case:
             raise RuntimeError(f"{self.title}: not a result: {result}")
 
 
-MEAN_FIELD = {name: f"weft MeanField() {name}" for name in ("shared", "local")}
+MEAN_FIELD = {name: f"kasuri MeanField() {name}" for name in ("shared", "local")}
 SMALL, LARGE, CONV, PAPER = contenders.NETWORKS
 LATENT_40, LATENT_9 = autoencoders.NETWORKS
 CASES = {
@@ -140,19 +140,19 @@ class Target:
 
 
 TARGETS = [
-    Target("step-400-batch-1024", "weft KTied(rank=2) local", 1.4),
-    Target("step-400-batch-128", "weft KTied(rank=2) local", 1.8),
-    Target("step-2048-batch-512", "weft KTied(rank=2) local", 1.2),
-    Target("step-400-batch-1024", "weft MeanField() shared", 1.25),
+    Target("step-400-batch-1024", "kasuri KTied(rank=2) local", 1.4),
+    Target("step-400-batch-128", "kasuri KTied(rank=2) local", 1.8),
+    Target("step-2048-batch-512", "kasuri KTied(rank=2) local", 1.2),
+    Target("step-400-batch-1024", "kasuri MeanField() shared", 1.25),
     *(
-        Target(case, f"weft KTied(rank=2) {estimator}", 1.3)
+        Target(case, f"kasuri KTied(rank=2) {estimator}", 1.3)
         for case in ("predict-400-batch-128", "predict-400-batch-1024")
         for estimator in ("shared", "local")
     ),
-    Target("matrix-300-batch-100", "weft MatrixNormal() local", 2.0, MEAN_FIELD["local"]),
+    Target("matrix-300-batch-100", "kasuri MatrixNormal() local", 2.0, MEAN_FIELD["local"]),
     *(
         Target(name, one.name, autoencoders.BOUND, autoencoders.DIAGONAL[CASES[name].network])
         for name in ("vae-40-batch-100", "vae-9-batch-100")
-        for one in CASES[name].contenders(only_weft=True)[2:4]  # matrix normal and full
+        for one in CASES[name].contenders(only_kasuri=True)[2:4]  # matrix normal and full
     ),
 ]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import weft
+import kasuri
 
 NUM_DATA = 50_000
 PRIOR_SCALE = 0.2
@@ -107,7 +107,7 @@ class Run:
 
 
 class WeftRun(Run):
-    """A network converted by weft, used through its public interface.
+    """A network converted by kasuri, used through its public interface.
 
     Args:
         net: the plain network.
@@ -115,12 +115,12 @@ class WeftRun(Run):
         estimator: how noise enters, in training and in prediction.
     """
 
-    def __init__(self, net: nn.Module, family: weft.Family, estimator: str) -> None:
+    def __init__(self, net: nn.Module, family: kasuri.Family, estimator: str) -> None:
         self.estimator = estimator
-        self.elbo = weft.ELBO(
-            weft.bayesianize(net, family, estimator=estimator),
-            weft.Categorical(),
-            prior=weft.Normal(PRIOR_SCALE),
+        self.elbo = kasuri.ELBO(
+            kasuri.bayesianize(net, family, estimator=estimator),
+            kasuri.Categorical(),
+            prior=kasuri.Normal(PRIOR_SCALE),
             num_data=NUM_DATA,
         )
         super().__init__(self.elbo.bnn)
@@ -134,12 +134,12 @@ class WeftRun(Run):
         return self.elbo(x, y).loss
 
     def predict(self, x: Tensor, samples: int) -> Tensor:
-        """Class probabilities of `weft.predict`, draws not kept."""
-        return weft.predict(
+        """Class probabilities of `kasuri.predict`, draws not kept."""
+        return kasuri.predict(
             self.net,
             x,
             samples,
-            likelihood=weft.Categorical(),
+            likelihood=kasuri.Categorical(),
             estimator=self.estimator,
             keep_draws=False,
         ).mean
@@ -155,44 +155,44 @@ class Contender:
     peer: bool = False
 
 
-def weft_contender(family: weft.Family, estimator: str) -> Contender:
-    """Weft with this family and estimator; the name is what tables and targets call it."""
+def kasuri_contender(family: kasuri.Family, estimator: str) -> Contender:
+    """Kasuri with this family and estimator; the name is what tables and targets call it."""
     options = [(one.name, getattr(family, one.name), one.default) for one in fields(family)]
     told = [f"{key}={value!r}" for key, value, usual in options if value != usual or key == "rank"]
-    name = f"weft {type(family).__name__}({', '.join(told)}) {estimator}"
+    name = f"kasuri {type(family).__name__}({', '.join(told)}) {estimator}"
     return Contender(name, lambda net: WeftRun(net, family, estimator))
 
 
-def both(*families: weft.Family) -> list[Contender]:
+def both(*families: kasuri.Family) -> list[Contender]:
     """Each family with weights drawn once per step, and with outputs drawn for every example."""
-    return [weft_contender(one, how) for one in families for how in ("shared", "local")]
+    return [kasuri_contender(one, how) for one in families for how in ("shared", "local")]
 
 
 PLAIN = Contender("plain", Run)
 
 STEP = [
     PLAIN,
-    weft_contender(weft.MeanField(), "shared"),
-    weft_contender(weft.MeanField(), "local"),
-    weft_contender(weft.MeanField(), "flipout"),
-    weft_contender(weft.KTied(rank=1), "local"),
-    weft_contender(weft.KTied(rank=2), "local"),
-    weft_contender(weft.KTied(rank=3), "local"),
-    weft_contender(weft.KTied(rank=2), "shared"),
-    weft_contender(weft.KTied(rank=2), "flipout"),
+    kasuri_contender(kasuri.MeanField(), "shared"),
+    kasuri_contender(kasuri.MeanField(), "local"),
+    kasuri_contender(kasuri.MeanField(), "flipout"),
+    kasuri_contender(kasuri.KTied(rank=1), "local"),
+    kasuri_contender(kasuri.KTied(rank=2), "local"),
+    kasuri_contender(kasuri.KTied(rank=3), "local"),
+    kasuri_contender(kasuri.KTied(rank=2), "shared"),
+    kasuri_contender(kasuri.KTied(rank=2), "flipout"),
 ]
 
-# `shared` is what weft.predict does when not told otherwise; flipout is for training only
+# `shared` is what kasuri.predict does when not told otherwise; flipout is for training only
 PREDICT = [
     PLAIN,
     *(
-        weft_contender(family, estimator)
+        kasuri_contender(family, estimator)
         for estimator in ("shared", "local")
         for family in (
-            weft.MeanField(),
-            weft.KTied(rank=1),
-            weft.KTied(rank=2),
-            weft.KTied(rank=3),
+            kasuri.MeanField(),
+            kasuri.KTied(rank=1),
+            kasuri.KTied(rank=2),
+            kasuri.KTied(rank=3),
         )
     ),
 ]
@@ -201,12 +201,12 @@ PREDICT = [
 MATRIX = [
     PLAIN,
     *both(
-        weft.MeanField(),
-        weft.MatrixNormal(),
-        weft.MatrixNormalDiagonal(),
-        weft.MatrixNormalDiagonal(diagonal="free"),
+        kasuri.MeanField(),
+        kasuri.MatrixNormal(),
+        kasuri.MatrixNormalDiagonal(),
+        kasuri.MatrixNormalDiagonal(diagonal="free"),
     ),
-    weft_contender(weft.ScaledMatrixNormal(), "shared"),
+    kasuri_contender(kasuri.ScaledMatrixNormal(), "shared"),
 ]
-LOW_RANK = both(weft.MatrixNormal(rows=16, columns=16))
-FULL = both(weft.MatrixNormal(rows="full", columns="full"))
+LOW_RANK = both(kasuri.MatrixNormal(rows=16, columns=16))
+FULL = both(kasuri.MatrixNormal(rows="full", columns="full"))

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import torch
 
-import weft
+import kasuri
 from benchmarks import peers
 
 ROOT = Path(__file__).parent.parent
 OUTPUTS = (":!results", ":!docs/benchmarks.md")  # a run writes these itself
 
 
-def versions(only_weft: bool) -> dict[str, str]:
+def versions(only_kasuri: bool) -> dict[str, str]:
     """Of everything that was timed and what it stands on."""
     return {
-        "weft": weft.__version__,
+        "kasuri": kasuri.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        **({} if only_weft else peers.versions()),
+        **({} if only_kasuri else peers.versions()),
     }
 
 

@@ -38,7 +38,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
 def training(case: str, contender: str) -> dict[str, int]:
     """Peak bytes of a contender's training in a case, and how many numbers it trains."""
     one = CASES[case]
-    (found,) = (who for who in one.contenders(only_weft=True) if who.name == contender)
+    (found,) = (who for who in one.contenders(only_kasuri=True) if who.name == contender)
     xs, ys = one.batches()
     runs: list[Run] = []
 

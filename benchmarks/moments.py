@@ -1,6 +1,6 @@
 """Predictions without draws beside a thousand draws: `python -m benchmarks.moments`.
 
-Five small networks are trained on scikit-learn's digits; every prediction of `weft.predict_moments` is
+Five small networks are trained on scikit-learn's digits; every prediction of `kasuri.predict_moments` is
 compared with 1000 draws. Writes results/numerics/moments.json and the table of docs/howto/export.md.
 `--page` only makes the table again.
 """
@@ -16,15 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import weft
+import kasuri
 from benchmarks import environment
 from benchmarks.table import table
+from experiments import data as datasets
+from experiments.networks import MLP, LeNet, ResNet
+from kasuri.files import write_atomically
+from kasuri.numerics.gaussian_moments import probit_softmax
+from kasuri.prediction.moments.predict import in_chunks
+from kasuri.prediction.moments.predictor import MomentNetwork
 from tools.tables import marks
-from weft.experiments.networks import MLP, LeNet, ResNet
-from weft.files import write_atomically
-from weft.moments.predict import in_chunks
-from weft.moments.predictor import MomentNetwork
-from weft.numerics.gaussian_moments import probit_softmax
 
 OUT = environment.ROOT / "results/numerics/moments.json"
 PAGE = environment.ROOT / "docs/howto/export.md"
@@ -64,7 +65,7 @@ class RowsTransformer(nn.Module):
         return logits
 
 
-Make = Callable[[weft.data.Dataset], nn.Module]
+Make = Callable[[datasets.Dataset], nn.Module]
 NETWORKS: dict[str, tuple[tuple[int, ...], Make]] = {
     "MLP 64-100-100-10": ((64,), MLP((100, 100))),
     "LeNet": ((1, 8, 8), LeNet((8, 16), 3, 64)),
@@ -74,17 +75,19 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Make]] = {
 }
 
 
-def trained(shape: tuple[int, ...], make: Make, epochs: int) -> tuple[weft.Fitted, Tensor, Tensor]:
+def trained(
+    shape: tuple[int, ...], make: Make, epochs: int
+) -> tuple[kasuri.Fitted, Tensor, Tensor]:
     """A trained network, and test inputs and labels."""
-    digits = weft.data.load("digits")
+    digits = datasets.load("digits")
     parts = [
-        weft.data.Split(one.x.reshape(-1, *shape), one.y)
+        datasets.Split(one.x.reshape(-1, *shape), one.y)
         for one in (digits.train, digits.valid, digits.test)
     ]
-    data = weft.data.Dataset("digits", *parts, classes=digits.classes)
+    data = datasets.Dataset("digits", *parts, classes=digits.classes)
     torch.manual_seed(0)
-    bnn = weft.bayesianize(make(data), weft.KTied(rank=2))
-    fitted = weft.fit(bnn, data.train, data.valid, epochs=epochs, seed=0, show=False)
+    bnn = kasuri.bayesianize(make(data), kasuri.KTied(rank=2))
+    fitted = kasuri.fit(bnn, data.train, data.valid, epochs=epochs, seed=0, show=False)
     return fitted, parts[2].x, parts[2].y
 
 
@@ -98,7 +101,7 @@ def seconds(call: Callable[[], object], rounds: int = 3) -> float:
     return min(times)
 
 
-def compared(mine: weft.Prediction, truth: weft.Prediction, y: Tensor) -> dict[str, float]:
+def compared(mine: kasuri.Prediction, truth: kasuri.Prediction, y: Tensor) -> dict[str, float]:
     """How far one prediction is from another, and what it is worth itself."""
     ratio = (mine.std.clamp(min=1e-6) / truth.std.clamp(min=1e-6)).log()
     seen = truth.std > 0.01  # of probabilities whose draws differ at all
@@ -117,17 +120,17 @@ def measure(name: str, epochs: int, draws: int) -> dict[str, Any]:
     """Everything about one architecture."""
     fitted, x, y = trained(*NETWORKS[name], epochs)
     elbo = fitted.objective
-    truth = weft.predict(elbo, x, samples=draws, seed=1)
+    truth = kasuri.predict(elbo, x, samples=draws, seed=1)
     found: dict[str, Any] = {
-        "weights": sum(q.numel() for _, q in weft.named_posteriors(fitted.net)),
+        "weights": sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)),
         f"{draws} draws": compared(truth, truth, y),
-        f"{draws} other draws": compared(weft.predict(elbo, x, samples=draws, seed=2), truth, y),
-        "100 draws": compared(weft.predict(elbo, x, samples=100, seed=3), truth, y),
+        f"{draws} other draws": compared(kasuri.predict(elbo, x, samples=draws, seed=2), truth, y),
+        "100 draws": compared(kasuri.predict(elbo, x, samples=100, seed=3), truth, y),
     }
-    found["100 draws"]["seconds"] = seconds(lambda: weft.predict(elbo, x, samples=100, seed=3))
+    found["100 draws"]["seconds"] = seconds(lambda: kasuri.predict(elbo, x, samples=100, seed=3))
     for kind in KINDS:
         network = MomentNetwork(fitted.net, (x,), kind)
-        found[kind] = compared(weft.predict_moments(elbo, x, covariance=kind), truth, y)
+        found[kind] = compared(kasuri.predict_moments(elbo, x, covariance=kind), truth, y)
         found[kind]["seconds"] = seconds(lambda network=network: in_chunks(network, (x,)))
     mean, covariance = in_chunks(MomentNetwork(fitted.net, (x,)), (x,))
     probit = probit_softmax(mean, covariance)
@@ -203,7 +206,7 @@ def main() -> None:
             },
             "processor": environment.processor(),
             "load": environment.load(),
-            "versions": environment.versions(only_weft=True),
+            "versions": environment.versions(only_kasuri=True),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **environment.commit(),
             "networks": networks,

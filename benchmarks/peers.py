@@ -52,7 +52,7 @@ def _bayesian_torch() -> list[Contender]:
                 "prior_mu": 0.0,
                 "prior_sigma": PRIOR_SCALE,
                 "posterior_mu_init": 0.0,
-                "posterior_rho_init": -4.6,  # softplus gives 0.01, weft's initial scale
+                "posterior_rho_init": -4.6,  # softplus gives 0.01, kasuri's initial scale
                 "type": kind,
                 "moped_enable": False,
                 "moped_delta": 0.5,

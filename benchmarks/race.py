@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import weft
+import kasuri
 from benchmarks import environment, peers, race_plot
 from benchmarks.contenders import (
     LEARNING_RATE,
@@ -25,11 +25,12 @@ from benchmarks.contenders import (
     PRIOR_SCALE,
     Contender,
     Run,
+    kasuri_contender,
     mlp,
-    weft_contender,
 )
-from weft.data import Dataset
-from weft.files import write_atomically
+from experiments import data as datasets
+from experiments.data import Dataset
+from kasuri.files import write_atomically
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4
@@ -75,12 +76,12 @@ class Curve:
 
 
 def contenders() -> list[Contender]:
-    """Weft's, and bayesian-torch if it can be imported."""
+    """Kasuri's, and bayesian-torch if it can be imported."""
     mine = [
-        weft_contender(weft.KTied(rank=2), "local"),
-        weft_contender(weft.KTied(rank=2), "shared"),
-        weft_contender(weft.MeanField(), "local"),
-        weft_contender(weft.MeanField(), "shared"),
+        kasuri_contender(kasuri.KTied(rank=2), "local"),
+        kasuri_contender(kasuri.KTied(rank=2), "shared"),
+        kasuri_contender(kasuri.MeanField(), "local"),
+        kasuri_contender(kasuri.MeanField(), "shared"),
     ]
     theirs = [c for c in peers.available()[0] if c.name == "bayesian-torch reparameterization"]
     return mine + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
@@ -116,7 +117,7 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     x, y = data.valid.x[:2000], data.valid.y[:2000]
     for curve in curves.values():
         curve.look(x, y)
-    batches = weft.data.Batches(data.train.x, data.train.y, BATCH, seed=0)
+    batches = datasets.Batches(data.train.x, data.train.y, BATCH, seed=0)
     epoch, waiting = 0, list(batches.epoch(0))
     for _ in range(0, steps, TURN):
         while len(waiting) < TURN:
@@ -151,7 +152,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     began, load = time.perf_counter(), environment.load()
-    found = race(weft.data.load(args.data), args.steps, args.budget)
+    found = race(datasets.load(args.data), args.steps, args.budget)
     result = {
         "settings": {
             "data": args.data,
@@ -164,7 +165,7 @@ def main() -> None:
             "budget": args.budget,
             "seed": 0,
         },
-        "versions": environment.versions(only_weft=False),
+        "versions": environment.versions(only_kasuri=False),
         **environment.commit(),
         "processor": environment.processor(),
         "load before": load,

@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=None, help=f"default {Plan.rounds}")
     parser.add_argument("--quick", action="store_true", help="2 rounds: to see that it runs")
-    parser.add_argument("--only-weft", action="store_true", help="leave out other libraries")
+    parser.add_argument("--only-kasuri", action="store_true", help="leave out other libraries")
     parser.add_argument("--out", type=Path, default=Path(DEFAULT_OUT))
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -69,7 +69,7 @@ def work(args: argparse.Namespace, threads: int) -> None:
     """All cases with this number of threads, one file per kind."""
     torch.set_num_threads(threads)
     plan = plan_of(args)
-    missing = {} if args.only_weft else peers.available()[1]
+    missing = {} if args.only_kasuri else peers.available()[1]
     for kind in KINDS:
         names = [name for name in args.cases if CASES[name].kind == kind]
         if not names:
@@ -78,7 +78,7 @@ def work(args: argparse.Namespace, threads: int) -> None:
             "kind": kind,
             "threads": torch.get_num_threads(),
             "settings": settings(args, plan),
-            "versions": environment.versions(args.only_weft),
+            "versions": environment.versions(args.only_kasuri),
             **environment.commit(),
             "cpu": environment.processor(),
             "cores": os.cpu_count(),
@@ -87,7 +87,7 @@ def work(args: argparse.Namespace, threads: int) -> None:
             "peers_missing": missing,
         }
         begin = time.perf_counter()
-        result["cases"] = {name: time_case(name, plan, args.only_weft) for name in names}
+        result["cases"] = {name: time_case(name, plan, args.only_kasuri) for name in names}
         result["wall_seconds"] = round(time.perf_counter() - begin, 1)
         result["targets"] = targets(result["cases"])
         write(args.out / file_name(kind, threads), result)
@@ -96,7 +96,7 @@ def work(args: argparse.Namespace, threads: int) -> None:
 def settings(args: argparse.Namespace, plan: Plan) -> dict[str, Any]:
     """What the numbers depend on besides the machine, and the command that makes them again."""
     options = ["--quick"] if args.quick else []
-    options += ["--only-weft"] if args.only_weft else []
+    options += ["--only-kasuri"] if args.only_kasuri else []
     options += [] if args.rounds is None else ["--rounds", str(args.rounds)]
     options += [] if args.cases == list(CASES) else ["--cases", *args.cases]
     options += [] if args.threads == [1, 2] else ["--threads", *map(str, args.threads)]
@@ -112,12 +112,12 @@ def settings(args: argparse.Namespace, plan: Plan) -> dict[str, Any]:
     }
 
 
-def time_case(name: str, plan: Plan, only_weft: bool) -> dict[str, Any]:
+def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
     """Times of all contenders in one case."""
     case = CASES[name]
     begin = time.perf_counter()
     calls, failed = {}, {}
-    for contender in case.contenders(only_weft):
+    for contender in case.contenders(only_kasuri):
         torch.manual_seed(0)
         try:
             call = case.call(contender.build(network(case.network).build()))

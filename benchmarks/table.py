@@ -208,7 +208,9 @@ def page(results: list[Result]) -> str:
         if kind == "vae" and any(one["kind"] == kind for one in results):
             sections.append(VAE)
         sections += [case_section(name, results) for name in CASES if CASES[name].kind == kind]
-    if any(len(one["versions"]) > 3 for one in results):  # weft, torch and python are always there
+    if any(
+        len(one["versions"]) > 3 for one in results
+    ):  # kasuri, torch and python are always there
         sections.append(PEERS)
     sections.append(settings_section(results))
     return "\n".join(section for section in sections if section)

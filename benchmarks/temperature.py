@@ -2,8 +2,8 @@
 
     python -m benchmarks.temperature    # then: make tables
 
-The network, the data and the learning rate are the same. "follow" is `weft.fit`: one run, whose temperature
-moves at validations in its second half. "halving" is `weft.fit_halving`: successive halving from one warm
+The network, the data and the learning rate are the same. "follow" is `kasuri.fit`: one run, whose temperature
+moves at validations in its second half. "halving" is `kasuri.fit_halving`: successive halving from one warm
 start, which takes as many steps as one run.
 """
 
@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-import weft
+import kasuri
 from benchmarks import environment
-from weft.experiments.networks import MLP
-from weft.files import write_atomically
-from weft.training.defaults import batch_size
+from experiments import data as datasets
+from experiments.networks import MLP
+from kasuri.files import write_atomically
+from kasuri.training.defaults import batch_size
 
 LENGTHS = (  # data, epochs, seeds: a third of the default length, and the default
     ("digits", 160, 6),
@@ -34,18 +35,18 @@ RATE = 5e-3
 
 def network(data: Any, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
-    return weft.bayesianize(MLP((100, 100))(data), weft.MeanField(), estimator="local")
+    return kasuri.bayesianize(MLP((100, 100))(data), kasuri.MeanField(), estimator="local")
 
 
-def follow(data: Any, epochs: int, rate: float, seed: int) -> tuple[weft.ELBO, float]:
-    fitted = weft.fit(
+def follow(data: Any, epochs: int, rate: float, seed: int) -> tuple[kasuri.ELBO, float]:
+    fitted = kasuri.fit(
         network(data, seed), data.train, data.valid, epochs=epochs, learning_rate=rate, seed=seed
     )
     return fitted.objective, fitted.temperature
 
 
-def halving(data: Any, epochs: int, rate: float, seed: int) -> tuple[weft.ELBO, float]:
-    fitted = weft.fit_halving(
+def halving(data: Any, epochs: int, rate: float, seed: int) -> tuple[kasuri.ELBO, float]:
+    fitted = kasuri.fit_halving(
         network(data, seed),
         data.train,
         data.valid,
@@ -64,7 +65,7 @@ def measured(data: Any, epochs: int, seed: int, way: str, rate: float) -> dict[s
     began = time.process_time()
     elbo, temperature = WAYS[way](data, epochs, rate, seed)
     spent = time.process_time() - began
-    scores = weft.evaluate(elbo, data.test, samples=100)
+    scores = kasuri.evaluate(elbo, data.test, samples=100)
     told = {"way": way, "seed": seed, "temperature": temperature, "cpu_seconds": round(spent, 2)}
     return told | {key: scores[key] for key in ("nll", "nll_sem", "accuracy", "ece")}
 
@@ -77,7 +78,7 @@ def main() -> None:
     torch.set_num_threads(1)
     before, rows = environment.load(), []
     for name, epochs, seeds in LENGTHS:
-        data = weft.data.load(name)
+        data = datasets.load(name)
         steps = epochs * math.ceil(len(data.train) / batch_size(len(data.train)))
         for seed in range(seeds):
             for way in WAYS:
@@ -92,7 +93,7 @@ def main() -> None:
         },
         "processor": environment.processor(),
         "load": before,
-        "versions": environment.versions(only_weft=True),
+        "versions": environment.versions(only_kasuri=True),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **environment.commit(),
         "rows": rows,

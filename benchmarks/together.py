@@ -1,7 +1,7 @@
 """Twenty small networks trained together and one after the other: `python -m benchmarks.together`.
 
-The network of the UCI benchmark, 13-50-1, batches of 64, as `weft.fit_many` and `weft.fit` train it. Writes
-results/numerics/together.json. A call is a short training run of all twenty, set-up included.
+The network of the UCI benchmark, 13-50-1, batches of 64, as `kasuri.fit_many` and `kasuri.fit` train it.
+Writes results/numerics/together.json. A call is a short training run of all twenty, set-up included.
 """
 
 import argparse
@@ -14,24 +14,24 @@ from pathlib import Path
 import torch
 from torch import nn
 
-import weft
+import kasuri
 from benchmarks import environment
 from benchmarks.timing import Plan, measure
-from weft.files import write_atomically
+from kasuri.files import write_atomically
 
 OUT = environment.ROOT / "results/numerics/together.json"
 ROWS, INPUTS, BATCH = 455, 13, 64
-FAMILIES: dict[str, weft.Family] = {
-    "Point()": weft.Point(),
-    "MeanField()": weft.MeanField(),
-    "KTied(rank=2)": weft.KTied(rank=2),
-    "MatrixNormal()": weft.MatrixNormal(),
-    "Radial()": weft.Radial(),
-    'Radial(grouping="double")': weft.Radial(grouping="double"),
+FAMILIES: dict[str, kasuri.Family] = {
+    "Point()": kasuri.Point(),
+    "MeanField()": kasuri.MeanField(),
+    "KTied(rank=2)": kasuri.KTied(rank=2),
+    "MatrixNormal()": kasuri.MatrixNormal(),
+    "Radial()": kasuri.Radial(),
+    'Radial(grouping="double")': kasuri.Radial(grouping="double"),
 }
 
 
-def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[], object]]:
+def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[[], object]]:
     """The same training, in both ways."""
     generator = torch.Generator().manual_seed(0)
     data = [
@@ -41,9 +41,9 @@ def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[]
         )
         for _ in range(count)
     ]
-    radial = isinstance(family, weft.Radial)
+    radial = isinstance(family, kasuri.Radial)
     options = {
-        "prior": weft.RadialPrior(others=weft.HeNormal()) if radial else weft.HeNormal(),
+        "prior": kasuri.RadialPrior(others=kasuri.HeNormal()) if radial else kasuri.HeNormal(),
         "temperature": 0.1,
         "epochs": epochs,
         "batch_size": BATCH,
@@ -53,18 +53,18 @@ def calls(family: weft.Family, epochs: int, count: int) -> dict[str, Callable[[]
 
     def networks() -> list[nn.Module]:
         return [
-            weft.bayesianize(
+            kasuri.bayesianize(
                 nn.Sequential(nn.Linear(INPUTS, 50), nn.ReLU(), nn.Linear(50, 1)), family
             )
             for _ in data
         ]
 
     def together() -> object:
-        return weft.fit_many(networks(), data, **options)
+        return kasuri.fit_many(networks(), data, **options)
 
     def apart() -> object:
         return [
-            weft.fit(net, part, **(options | {"prior": copy.deepcopy(options["prior"])}))
+            kasuri.fit(net, part, **(options | {"prior": copy.deepcopy(options["prior"])}))
             for net, part in zip(networks(), data, strict=True)
         ]
 
@@ -96,7 +96,7 @@ def main() -> None:
         "epochs": given.epochs,
         "threads": given.threads,
         "processor": environment.processor(),
-        "versions": environment.versions(only_weft=True),
+        "versions": environment.versions(only_kasuri=True),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **environment.commit(),
         "families": found,

@@ -25,10 +25,10 @@ from torch import Tensor
 from benchmarks import environment
 from benchmarks.table import table, threads_label
 from benchmarks.timing import Plan, measure
+from kasuri.files import write_atomically
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.vmf_sampling import sample
 from tools.tables import marks
-from weft.files import write_atomically
-from weft.numerics import von_mises_fisher as vmf
-from weft.numerics.vmf_sampling import sample
 
 OUT = environment.ROOT / "results/numerics/von-mises-fisher.json"
 PAGE = environment.ROOT / "docs/howto/von-mises-fisher.md"
@@ -53,7 +53,7 @@ def exact(kappa: float, d: int) -> list[Any]:
         return [ratio, 1 - ratio**2 - (d - 1) * ratio / k, ell, k * ratio - ell]
 
 
-def by_weft(kappa: Tensor, d: int) -> Values:
+def by_kasuri(kappa: Tensor, d: int) -> Values:
     return (
         vmf.mean_resultant(kappa, d),
         vmf.mean_resultant_slope(kappa, d),
@@ -108,7 +108,7 @@ def by_scipy(kappa: np.ndarray, d: int) -> Values:
 
 
 CONTENDERS: dict[str, Callable[[Tensor, int], Values]] = {
-    "weft": by_weft,
+    "kasuri": by_kasuri,
     "averaged bounds": by_bounds,
     "SciPy": lambda kappa, d: by_scipy(kappa.numpy(), d),
 }
@@ -157,19 +157,19 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
 
     cases: dict[str, dict[str, Callable[[], object]]] = {
         f"KL to uniform and its gradient, {count} κ, d = {d}": {
-            "weft": lambda: backward(vmf.divergence_from_uniform(kappa, d)),
+            "kasuri": lambda: backward(vmf.divergence_from_uniform(kappa, d)),
             "averaged bounds": bounds_backward,
             "SciPy": lambda: by_scipy(plain.numpy(), d),
         },
         f"{count} draws, d = {d}": {
-            "weft": lambda: sample(loc, narrow.detach()),
-            "weft, with gradients": draw_backward,
+            "kasuri": lambda: sample(loc, narrow.detach()),
+            "kasuri, with gradients": draw_backward,
             "SciPy": lambda: stats.vonmises_fisher(one, 100.0).rvs(count, random_state=0),
         },
     }
     times = {}
     for title, calls in cases.items():
-        measured, _ = measure(calls, "weft", plan)
+        measured, _ = measure(calls, "kasuri", plan)
         times[title] = {name: one_time.as_json() for name, one_time in measured.items()}
     return times
 
@@ -185,7 +185,7 @@ def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]
             "rounds": plan.rounds,
             "threads": torch.get_num_threads(),
         },
-        "versions": {**environment.versions(only_weft=True), "scipy": scipy.__version__},
+        "versions": {**environment.versions(only_kasuri=True), "scipy": scipy.__version__},
         **environment.commit(),
         "cpu": environment.processor(),
         "cores": os.cpu_count(),
@@ -216,7 +216,7 @@ def tables(result: dict[str, Any]) -> str:
     load = "unknown" if result["load"] is None else f"{result['load']:.1f}"
     machine = f"{threads_label(threads)} of {result['cores']}, {result['cpu']}, load before {load}"
     text += f"\nMilliseconds ({machine}):\n\n"
-    text += table(["", "", "median", "ratio to weft"], times, words=2)
+    text += table(["", "", "median", "ratio to kasuri"], times, words=2)
     made = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"{text}\nMade by `{result['settings']['command']}` with {made}."
 

@@ -2,7 +2,7 @@
 
     python examples/digits.py
 
-`weft.fit` does this and more in one call; this is what to change in a loop that one already has.
+`kasuri.fit` does this and more in one call; this is what to change in a loop that one already has.
 """
 
 import argparse
@@ -10,7 +10,8 @@ import argparse
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from experiments import data as datasets
 
 
 def network() -> nn.Sequential:
@@ -20,17 +21,17 @@ def network() -> nn.Sequential:
     )
 
 
-def train(family: weft.Family, data: weft.data.Dataset, epochs: int) -> weft.ELBO:
+def train(family: kasuri.Family, data: datasets.Dataset, epochs: int) -> kasuri.ELBO:
     """An ordinary loop over a converted network: the loss is the only line that changes."""
-    batches = weft.data.Batches(data.train.x, data.train.y, batch_size=100)
-    bnn = weft.bayesianize(network(), family, estimator="local")
-    elbo = weft.ELBO(
+    batches = datasets.Batches(data.train.x, data.train.y, batch_size=100)
+    bnn = kasuri.bayesianize(network(), family, estimator="local")
+    elbo = kasuri.ELBO(
         bnn,
-        weft.Categorical(),
-        weft.HeNormal(),
+        kasuri.Categorical(),
+        kasuri.HeNormal(),
         num_data=len(data.train),
         temperature=0.03,  # of 0.003, 0.01, 0.03, 0.1, 0.3, 1 the best NLL on validation images
-        kl_weight=weft.schedules.LinearOverEpochs(epochs / 3, steps_per_epoch=len(batches)),
+        kl_weight=kasuri.schedules.LinearOverEpochs(epochs / 3, steps_per_epoch=len(batches)),
     )
     opt = torch.optim.Adam(elbo.parameters(), 3e-3)
     step = 0
@@ -49,10 +50,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=150)
     args = parser.parse_args()
     torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
-    data = weft.data.load("digits")
-    for family in (weft.MeanField(), weft.KTied(rank=2)):
+    data = datasets.load("digits")
+    for family in (kasuri.MeanField(), kasuri.KTied(rank=2)):
         torch.manual_seed(0)
-        scores = weft.evaluate(train(family, data, args.epochs), data.test)
+        scores = kasuri.evaluate(train(family, data, args.epochs), data.test)
         print(
             f"{family}: accuracy {scores['accuracy']:.1%} ± {scores['accuracy_sem']:.1%}, "
             f"NLL {scores['nll']:.3f} ± {scores['nll_sem']:.3f}, ECE {scores['ece']:.3f}"

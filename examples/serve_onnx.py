@@ -4,8 +4,8 @@
     python examples/serve_onnx.py model.onnx --port 8000
 
 The first form prints one line per row, the second answers POST requests with {"rows": [[...], ...]}. The
-file comes from weft.export(..., kind="ensemble") or kind="variance" (others have no uncertainty to tell).
-Neither weft nor PyTorch is needed here.
+file comes from kasuri.export(..., kind="ensemble") or kind="variance" (others have no uncertainty to tell).
+Neither kasuri nor PyTorch is needed here.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def handler(model: Model) -> type[BaseHTTPRequestHandler]:
 def main() -> None:
     """Print predictions, or serve them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="an ONNX file from weft.export")
+    parser.add_argument("model", help="an ONNX file from kasuri.export")
     parser.add_argument("rows", nargs="?", help="a .npy file with one input per row")
     parser.add_argument("--port", type=int, help="answer requests instead")
     args = parser.parse_args()

@@ -12,7 +12,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import BayesianRidge
 from sklearn.model_selection import KFold
 
-from weft.sklearn import BayesianRegressor
+from kasuri.sklearn import BayesianRegressor
 
 Array = np.ndarray
 MODELS = {

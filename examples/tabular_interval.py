@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from weft.report.markup import Html, el
-from weft.sklearn import BayesianRegressor
+from experiments.report.markup import Html, el
+from kasuri.sklearn import BayesianRegressor
 
 Array = np.ndarray
 WIDTH, HEIGHT, MARGIN = 720, 380, 44

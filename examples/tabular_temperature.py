@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from weft.sklearn import BayesianRegressor
+from kasuri.sklearn import BayesianRegressor
 
 Array = np.ndarray
 Random = np.random.Generator

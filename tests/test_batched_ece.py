@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.metrics import calibration_bins, ece
+from kasuri.prediction.metrics import calibration_bins, ece
 
 
 def calibrated(count=20_000):

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-import weft
 from benchmarks import cases, contenders, memory
 from benchmarks.run import targets, time_case
 from benchmarks.table import page
 from benchmarks.timing import Plan, measure
+from experiments import data as datasets
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,13 +29,13 @@ def run(*arguments: str) -> None:
 
 def test_a_quick_run_writes_complete_results_and_a_page(tmp_path: Path) -> None:
     cases = ["step-400-batch-128", "predict-400-batch-128"]
-    options = ["--quick", "--only-weft", "--threads", "1", "--out", str(tmp_path)]
+    options = ["--quick", "--only-kasuri", "--threads", "1", "--out", str(tmp_path)]
     run("benchmarks.run", *options, "--cases", *cases)
     result = json.loads((tmp_path / "step-1-thread.json").read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds", "targets"} <= result.keys()
     run("benchmarks.table", "--results", str(tmp_path), "--out", str(tmp_path / "page.md"))
     page = (tmp_path / "page.md").read_text()
-    assert "weft KTied(rank=2) local" in page
+    assert "kasuri KTied(rank=2) local" in page
     assert "batch 128" in page
 
 
@@ -45,9 +45,9 @@ def test_the_page_in_the_docs_comes_from_the_committed_results(tmp_path: Path) -
 
 
 def test_a_race_tells_who_is_where_after_how_many_seconds(tmp_path: Path) -> None:
-    present = {one.name for one in weft.data.status() if one.present}
+    present = {one.name for one in datasets.status() if one.present}
     if "mnist" not in present:
-        pytest.skip("mnist not on this machine: set WEFT_DATA")
+        pytest.skip("mnist not on this machine: set KASURI_DATA")
     out, picture = tmp_path / "race.json", tmp_path / "race.svg"
     options = ["--steps", "100", "--budget", "0.01", "--out", str(out), "--picture", str(picture)]
     run("benchmarks.race", *options)
@@ -99,22 +99,24 @@ def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(contenders.NETWORKS, cases.PAPER, small)
     monkeypatch.setattr(memory, "of_contender", memory.training)
     name, threads = "matrix-300-batch-100", torch.get_num_threads()
-    case = time_case(name, Plan(rounds=2, warmup=1, burst=0.0), only_weft=False)
+    case = time_case(name, Plan(rounds=2, warmup=1, burst=0.0), only_kasuri=False)
     assert {one.name for one in contenders.MATRIX} == set(case["contenders"])
     (target,) = targets({name: case})
-    assert target["reference"] == "weft MeanField() local"
+    assert target["reference"] == "kasuri MeanField() local"
     assert target["ratio"] == case["contenders"][target["contender"]]["versus"][target["reference"]]
     told = {"settings": {"command": "", "rounds": 2}, "versions": {}, "cpu": "", "cores": 1}
     about = {"commit": "", "dirty": False, "date": "", "wall_seconds": 0.0, "load": None}
     result = {"kind": "matrix", "threads": threads, "cases": {name: case}, "targets": [target]}
     text = page([{**told, **about, **result}])
-    row = next(line for line in text.splitlines() if line.startswith("| weft ScaledMatrixNormal()"))
-    shared = case["contenders"]["weft ScaledMatrixNormal() shared"]
+    row = next(
+        line for line in text.splitlines() if line.startswith("| kasuri ScaledMatrixNormal()")
+    )
+    shared = case["contenders"]["kasuri ScaledMatrixNormal() shared"]
     cells = row.split("|")[3:]
-    assert float(cells[0]) == round(shared["versus"]["weft MeanField() shared"], 2)
-    assert float(cells[1]) == round(shared["versus"]["weft MeanField() local"], 2)
+    assert float(cells[0]) == round(shared["versus"]["kasuri MeanField() shared"], 2)
+    assert float(cells[1]) == round(shared["versus"]["kasuri MeanField() local"], 2)
     assert float(cells[3]) == round(shared["peak_bytes"] / 1e6, 2)
-    assert "≤ 2 x weft MeanField() local" in text
+    assert "≤ 2 x kasuri MeanField() local" in text
 
 
 def test_networks_trained_together_are_timed_beside_one_after_the_other(tmp_path: Path) -> None:
@@ -129,14 +131,14 @@ def test_networks_trained_together_are_timed_beside_one_after_the_other(tmp_path
 def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
     """A matrix normal and a full one, each with its target, on a page with the reference's name."""
     name = "vae-9-batch-100"
-    case = time_case(name, Plan(rounds=1, warmup=1, burst=0.0), only_weft=True)
-    reference = "weft.vae Diagonal(z=9)"
+    case = time_case(name, Plan(rounds=1, warmup=1, burst=0.0), only_kasuri=True)
+    reference = "kasuri.vae Diagonal(z=9)"
     assert case["contenders"][reference]["versus"][reference] == 1.0
     found = targets({name: case})
     assert [one["bound"] for one in found] == [1.3, 1.3]
     assert {one["contender"] for one in found} == {
-        "weft.vae MatrixNormalLatent(rows=3, columns=3)",
-        "weft.vae FullNormal(z=9)",
+        "kasuri.vae MatrixNormalLatent(rows=3, columns=3)",
+        "kasuri.vae FullNormal(z=9)",
     }
     assert all(one["reference"] == reference for one in found)
     told = {"settings": {"command": "", "rounds": 1}, "versions": {}, "cpu": "", "cores": 1}

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-import weft
+import kasuri
 
 
 def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
@@ -17,20 +17,20 @@ def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
             },
         ),
     ):
-        bnn = weft.bayesianize(net, weft.MatrixNormal(), blocks=True)
+        bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(), blocks=True)
         shapes = {
-            name: tuple(q.shape) for name, q in weft.named_posteriors(bnn) if len(q.shape) == 3
+            name: tuple(q.shape) for name, q in kasuri.named_posteriors(bnn) if len(q.shape) == 3
         }
         assert shapes == blocks
 
 
 def test_matrix_normals_choose_their_estimator_by_cost() -> None:
     for family, name in (
-        (weft.MatrixNormal(), "auto"),
-        (weft.MatrixNormalDiagonal(), "auto"),
-        (weft.MeanField(), "shared"),
-        (lambda weight: weft.MatrixNormal()(weight), "shared"),
+        (kasuri.MatrixNormal(), "auto"),
+        (kasuri.MatrixNormalDiagonal(), "auto"),
+        (kasuri.MeanField(), "shared"),
+        (lambda weight: kasuri.MatrixNormal()(weight), "shared"),
     ):
-        assert weft.bayesianize(nn.Linear(3, 2), family, bias=False).estimator.__name__ == name
-    kept = weft.bayesianize(nn.Linear(3, 2), weft.MatrixNormal(), estimator="shared")
+        assert kasuri.bayesianize(nn.Linear(3, 2), family, bias=False).estimator.__name__ == name
+    kept = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MatrixNormal(), estimator="shared")
     assert kept.estimator.__name__ == "shared"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-import weft
+import kasuri
 
 Case = tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]
 
@@ -202,7 +202,7 @@ OTHER: dict[str, Case] = {
     "nested": (Nested, rand(2, 4)),
 }
 ALL = AFFINE | RECURRENT | ATTENTION | OTHER
-FAMILIES = {"mean-field": weft.MeanField(scale=0.1), "k-tied": weft.KTied(rank=2, scale=0.1)}
+FAMILIES = {"mean-field": kasuri.MeanField(scale=0.1), "k-tied": kasuri.KTied(rank=2, scale=0.1)}
 each_case = pytest.mark.parametrize("name", ALL)
 pytestmark = [  # torch's own, about its own kernels
     pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype"),
@@ -263,7 +263,7 @@ def test_zero_scale_is_the_layer_itself(name: str, family: str) -> None:
     net, args = make(name)
     expected = net(*args)
     for estimator in ("shared", "mean", *(("local", "flipout") if name in AFFINE else ())):
-        bnn = silence(weft.bayesianize(net, FAMILIES[family], estimator=estimator))
+        bnn = silence(kasuri.bayesianize(net, FAMILIES[family], estimator=estimator))
         assert bnn.training
         assert same(bnn(*args), expected), estimator
 
@@ -272,7 +272,7 @@ def test_zero_scale_is_the_layer_itself(name: str, family: str) -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_evaluation_mode_is_the_layer_itself(name: str, grad: bool) -> None:
     net, args = make(name)
-    bnn = weft.bayesianize(net.eval(), FAMILIES["k-tied"]).eval()
+    bnn = kasuri.bayesianize(net.eval(), FAMILIES["k-tied"]).eval()
     with torch.set_grad_enabled(grad):  # without gradients attention takes its fast path
         assert same(bnn(*args), net(*args))
 
@@ -281,9 +281,9 @@ def test_evaluation_mode_is_the_layer_itself(name: str, grad: bool) -> None:
 def test_collapse_is_the_inverse(name: str) -> None:
     net, args = make(name)
     before = fingerprint(net)
-    bnn = weft.bayesianize(net, FAMILIES["k-tied"])
+    bnn = kasuri.bayesianize(net, FAMILIES["k-tied"])
     bnn(*args)
-    again = weft.collapse(bnn)
+    again = kasuri.collapse(bnn)
     after = fingerprint(net)
     assert after[:2] == before[:2]
     assert all(map(torch.equal, after[2], before[2]))
@@ -292,14 +292,14 @@ def test_collapse_is_the_inverse(name: str) -> None:
     assert all(map(torch.equal, again.state_dict().values(), net.state_dict().values()))
     assert [type(m) for m in again.modules()] == [type(m) for m in net.modules()]
     assert same(again(*args), net(*args))
-    assert b"weft" not in pickle.dumps(again)  # no class, hook or function of weft anywhere
-    assert list(weft.named_posteriors(bnn))  # collapse works on a copy
+    assert b"kasuri" not in pickle.dumps(again)  # no class, hook or function of kasuri anywhere
+    assert list(kasuri.named_posteriors(bnn))  # collapse works on a copy
 
 
 @each_case
 def test_draws_differ_and_gradients_reach_every_parameter(name: str) -> None:
     net, args = make(name)
-    bnn = weft.bayesianize(net, FAMILIES["k-tied"])
+    bnn = kasuri.bayesianize(net, FAMILIES["k-tied"])
     first, second = bnn(*args), bnn(*args)
     assert not same(first, second)
     loss = sum((out * torch.randn_like(out)).sum() for out in leaves(first))
@@ -313,19 +313,19 @@ def test_draws_differ_and_gradients_reach_every_parameter(name: str) -> None:
 @each_case
 def test_copies_and_state(name: str) -> None:
     net, args = make(name)
-    bnn = weft.bayesianize(net, FAMILIES["k-tied"])
+    bnn = kasuri.bayesianize(net, FAMILIES["k-tied"])
     early = copy.deepcopy(bnn)
     bnn(*args)
     late = copy.deepcopy(bnn)
     file = io.BytesIO()
     torch.save(bnn.state_dict(), file)
     file.seek(0)
-    other = weft.bayesianize(ALL[name][0](), FAMILIES["k-tied"])
+    other = kasuri.bayesianize(ALL[name][0](), FAMILIES["k-tied"])
     other.load_state_dict(torch.load(file, weights_only=True))
-    with weft.frozen(bnn, seed=5):
+    with kasuri.frozen(bnn, seed=5):
         expected = bnn(*args)
     for one in (early, late, other):
-        with weft.frozen(one, seed=5):
+        with kasuri.frozen(one, seed=5):
             assert same(one(*args), expected)
         assert not {id(p) for p in one.parameters()} & {id(p) for p in bnn.parameters()}
         one(*args)
@@ -334,7 +334,7 @@ def test_copies_and_state(name: str) -> None:
 @each_case
 def test_float64(name: str) -> None:
     net, args = make(name, torch.float64)
-    bnn = weft.bayesianize(net, FAMILIES["k-tied"])
+    bnn = kasuri.bayesianize(net, FAMILIES["k-tied"])
     assert {p.dtype for p in bnn.parameters()} == {torch.float64}
     assert all(out.dtype == torch.float64 for out in leaves(bnn(*args)) if out.is_floating_point())
     assert same(silence(bnn)(*args), net(*args))
@@ -343,17 +343,17 @@ def test_float64(name: str) -> None:
 @pytest.mark.parametrize("name", [*RECURRENT, *ATTENTION])
 def test_blocks_change_the_posterior_not_the_layer(name: str) -> None:
     net, args = make(name)
-    bnn = weft.bayesianize(net, FAMILIES["k-tied"], blocks=True)
+    bnn = kasuri.bayesianize(net, FAMILIES["k-tied"], blocks=True)
     assert same(silence(bnn)(*args), net(*args))
-    assert same(weft.collapse(bnn)(*args), net(*args))
-    stacked = [q for _, q in weft.named_posteriors(bnn) if len(q.shape) == 3]
+    assert same(kasuri.collapse(bnn)(*args), net(*args))
+    stacked = [q for _, q in kasuri.named_posteriors(bnn) if len(q.shape) == 3]
     assert bool(stacked) == ("rnn" not in name)
 
 
 @pytest.mark.parametrize("name", ["rnn-cell", "lstm-cell", "gru-cell"])
 def test_a_cell_in_a_loop_has_one_draw_per_forward(name: str) -> None:
     net, _ = make(name)
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.5))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.5))
     seen: list[Tensor] = []
     bnn.cell.register_forward_hook(lambda m, args, out: seen.append(m.weight_hh.detach().clone()))
     bnn(torch.randn(4, 2, 3))
@@ -366,7 +366,7 @@ def test_a_cell_in_a_loop_has_one_draw_per_forward(name: str) -> None:
 @pytest.mark.parametrize("padding_idx", [0, -1])
 def test_padding_vectors_stay_what_they_are(padding_idx: int) -> None:
     net = nn.Embedding(7, 4, padding_idx=padding_idx)
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.5))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.5))
     pad = torch.tensor([padding_idx % 7])
     assert torch.equal(bnn(pad), net(pad))
 
@@ -379,12 +379,12 @@ def test_hooks_of_the_user_run_once_with_the_layers_input_and_output() -> None:
     net.register_forward_hook(lambda m, args, out: out * 2)
     net[0].register_full_backward_hook(lambda m, grad_in, grad_out: seen.append(grad_out[0]))
     x = torch.randn(4, 3, requires_grad=True)
-    bnn = weft.bayesianize(net, weft.MeanField(), inplace=True)
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(), inplace=True)
     bnn(x).sum().backward()
     assert len(seen) == 2
     assert torch.equal(seen[0][0], x + 1)
     seen.clear()
-    plain = weft.collapse(bnn)
+    plain = kasuri.collapse(bnn)
     assert same(bnn.eval()(x), plain.eval()(x))
     assert len(seen) == 2
     assert same(seen[0][1], seen[1][1])
@@ -393,7 +393,9 @@ def test_hooks_of_the_user_run_once_with_the_layers_input_and_output() -> None:
 def test_conversion_keeps_the_mode_of_every_module() -> None:
     net = Nested()
     net.norm.eval()  # e.g. statistics frozen while fine-tuning
-    bnn = weft.bayesianize(net, weft.MeanField())
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
     assert bnn.training
     assert not bnn.norm.training
-    assert [m.training for m in weft.collapse(bnn).modules()] == [m.training for m in net.modules()]
+    assert [m.training for m in kasuri.collapse(bnn).modules()] == [
+        m.training for m in net.modules()
+    ]

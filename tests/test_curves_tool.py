@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from experiments.report import compare, read
+from experiments.report.sweeps import pooled
 from tools import curves
-from weft.report import compare, read
-from weft.report.sweeps import pooled
 
 ROOT = Path(__file__).parent.parent
 

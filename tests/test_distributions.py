@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.distributions import Distribution, Independent, VonMises, kl_divergence
 from torch.func import grad, vmap
 
-from weft.distributions import VonMisesFisher, sphere
-from weft.numerics import von_mises_fisher as vmf
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.distributions import VonMisesFisher, sphere
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.report import read
 from tools import tables
-from weft.report import read
 
 ROOT = Path(__file__).parent.parent
 

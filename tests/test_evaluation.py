@@ -11,17 +11,17 @@ from torch import distributions as td
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import weft
-from weft import metrics
-from weft.evaluation import assess, evaluate
-from weft.predictions import ClassPrediction, Draws, RealPrediction
+import kasuri
+from kasuri.likelihoods.predictions import ClassPrediction, Draws, RealPrediction
+from kasuri.prediction import metrics
+from kasuri.prediction.evaluate import assess, evaluate
 
 S = 12
 
 
-def classifier(scale=0.3, family=weft.KTied, **options):
+def classifier(scale=0.3, family=kasuri.KTied, **options):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    return weft.bayesianize(net, family(scale=scale), **options)
+    return kasuri.bayesianize(net, family(scale=scale), **options)
 
 
 def classes(n=40):
@@ -29,12 +29,12 @@ def classes(n=40):
 
 
 def elbo_of(bnn, likelihood, prior=None, **options):
-    return weft.ELBO(bnn, likelihood, prior or weft.Normal(0.5), num_data=100, **options)
+    return kasuri.ELBO(bnn, likelihood, prior or kasuri.Normal(0.5), num_data=100, **options)
 
 
 def regressor(outputs=1, noise=0.4):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
-    return elbo_of(weft.bayesianize(net, weft.MeanField(scale=0.2)), weft.Gaussian(noise))
+    return elbo_of(kasuri.bayesianize(net, kasuri.MeanField(scale=0.2)), kasuri.Gaussian(noise))
 
 
 def close(a, b, tolerance=1e-5):
@@ -47,9 +47,9 @@ def close(a, b, tolerance=1e-5):
 
 
 def test_numbers_of_a_classifier_are_those_of_its_draws():
-    elbo, (x, y) = elbo_of(classifier(), weft.Categorical()), classes()
+    elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical()), classes()
     told = evaluate(elbo, (x, y), samples=S, seed=3)
-    pred = weft.predict(elbo, x, S, seed=3)
+    pred = kasuri.predict(elbo, x, S, seed=3)
     p = pred.draws.double()
     mean, each = p.mean(0), p[:, torch.arange(40), y]
     gibbs = -each.log().mean(0)
@@ -82,7 +82,7 @@ def test_numbers_of_a_classifier_are_those_of_its_draws():
 
 def test_neg_elbo_is_what_the_objective_estimates_with_the_whole_kl():
     """Two independent estimates over 1000 draws each: 5 standard errors of a difference."""
-    elbo, (x, y) = elbo_of(classifier(), weft.Categorical(), temperature=0.1), classes(20)
+    elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical(), temperature=0.1), classes(20)
     told = evaluate(elbo, (x, y), samples=1000)
     elbo.eval()
     with torch.no_grad():
@@ -95,9 +95,9 @@ def test_neg_elbo_is_what_the_objective_estimates_with_the_whole_kl():
 
 
 def test_a_schedule_of_temperatures_has_no_tempered_number():
-    ramp = weft.schedules.LinearPerBatch()
+    ramp = kasuri.schedules.LinearPerBatch()
     told = evaluate(
-        elbo_of(classifier(), weft.Categorical(), temperature=ramp), classes(), samples=2
+        elbo_of(classifier(), kasuri.Categorical(), temperature=ramp), classes(), samples=2
     )
     assert "neg_elbo" in told
     assert "tempered_neg_elbo" not in told
@@ -107,7 +107,7 @@ def test_a_schedule_of_temperatures_has_no_tempered_number():
 def test_numbers_of_a_regression_are_those_of_its_draws(outputs):
     elbo, x, y = regressor(outputs), torch.randn(30, 4), torch.randn(30, outputs)
     told = evaluate(elbo, (x, y), samples=S, seed=1)
-    pred = weft.predict(elbo, x, S, seed=1)
+    pred = kasuri.predict(elbo, x, S, seed=1)
     squares = (pred.mean - y).square().mean(1)
     logs = td.Normal(pred.draws, 0.4).log_prob(y).sum(-1)
     gibbs, joint = -logs.mean(0), math.log(S) - logs.logsumexp(0)
@@ -143,7 +143,7 @@ def test_target_scale_gives_the_numbers_of_the_unscaled_problem():
     elbo, x, y = regressor(), torch.randn(30, 4), torch.randn(30, 1)
 
     def in_raw_units(x):
-        pred = weft.predict(elbo, x, S, seed=0)
+        pred = kasuri.predict(elbo, x, S, seed=0)
         draws = Draws([])
         for draw in pred.draws:
             draws.add(7 * draw, 49 * pred.noise, None)
@@ -163,11 +163,13 @@ def test_target_scale_gives_the_numbers_of_the_unscaled_problem():
 
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_yes_and_no_are_two_classes(shape):
-    net = weft.bayesianize(nn.Linear(4, 1), weft.MeanField(scale=0.5))
+    net = kasuri.bayesianize(nn.Linear(4, 1), kasuri.MeanField(scale=0.5))
     output = None if shape else lambda f: f.squeeze(1)
     x, y = torch.randn(25, 4), torch.randint(2, (25, *shape)).float()
-    told = assess(net, (x, y), likelihood=weft.Bernoulli(), samples=S, output=output)
-    p = weft.predict(net, x, S, seed=0, likelihood=weft.Bernoulli(), output=output).mean.reshape(25)
+    told = assess(net, (x, y), likelihood=kasuri.Bernoulli(), samples=S, output=output)
+    p = kasuri.predict(
+        net, x, S, seed=0, likelihood=kasuri.Bernoulli(), output=output
+    ).mean.reshape(25)
     probs, labels = torch.stack([1 - p, p], 1), y.reshape(25).long()
     assert told.metrics["accuracy"] == pytest.approx(metrics.accuracy(probs, labels))
     assert told.metrics["brier"] == pytest.approx(metrics.brier(probs, labels).mean().item())
@@ -178,11 +180,11 @@ def test_yes_and_no_are_two_classes(shape):
 
 def test_an_example_with_positions_is_one_example():
     """Pictures of classes: nll of all pixels together, the other scores averaged over them."""
-    net = weft.bayesianize(nn.Conv2d(2, 3, 1), weft.MeanField(scale=0.3))
+    net = kasuri.bayesianize(nn.Conv2d(2, 3, 1), kasuri.MeanField(scale=0.3))
     x, y = torch.randn(9, 2, 4, 5), torch.randint(3, (9, 4, 5))
-    like = weft.Categorical(dim=1)
+    like = kasuri.Categorical(dim=1)
     result = assess(net, (x, y), likelihood=like, samples=S, chunk=4)
-    pred = weft.predict(net, x, S, seed=0, likelihood=like)
+    pred = kasuri.predict(net, x, S, seed=0, likelihood=like)
     probs = pred.mean.movedim(1, -1).reshape(-1, 3)
     told, rows = result.metrics, metrics.correct(probs, y.flatten())
     assert told["count"] == 9
@@ -199,23 +201,23 @@ def test_an_example_with_positions_is_one_example():
 
 def test_a_plain_network_is_one_draw_in_evaluation_mode():
     net, (x, y) = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)), classes()
-    told = evaluate(net, (x, y), likelihood=weft.Categorical(), chunk=7)
+    told = evaluate(net, (x, y), likelihood=kasuri.Categorical(), chunk=7)
     assert net.training
     loss = nn.functional.cross_entropy(net.eval()(x), y)
     assert told["nll"] == pytest.approx(loss.item(), rel=1e-5)
     assert told["nll"] == told["gibbs_nll"]
     assert told["mutual_information"] == pytest.approx(0, abs=1e-6)
     assert "neg_elbo" not in told
-    close(evaluate(weft.MaximumLikelihood(net, weft.Categorical()), (x, y)), told)
+    close(evaluate(kasuri.MaximumLikelihood(net, kasuri.Categorical()), (x, y)), told)
 
 
 def test_functions_are_evaluated_like_networks():
     bnn, data = classifier(), classes()
-    direct = evaluate(bnn, data, likelihood=weft.Categorical(), samples=S)
+    direct = evaluate(bnn, data, likelihood=kasuri.Categorical(), samples=S)
     for keep in (True, False):
         told = evaluate(
-            lambda x, keep=keep: weft.predict(
-                bnn, x, S, likelihood=weft.Categorical(), seed=0, keep_draws=keep
+            lambda x, keep=keep: kasuri.predict(
+                bnn, x, S, likelihood=kasuri.Categorical(), seed=0, keep_draws=keep
             ),
             data,
         )
@@ -230,7 +232,7 @@ def test_ensembles_and_dropout_are_functions():
     def ensemble(x):  # dropout stays on: it draws from the global generator
         draws = Draws([])
         for net in nets:
-            draws.add(*weft.Categorical().moments(net(x)))
+            draws.add(*kasuri.Categorical().moments(net(x)))
         return ClassPrediction(draws)
 
     told = evaluate(ensemble, (x, y), seed=5)
@@ -244,7 +246,7 @@ def test_ensembles_and_dropout_are_functions():
 
 
 def test_chunks_loaders_and_objects_give_the_same_numbers():
-    elbo, (x, y) = elbo_of(classifier(), weft.Categorical()), classes()
+    elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical()), classes()
     whole = evaluate(elbo, (x, y), samples=5)
     for chunk in (1, 7, 40, 99):
         close(evaluate(elbo, (x, y), samples=5, chunk=chunk), whole)
@@ -265,11 +267,15 @@ def test_several_and_named_inputs():
             return {"logits": self.a(left) + self.b(right)}
 
     bnn, left, right, y = (
-        weft.bayesianize(Two(), weft.MeanField(scale=0.2)),
+        kasuri.bayesianize(Two(), kasuri.MeanField(scale=0.2)),
         *torch.randn(9, 6).split([4, 2], 1),
         classes(9)[1],
     )
-    options = {"likelihood": weft.Categorical(), "output": lambda out: out["logits"], "samples": 3}
+    options = {
+        "likelihood": kasuri.Categorical(),
+        "output": lambda out: out["logits"],
+        "samples": 3,
+    }
     a = evaluate(bnn, ((left, right), y), chunk=2, outside=(left, right), **options)
     b = evaluate(bnn, ({"left": left, "right": right}, y), **options)
     close({name: a[name] for name in b}, b)
@@ -278,7 +284,7 @@ def test_several_and_named_inputs():
 
 
 def test_seeded_and_without_traces():
-    elbo, data = elbo_of(classifier(), weft.Categorical()), classes()
+    elbo, data = elbo_of(classifier(), kasuri.Categorical()), classes()
     elbo.bnn[1].eval()
     torch.manual_seed(4)
     expected = torch.randn(2)
@@ -297,7 +303,7 @@ def test_seeded_and_without_traces():
 
 
 def test_a_single_example_has_no_standard_error():
-    told = evaluate(classifier(), classes(1), likelihood=weft.Categorical(), samples=3)
+    told = evaluate(classifier(), classes(1), likelihood=kasuri.Categorical(), samples=3)
     assert not [name for name in told if name.endswith("_sem")]
     json.dumps(told, allow_nan=False)
 
@@ -307,9 +313,9 @@ def test_a_single_example_has_no_standard_error():
 
 @pytest.mark.parametrize("score", ["entropy", "mutual_information"])
 def test_the_second_set_is_told_apart_by_uncertainty(score):
-    elbo, (x, y), other = elbo_of(classifier(), weft.Categorical()), classes(), torch.randn(30, 4)
+    elbo, (x, y), other = elbo_of(classifier(), kasuri.Categorical()), classes(), torch.randn(30, 4)
     told = evaluate(elbo, (x, y), samples=S, outside=other, chunk=13)
-    scores = [getattr(weft.predict(elbo, z, S, seed=0), score) for z in (x, other)]
+    scores = [getattr(kasuri.predict(elbo, z, S, seed=0), score) for z in (x, other)]
     assert told[f"ood_auroc_{score}"] == pytest.approx(metrics.auroc(*scores), abs=1e-3)
     assert told[f"{score}_outside"] == pytest.approx(scores[1].mean().item(), rel=1e-5)
     loader = DataLoader(TensorDataset(other, torch.zeros(30)), 11)
@@ -318,9 +324,9 @@ def test_the_second_set_is_told_apart_by_uncertainty(score):
 
 
 def test_regressions_are_more_uncertain_far_away():
-    net = weft.bayesianize(nn.Linear(4, 1), weft.MeanField(scale=0.3))
+    net = kasuri.bayesianize(nn.Linear(4, 1), kasuri.MeanField(scale=0.3))
     told = evaluate(
-        elbo_of(net, weft.Gaussian(0.1)),
+        elbo_of(net, kasuri.Gaussian(0.1)),
         (torch.randn(50, 4), torch.randn(50, 1)),
         samples=50,
         outside=20 * torch.randn(50, 4),
@@ -339,10 +345,10 @@ def nan_net():
 
 
 def shapeless(x):
-    return weft.predict(classifier(), x, 2, likelihood=CAT)
+    return kasuri.predict(classifier(), x, 2, likelihood=CAT)
 
 
-DATA, CAT = (torch.ones(5, 4), torch.zeros(5, dtype=torch.long)), weft.Categorical()
+DATA, CAT = (torch.ones(5, 4), torch.zeros(5, dtype=torch.long)), kasuri.Categorical()
 SOFT = (torch.ones(5, 4), torch.full((5, 1), 0.3))
 REAL = (torch.ones(5, 4), torch.tensor([[1.0], [float("nan")], [2.0], [float("inf")], [0.0]]))
 
@@ -350,15 +356,15 @@ REAL = (torch.ones(5, 4), torch.tensor([[1.0], [float("nan")], [2.0], [float("in
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: evaluate(nn.Linear(4, 3), DATA), "likelihood=weft.Categorical"),
+        (lambda: evaluate(nn.Linear(4, 3), DATA), "likelihood=kasuri.Categorical"),
         (lambda: evaluate(nn.Linear(4, 3), DATA, likelihood=CAT, samples=0), "at least 1"),
         (lambda: evaluate(nn.Linear(4, 3), DATA, likelihood=CAT, chunk=0), "at least 1"),
         (
-            lambda: evaluate(elbo_of(classifier(), CAT), DATA, likelihood=weft.Bernoulli()),
+            lambda: evaluate(elbo_of(classifier(), CAT), DATA, likelihood=kasuri.Bernoulli()),
             "its own",
         ),
         (lambda: evaluate(lambda x: x, DATA, likelihood=CAT), "leave it out"),
-        (lambda: evaluate(nn.Linear(4, 1), SOFT, likelihood=weft.Bernoulli()), "y.round"),
+        (lambda: evaluate(nn.Linear(4, 1), SOFT, likelihood=kasuri.Bernoulli()), "y.round"),
         (lambda: evaluate(shapeless, (DATA[0], torch.zeros(5, 1).long())), r"y.reshape\(5,\)"),
         (lambda: evaluate(lambda x: x, DATA), "not a Prediction"),
         (lambda: evaluate(nan_net(), DATA, likelihood=CAT), "5 of 5 rows are not finite"),
@@ -371,7 +377,7 @@ REAL = (torch.ones(5, 4), torch.tensor([[1.0], [float("nan")], [2.0], [float("in
         (lambda: evaluate(nn.Linear(4, 3), [], likelihood=CAT), "no examples"),
         (lambda: evaluate(nn.Linear(4, 3), DATA, likelihood=CAT, target_scale=2), "real targets"),
         (lambda: evaluate(regressor(), (DATA[0], torch.ones(5, 1)), target_scale=-1), "positive"),
-        (lambda: evaluate(lambda x: weft.predict(classifier(), x, 2), DATA), "predict with a"),
+        (lambda: evaluate(lambda x: kasuri.predict(classifier(), x, 2), DATA), "predict with a"),
     ],
 )
 def test_impossible_requests_are_refused(call, words):

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft import metrics
-from weft.evaluation import Evaluation, assess, evaluate
-from weft.figures import kl_by_name
+import kasuri
+from kasuri.prediction import metrics
+from kasuri.prediction.evaluate import Evaluation, assess, evaluate
+from kasuri.prediction.figures import kl_by_name
 
 S = 12
 
 
-def classifier(family=weft.KTied):
+def classifier(family=kasuri.KTied):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    return weft.bayesianize(net, family(scale=0.3))
+    return kasuri.bayesianize(net, family(scale=0.3))
 
 
 def classes(n=40):
@@ -24,21 +24,21 @@ def classes(n=40):
 
 
 def elbo_of(bnn, likelihood, prior=None):
-    return weft.ELBO(bnn, likelihood, prior or weft.Normal(0.5), num_data=100)
+    return kasuri.ELBO(bnn, likelihood, prior or kasuri.Normal(0.5), num_data=100)
 
 
 def regressor(outputs=1):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
-    return elbo_of(weft.bayesianize(net, weft.MeanField(scale=0.2)), weft.Gaussian(0.4))
+    return elbo_of(kasuri.bayesianize(net, kasuri.MeanField(scale=0.2)), kasuri.Gaussian(0.4))
 
 
 def test_figures_of_a_classifier():
-    elbo, (x, y) = elbo_of(classifier(), weft.Categorical()), classes()
+    elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical()), classes()
     result = assess(elbo, (x, y), samples=S, outside=3 * x[:30])
     assert isinstance(result, Evaluation)
     assert result.metrics == evaluate(elbo, (x, y), samples=S, outside=3 * x[:30])
     figures = json.loads(json.dumps(result.figures, allow_nan=False))
-    pred = weft.predict(elbo, x, S, seed=0)
+    pred = kasuri.predict(elbo, x, S, seed=0)
     diagram = metrics.reliability(pred.mean, y)
     assert figures["reliability"]["count"] == diagram.counts.tolist()
     assert figures["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
@@ -64,7 +64,7 @@ def test_figures_of_a_regression():
     assert curve[0.9] == pytest.approx(result.metrics["coverage_90"])
     assert list(curve.values()) == sorted(curve.values())
     assert "reliability" not in figures
-    pred = weft.predict(elbo, x, S, seed=0)
+    pred = kasuri.predict(elbo, x, S, seed=0)
     assert figures["uncertain"][0]["index"] == pred.std.argmax().item()
     assert figures["uncertain"][0]["std"] == pytest.approx(pred.std.max().item(), rel=1e-5)
     spread = pred.epistemic[pred.std.argmax()].sqrt().item()
@@ -73,13 +73,13 @@ def test_figures_of_a_regression():
 
 
 def test_layers_tell_the_posteriors():
-    elbo = elbo_of(classifier(family=weft.MeanField), weft.Categorical())
+    elbo = elbo_of(classifier(family=kasuri.MeanField), kasuri.Categorical())
     layers = {one["name"]: one for one in assess(elbo, classes(), samples=2).figures["layers"]}
-    for name, q in weft.named_posteriors(elbo.bnn):
+    for name, q in kasuri.named_posteriors(elbo.bnn):
         told, ratio = layers[name], (q.mean.abs() / q.scale).flatten().sort().values
         assert told["shape"] == list(q.shape)
         assert told["parameters"] == 2 * q.numel()
-        assert told["kl"] == pytest.approx(weft.Normal(0.5).kl(q).item(), rel=1e-5)
+        assert told["kl"] == pytest.approx(kasuri.Normal(0.5).kl(q).item(), rel=1e-5)
         assert told["snr"] == pytest.approx(ratio[(q.numel() - 1) // 2].item(), rel=1e-5)
         assert told["mean_std"] == pytest.approx(q.scale.mean().item(), rel=1e-5)
         assert sum(told["mean"]["counts"]) == sum(told["scale"]["counts"]) == q.numel()
@@ -89,7 +89,7 @@ def test_layers_tell_the_posteriors():
 
 
 def test_layers_without_randomness_or_objective():
-    point = assess(classifier(family=weft.Point), classes(), likelihood=weft.Categorical())
+    point = assess(classifier(family=kasuri.Point), classes(), likelihood=kasuri.Categorical())
     first = json.loads(json.dumps(point.figures, allow_nan=False))["layers"][0]
     assert (first["snr"], first["scale"], first["kl"], first["mean_std"]) == (None, None, None, 0)
 
@@ -97,26 +97,26 @@ def test_layers_without_randomness_or_objective():
 @pytest.mark.parametrize(
     "prior",
     [
-        weft.Normal(0.3),
-        weft.Normal(0.3, learn="gradient"),
-        weft.Normal(0.3, learn="closed form"),
-        weft.HeNormal(),
-        {"*.bias": weft.Normal(1.0), "*": weft.Normal(0.3, learn="closed form")},
+        kasuri.Normal(0.3),
+        kasuri.Normal(0.3, learn="gradient"),
+        kasuri.Normal(0.3, learn="closed form"),
+        kasuri.HeNormal(),
+        {"*.bias": kasuri.Normal(1.0), "*": kasuri.Normal(0.3, learn="closed form")},
     ],
 )
 def test_shares_of_the_kl_add_up(prior):
-    elbo = elbo_of(classifier(), weft.Categorical(), prior)
+    elbo = elbo_of(classifier(), kasuri.Categorical(), prior)
     shares = kl_by_name(elbo)
-    assert shares.keys() == dict(weft.named_posteriors(elbo.bnn)).keys()
+    assert shares.keys() == dict(kasuri.named_posteriors(elbo.bnn)).keys()
     assert sum(shares.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
 
 
 def test_a_prior_that_cannot_be_divided_says_so():
-    class Joint(weft.Normal):
+    class Joint(kasuri.Normal):
         def kl(self, *posteriors):
             return super().kl(*posteriors) * len(posteriors)
 
-    shares = kl_by_name(elbo_of(classifier(), weft.Categorical(), Joint(0.3)))
+    shares = kl_by_name(elbo_of(classifier(), kasuri.Categorical(), Joint(0.3)))
     assert set(shares.values()) == {None}
 
 

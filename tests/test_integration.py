@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
-import weft
+import kasuri
 
-FAMILIES = {"mean_field": weft.MeanField(scale=0.1), "k_tied": weft.KTied(rank=2, scale=0.1)}
+FAMILIES = {"mean_field": kasuri.MeanField(scale=0.1), "k_tied": kasuri.KTied(rank=2, scale=0.1)}
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 each_way = pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "saved_hooks"])
 Grads = dict[str, Tensor]
@@ -86,8 +86,8 @@ def data(net: nn.Module, n: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(n, *sides), torch.randint(3, (n,))
 
 
-def objective(bnn: nn.Module) -> weft.ELBO:
-    return weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=50)
+def objective(bnn: nn.Module) -> kasuri.ELBO:
+    return kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=50)
 
 
 def gradients(net: nn.Module, loss: Callable[[], Tensor], seed: int = 7) -> Grads:
@@ -108,7 +108,7 @@ def ddp_cases() -> Iterator[tuple[str, bool, nn.Module, tuple[Tensor, Tensor]]]:
     for name, family in FAMILIES.items():
         for outside in (True, False):
             torch.manual_seed(1)
-            bnn = weft.bayesianize(mlp(), family, estimator="shared")
+            bnn = kasuri.bayesianize(mlp(), family, estimator="shared")
             yield f"{name} {outside}", outside, bnn, data(bnn)
 
 
@@ -123,7 +123,7 @@ def ddp_worker(rank: int, folder: str) -> None:
         x, y = x.chunk(2)[rank], y.chunk(2)[rank]
         torch.manual_seed(100 + rank)  # must not matter inside frozen
         losses: list[float] = []
-        with weft.frozen(bnn, seed=5):
+        with kasuri.frozen(bnn, seed=5):
             for _ in range(2):  # the reducer must be ready again after the first step
                 bnn.zero_grad()
                 loss = elbo(x, y).loss
@@ -150,7 +150,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 def test_ddp_equals_one_process_on_the_joined_batch(ranks: list[dict[str, Any]]) -> None:
     for name, _, bnn, (x, y) in ddp_cases():
-        with weft.frozen(bnn, seed=5):
+        with kasuri.frozen(bnn, seed=5):
             loss = objective(bnn)(x, y).loss
             grads = gradients(bnn, lambda loss=loss: loss)
         for one in ranks:
@@ -177,7 +177,7 @@ def test_noise_differs_between_ranks_with_different_seeds(ranks: list[dict[str, 
         *product((Recurrent,), ("mean", "shared")),
     ],
 )
-def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
+def test_autocast(make: Make, estimator: str, family: kasuri.Family) -> None:
     x, y = data(net := make())
     with torch.autocast("cpu", torch.bfloat16):
         try:
@@ -185,7 +185,7 @@ def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
         except RuntimeError as error:  # recurrent layers on processors without AVX-512
             pytest.skip(f"torch cannot run the plain network in bfloat16 here: {error}"[:120])
     quiet = type(family)(scale=1e-4)  # streams of noise differ between precisions
-    elbo = objective(bnn := weft.bayesianize(net, quiet, estimator=estimator))
+    elbo = objective(bnn := kasuri.bayesianize(net, quiet, estimator=estimator))
     with torch.autocast("cpu", torch.bfloat16):
         terms, kl, output = elbo(x, y), elbo.kl(), bnn(x)
     assert output.dtype == torch.bfloat16  # or nothing was tested
@@ -201,10 +201,10 @@ def test_autocast(make: Make, estimator: str, family: weft.Family) -> None:
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent])
-def test_gradient_accumulation(make: Make, family: weft.Family) -> None:
+def test_gradient_accumulation(make: Make, family: kasuri.Family) -> None:
     x, y = data(net := make(), n=12)
-    elbo = objective(bnn := weft.bayesianize(net, family))
-    with weft.frozen(bnn, seed=2):
+    elbo = objective(bnn := kasuri.bayesianize(net, family))
+    with kasuri.frozen(bnn, seed=2):
         whole = elbo(x, y)
         grads = gradients(bnn, lambda: whole.loss)
         for size in (1, 4, 5):
@@ -223,9 +223,9 @@ def test_gradient_accumulation(make: Make, family: weft.Family) -> None:
 @each_family
 @each_way
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-def test_checkpoints(family: weft.Family, estimator: str, reentrant: bool) -> None:
+def test_checkpoints(family: kasuri.Family, estimator: str, reentrant: bool) -> None:
     x, y = torch.randn(6, 4, requires_grad=True), torch.randint(3, (6,))
-    elbo = objective(bnn := weft.bayesianize(Deep(), family, estimator=estimator))
+    elbo = objective(bnn := kasuri.bayesianize(Deep(), family, estimator=estimator))
     plain = gradients(bnn, lambda: elbo(x, y).loss)
     other = gradients(bnn, lambda: elbo(x, y).loss, seed=8)
     assert not torch.equal(plain["head.posteriors.weight.loc"], other["head.posteriors.weight.loc"])
@@ -235,32 +235,32 @@ def test_checkpoints(family: weft.Family, estimator: str, reentrant: bool) -> No
 
 @each_family
 @each_way
-def test_layer_in_several_checkpoints(family: weft.Family, reentrant: bool) -> None:
-    bnn = weft.bayesianize(Deep(repeat=True), family)
+def test_layer_in_several_checkpoints(family: kasuri.Family, reentrant: bool) -> None:
+    bnn = kasuri.bayesianize(Deep(repeat=True), family)
     x = torch.randn(6, 4, requires_grad=True)
     around = partial(checkpoint, bnn, x, use_reentrant=reentrant)  # a call, hence a scope, again
     whole = gradients(bnn, lambda: bnn(x).square().sum())
     assert_same(gradients(bnn, lambda: around().square().sum()), whole, rtol=1e-5, atol=1e-8)
-    with weft.frozen(bnn, seed=4):
+    with kasuri.frozen(bnn, seed=4):
         plain = gradients(bnn, lambda: bnn(x).square().sum())
     bnn.reentrant = reentrant
-    with pytest.raises(RuntimeError, match=r"used several times .* weft\.frozen\(bnn, seed\)"):
+    with pytest.raises(RuntimeError, match=r"used several times .* kasuri\.frozen\(bnn, seed\)"):
         bnn(x).sum().backward()
-    with weft.frozen(bnn, seed=4):
+    with kasuri.frozen(bnn, seed=4):
         assert_same(gradients(bnn, lambda: bnn(x).square().sum()), plain, rtol=1e-5, atol=1e-8)
 
 
 @each_way
 def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: bool) -> None:
     """Reentrant checkpoints run forward without gradients: what was kept there must not go stale."""
-    start = weft.bayesianize(Deep(), FAMILIES["k_tied"])
+    start = kasuri.bayesianize(Deep(), FAMILIES["k_tied"])
     x, y = torch.randn(6, 4, requires_grad=True), torch.randint(3, (6,))
     losses: dict[bool | None, list[float]] = {None: [], reentrant: []}
     for way, found in losses.items():
         bnn = copy.deepcopy(start)
         bnn.reentrant = way
         optimizer = torch.optim.SGD(bnn.parameters(), lr=0.5)
-        with weft.frozen(bnn, seed=4):
+        with kasuri.frozen(bnn, seed=4):
             for _ in range(3):
                 optimizer.zero_grad()
                 loss = objective(bnn)(x, y).loss
@@ -282,16 +282,16 @@ def test_checkpointed_training_inside_frozen_follows_the_parameters(reentrant: b
 )
 def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
     x, y = data(net := make())
-    elbo = objective(bnn := weft.bayesianize(net, FAMILIES["k_tied"]))
+    elbo = objective(bnn := kasuri.bayesianize(net, FAMILIES["k_tied"]))
     torch.compiler.reset()
     compiled = torch.compile(elbo, fullgraph=True, backend=backend)
-    with weft.using(bnn, "mean"):
+    with kasuri.using(bnn, "mean"):
         eager, fused = elbo(x, y), compiled(x, y)
         torch.testing.assert_close(tuple(fused), tuple(eager), rtol=1e-5, atol=1e-5)
         grads = gradients(bnn, lambda: eager.loss)
         assert_same(gradients(bnn, lambda: fused.loss), grads, rtol=1e-4, atol=1e-5)
     for estimator in estimators:
-        with weft.using(bnn, estimator):
+        with kasuri.using(bnn, estimator):
             first, second = compiled(x, y), compiled(x, y)
             assert first.nll != second.nll
             assert torch.allclose(first.kl, elbo.kl())
@@ -302,8 +302,8 @@ def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
 
 @each_family
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-def test_vmap_over_draws_has_the_moments_of_a_loop(family: weft.Family, estimator: str) -> None:
-    bnn, n = weft.bayesianize(mlp(), family, estimator=estimator), 3000
+def test_vmap_over_draws_has_the_moments_of_a_loop(family: kasuri.Family, estimator: str) -> None:
+    bnn, n = kasuri.bayesianize(mlp(), family, estimator=estimator), 3000
     x = torch.randn(2, 4)
     with torch.no_grad():
         mapped = torch.func.vmap(lambda _: bnn(x), randomness="different")(torch.zeros(n))
@@ -314,15 +314,15 @@ def test_vmap_over_draws_has_the_moments_of_a_loop(family: weft.Family, estimato
 
 
 @each_family
-def test_stacked_parameters_are_an_ensemble(family: weft.Family) -> None:
-    nets = [weft.bayesianize(mlp(), family) for _ in range(2)]
+def test_stacked_parameters_are_an_ensemble(family: kasuri.Family) -> None:
+    nets = [kasuri.bayesianize(mlp(), family) for _ in range(2)]
     base, x = copy.deepcopy(nets[0]).to("meta"), torch.randn(5, 4)
     parameters, buffers = stack_module_state(nets)
 
     def run(p: Grads, b: Grads) -> Tensor:
         return functional_call(base, (p, b), (x,))
 
-    with weft.using(base, "mean"):
+    with kasuri.using(base, "mean"):
         together = torch.func.vmap(run)(parameters, buffers)
     torch.testing.assert_close(together, torch.stack([net.eval()(x) for net in nets]))
     torch.func.vmap(run, randomness="different")(parameters, buffers).square().sum().backward()
@@ -332,33 +332,33 @@ def test_stacked_parameters_are_an_ensemble(family: weft.Family) -> None:
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Recurrent, Attention])
-def test_float64(make: Make, family: weft.Family, tmp_path: Path) -> None:
+def test_float64(make: Make, family: kasuri.Family, tmp_path: Path) -> None:
     x, y = data(net := make().double())
     x = x.double() if x.is_floating_point() else x
-    elbo = objective(bnn := weft.bayesianize(net, family))
+    elbo = objective(bnn := kasuri.bayesianize(net, family))
     optimizer = torch.optim.Adam(elbo.parameters(), lr=0.01)
     losses = []
     for _ in range(20):
         optimizer.zero_grad()
-        with weft.frozen(bnn, seed=1):
+        with kasuri.frozen(bnn, seed=1):
             terms = elbo(x, y)
         terms.loss.backward()
         optimizer.step()
         losses.append(terms.loss.item())
     assert {t.dtype for t in (*terms, *bnn.parameters())} == {torch.float64}
     assert losses[-1] < losses[0]
-    weft.save(bnn, tmp_path / "m.safetensors", objective=elbo)
-    again = weft.load(tmp_path / "m.safetensors", make().double())
-    first, second = (weft.predict(b, x, samples=4, seed=2).mean for b in (bnn, again))
+    kasuri.save(bnn, tmp_path / "m.safetensors", objective=elbo)
+    again = kasuri.load(tmp_path / "m.safetensors", make().double())
+    first, second = (kasuri.predict(b, x, samples=4, seed=2).mean for b in (bnn, again))
     assert first.dtype == torch.float64
     assert torch.equal(first, second)
-    assert torch.equal(weft.load_objective(tmp_path / "m.safetensors", again).kl(), elbo.kl())
+    assert torch.equal(kasuri.load_objective(tmp_path / "m.safetensors", again).kl(), elbo.kl())
 
 
 @each_family
 @pytest.mark.parametrize("where", ["bnn", "elbo"])
-def test_ema_and_copies_inside_training(family: weft.Family, where: str) -> None:
-    bnn = weft.bayesianize(mlp(), family)
+def test_ema_and_copies_inside_training(family: kasuri.Family, where: str) -> None:
+    bnn = kasuri.bayesianize(mlp(), family)
     elbo, (x, y) = objective(bnn), data(bnn)
     tracked = bnn if where == "bnn" else elbo
     ema = AveragedModel(tracked, multi_avg_fn=get_ema_multi_avg_fn(0.5))
@@ -373,20 +373,20 @@ def test_ema_and_copies_inside_training(family: weft.Family, where: str) -> None
         for p, a, b in zip(ema.module.parameters(), old, now, strict=True):
             torch.testing.assert_close(p.detach(), (a + b) / 2)
         twin = copy.deepcopy(elbo)
-        with weft.frozen(bnn, seed=step), weft.frozen(twin.bnn, seed=step):
+        with kasuri.frozen(bnn, seed=step), kasuri.frozen(twin.bnn, seed=step):
             grads = [gradients(net, lambda net=net: net(x, y).loss) for net in (elbo, twin)]
         assert_same(*grads, rtol=0.0, atol=0.0)
     averaged = ema.module if where == "bnn" else ema.module.bnn
     assert not any(a is b for a in averaged.modules() for b in bnn.modules())
     assert not torch.equal(averaged.train()(x), averaged(x))
-    assert weft.predict(averaged, x, samples=3).mean.shape == (8, 3)
+    assert kasuri.predict(averaged, x, samples=3).mean.shape == (8, 3)
 
 
 @pytest.mark.parametrize("context", ["using", "frozen"])
 def test_copy_made_inside_a_context_is_an_ordinary_network(context: str) -> None:
     """A snapshot taken in the block trains and draws like any other once the block is over."""
-    bnn, x = weft.bayesianize(mlp(), FAMILIES["k_tied"]), torch.randn(5, 4)
-    with weft.using(bnn, "mean") if context == "using" else weft.frozen(bnn, seed=1):
+    bnn, x = kasuri.bayesianize(mlp(), FAMILIES["k_tied"]), torch.randn(5, 4)
+    with kasuri.using(bnn, "mean") if context == "using" else kasuri.frozen(bnn, seed=1):
         twin = copy.deepcopy(bnn)
     assert not torch.equal(twin(x), twin(x))
     assert torch.equal(twin.eval()(x), bnn.eval()(x))
@@ -394,9 +394,9 @@ def test_copy_made_inside_a_context_is_an_ordinary_network(context: str) -> None
 
 @each_family
 @pytest.mark.parametrize("make", [mlp, conv, Attention])
-def test_export_of_the_mean_network(make: Make, family: weft.Family) -> None:
+def test_export_of_the_mean_network(make: Make, family: kasuri.Family) -> None:
     x, _ = data(net := make())
-    bnn = weft.bayesianize(net, family).eval()
-    exported, plain = torch.export.export(bnn, (x,)).module(), weft.collapse(bnn)
+    bnn = kasuri.bayesianize(net, family).eval()
+    exported, plain = torch.export.export(bnn, (x,)).module(), kasuri.collapse(bnn)
     torch.testing.assert_close(exported(x), plain(x))
-    assert not torch.equal(plain(x), weft.collapse(bnn, "sample", seed=1)(x))  # noise would show
+    assert not torch.equal(plain(x), kasuri.collapse(bnn, "sample", seed=1)(x))  # noise would show

@@ -8,16 +8,16 @@ import math
 import pytest
 import torch
 
-import weft
-from weft.diagnostics import snr, spectrum, truncate
-from weft.experiments.catalog import variants
-from weft.posteriors.mean_field import MeanFieldPosterior
+import kasuri
+from experiments.catalog import variants
+from kasuri.diagnostics import snr, spectrum, truncate
+from kasuri.posteriors.mean_field import MeanFieldPosterior
 
 torch.manual_seed(0)
 
 
 def two_tied(outs=30, ins=40):
-    return weft.KTied(rank=2, noise=1.0)(torch.zeros(outs, ins))
+    return kasuri.KTied(rank=2, noise=1.0)(torch.zeros(outs, ins))
 
 
 def test_the_printed_signal_to_noise_ratio_depends_on_the_unit_of_the_loss():
@@ -36,7 +36,7 @@ def test_the_printed_ratio_falls_where_tying_makes_gradients_better():
 
 
 def test_a_large_first_share_is_no_structure():
-    net = weft.bayesianize(torch.nn.Linear(400, 300), weft.MeanField(noise=0.1), bias=False)
+    net = kasuri.bayesianize(torch.nn.Linear(400, 300), kasuri.MeanField(noise=0.1), bias=False)
     (found,) = spectrum(net).values()
     assert found.scale.share[0] == pytest.approx(1 / (1 + 0.1**2), abs=1e-3)
     assert found.constant == pytest.approx(float(found.scale.share[0]), abs=1e-3)
@@ -44,7 +44,7 @@ def test_a_large_first_share_is_no_structure():
 
 
 def test_the_share_of_one_value_is_not_that_of_the_approximation():
-    net = weft.bayesianize(torch.nn.Linear(40, 30), weft.KTied(rank=3, noise=1.0), bias=False)
+    net = kasuri.bayesianize(torch.nn.Linear(40, 30), kasuri.KTied(rank=3, noise=1.0), bias=False)
     (found,) = spectrum(net).values()
     assert found.scale.cumulative[1] == pytest.approx(float(found.scale.share[:2].sum()))
     assert found.scale.cumulative[1] > found.scale.share[1]
@@ -60,8 +60,8 @@ def test_a_floor_of_zero_makes_the_kl_infinite():
     scale = torch.full((4, 5), 0.1)
     scale[0, 0] = 0.0
     q = MeanFieldPosterior(torch.zeros(4, 5), scale.log())
-    assert q.kl(weft.Normal(0.2)) == math.inf
-    net = weft.bayesianize(torch.nn.Linear(5, 4), weft.MeanField(), bias=False)
+    assert q.kl(kasuri.Normal(0.2)) == math.inf
+    net = kasuri.bayesianize(torch.nn.Linear(5, 4), kasuri.MeanField(), bias=False)
     with pytest.raises(ValueError, match="infinite"):
         truncate(net, 1, floor=0.0)
 
@@ -78,13 +78,13 @@ def test_rank_one_needs_no_floor_and_rank_two_does():
 def test_annealing_is_not_over_after_300_epochs():
     for batches, fast, slow in ((49, 0.73, 0.073), (40, 0.60, 0.060)):
         for rate, weight in ((5e-5, fast), (5e-6, slow)):
-            told = weft.schedules.LinearPerBatch(rate, every=100)(300 * batches)
+            told = kasuri.schedules.LinearPerBatch(rate, every=100)(300 * batches)
             assert told == pytest.approx(weight, rel=0.01)
 
 
 def test_the_diagonal_matrix_normal_is_the_one_of_the_parameter_table():
     m, n, k = 40, 30, 1
-    tied = sum(p.numel() for p in weft.KTied(rank=k)(torch.zeros(n, m)).parameters())
+    tied = sum(p.numel() for p in kasuri.KTied(rank=k)(torch.zeros(n, m)).parameters())
     assert tied == m * n + m + n
     full = m * n + m * (m + 1) // 2 + n * (n + 1) // 2 - 1
     assert full > tied
@@ -96,18 +96,18 @@ def test_the_start_gives_a_kl_that_a_negative_elbo_of_42_cannot_come_from():
         torch.manual_seed(0)
         layers = [torch.zeros(400, 784), torch.zeros(400, 400), torch.zeros(10, 400)]
         posteriors = [experiment.family(layer) for layer in layers]
-        kl = weft.Normal(prior).kl(*posteriors).item() / 50_000
+        kl = kasuri.Normal(prior).kl(*posteriors).item() / 50_000
         assert kl == pytest.approx(printed, rel=0.03)
 
 
 def test_a_step_of_adam_moves_tied_scales_twice_as_far():
     moved = {}
-    for family in (weft.MeanField(), weft.KTied(rank=1)):
+    for family in (kasuri.MeanField(), kasuri.KTied(rank=1)):
         torch.manual_seed(0)
         q = family(torch.zeros(20, 30))
         before = q.scale.detach().log()
         optimizer = torch.optim.Adam(q.parameters(), lr=1e-3)
-        q.kl(weft.Normal(1.0)).backward()
+        q.kl(kasuri.Normal(1.0)).backward()
         optimizer.step()
         moved[type(q).__name__] = (q.scale.log() - before).mean().item()
     ratio = moved["KTiedPosterior"] / moved["MeanFieldPosterior"]

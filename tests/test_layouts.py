@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-import weft
+import kasuri
 
 ESTIMATORS = {  # those that each family has for convolutions
-    weft.MeanField(): ("shared", "local", "flipout", "auto"),
-    weft.KTied(rank=2): ("shared", "local", "flipout", "auto"),
-    weft.MatrixNormal(): ("shared", "local", "auto"),
-    weft.MatrixNormalDiagonal(): ("shared", "local", "auto"),
-    weft.ScaledMatrixNormal(): ("shared", "auto"),
-    weft.Radial(): ("shared", "auto"),
+    kasuri.MeanField(): ("shared", "local", "flipout", "auto"),
+    kasuri.KTied(rank=2): ("shared", "local", "flipout", "auto"),
+    kasuri.MatrixNormal(): ("shared", "local", "auto"),
+    kasuri.MatrixNormalDiagonal(): ("shared", "local", "auto"),
+    kasuri.ScaledMatrixNormal(): ("shared", "auto"),
+    kasuri.Radial(): ("shared", "auto"),
 }
 
 
@@ -45,19 +45,19 @@ def is_last(y: Tensor) -> bool:
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_answers_are_in_the_layout_of_the_kernels(
-    family: weft.Family, estimator: str, channels: int
+    family: kasuri.Family, estimator: str, channels: int
 ) -> None:
     x = torch.randn(2, channels, 12, 12)
-    usual = weft.bayesianize(flat(channels), family, estimator=estimator)
-    laid_out = weft.bayesianize(last(flat(channels)), family, estimator=estimator)
+    usual = kasuri.bayesianize(flat(channels), family, estimator=estimator)
+    laid_out = kasuri.bayesianize(last(flat(channels)), family, estimator=estimator)
     assert not is_last(usual[:3](x))
     assert is_last(laid_out[:3](x))
-    with weft.frozen(usual, seed=0), weft.frozen(laid_out, seed=0):
+    with kasuri.frozen(usual, seed=0), kasuri.frozen(laid_out, seed=0):
         torch.testing.assert_close(laid_out(x), usual(x))
 
 
 def test_a_kernel_of_one_position_has_no_layout() -> None:
-    bnn = weft.bayesianize(last(flat()), weft.MeanField())
+    bnn = kasuri.bayesianize(last(flat()), kasuri.MeanField())
     assert [layer.views["weight"].channels_last for layer in (bnn[0], bnn[3], bnn[4])] == [
         True,
         True,
@@ -66,12 +66,12 @@ def test_a_kernel_of_one_position_has_no_layout() -> None:
 
 
 def test_collapsed_networks_keep_the_layout() -> None:
-    bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1))
-    assert is_last(weft.collapse(bnn)[0].weight)
+    bnn = kasuri.bayesianize(last(flat()), kasuri.KTied(rank=1))
+    assert is_last(kasuri.collapse(bnn)[0].weight)
 
 
 def test_vmap_does_without_layouts() -> None:
-    bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1)).eval()
+    bnn = kasuri.bayesianize(last(flat()), kasuri.KTied(rank=1)).eval()
     x = torch.randn(2, 3, 12, 12)
     state = {name: torch.stack([value, value]) for name, value in bnn.state_dict().items()}
     both = torch.func.vmap(lambda one: functional_call(bnn, one, (x,)))(state)
@@ -79,12 +79,12 @@ def test_vmap_does_without_layouts() -> None:
 
 
 def test_files_keep_the_layout(tmp_path: Path) -> None:
-    bnn = weft.bayesianize(last(flat()), weft.KTied(rank=1)).eval()
+    bnn = kasuri.bayesianize(last(flat()), kasuri.KTied(rank=1)).eval()
     x = torch.randn(2, 3, 12, 12)
     torch.save(bnn, tmp_path / "whole.pt")
     whole = torch.load(tmp_path / "whole.pt", weights_only=False)
-    weft.save(bnn, tmp_path / "weights.pt")
-    weights = weft.load(tmp_path / "weights.pt", last(flat())).eval()
+    kasuri.save(bnn, tmp_path / "weights.pt")
+    weights = kasuri.load(tmp_path / "weights.pt", last(flat())).eval()
     for loaded in (whole, weights):
         assert is_last(loaded[:3](x))
         torch.testing.assert_close(loaded(x), bnn(x))
@@ -96,13 +96,13 @@ def test_smaller_networks_keep_the_layout(keep_posterior: bool) -> None:
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 25, 3)
     )
-    bnn = weft.bayesianize(last(net), weft.MeanField())
+    bnn = kasuri.bayesianize(last(net), kasuri.MeanField())
     with torch.no_grad():
         bnn[0].posterior("weight").mean[:3] *= 1e-6
         bnn[0].posterior("bias").mean.zero_()
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.GroupARD(), num_data=100)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.GroupARD(), num_data=100)
     x = torch.randn(4, 3, 12, 12)
-    small, report = weft.compress(
+    small, report = kasuri.compress(
         elbo, x, criterion="snr", threshold=1e-3, agree="either", keep_posterior=keep_posterior
     )
     assert {one.layer: one.after for one in report.units}["0"] == 5

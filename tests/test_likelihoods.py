@@ -4,40 +4,40 @@ import pytest
 import torch
 from torch import distributions as td
 
-import weft
+import kasuri
 
 
 def test_categorical():
     f, y = torch.randn(6, 4), torch.randint(4, (6,))
     expected = td.Categorical(logits=f).log_prob(y)
-    torch.testing.assert_close(weft.Categorical().log_prob(f, y), expected)
-    torch.testing.assert_close(weft.Categorical()(f).log_prob(y), expected)
+    torch.testing.assert_close(kasuri.Categorical().log_prob(f, y), expected)
+    torch.testing.assert_close(kasuri.Categorical()(f).log_prob(y), expected)
 
 
 def test_categorical_over_sequences_and_images_sums_over_positions():
     f, y = torch.randn(6, 5, 4), torch.randint(4, (6, 5))
     expected = td.Categorical(logits=f).log_prob(y).sum(1)
-    torch.testing.assert_close(weft.Categorical().log_prob(f, y), expected)
+    torch.testing.assert_close(kasuri.Categorical().log_prob(f, y), expected)
     f, y = torch.randn(2, 4, 3, 5), torch.randint(4, (2, 3, 5))
     expected = td.Categorical(logits=f.movedim(1, -1)).log_prob(y).sum((1, 2))
-    torch.testing.assert_close(weft.Categorical(dim=1).log_prob(f, y), expected)
+    torch.testing.assert_close(kasuri.Categorical(dim=1).log_prob(f, y), expected)
 
 
 def test_bernoulli_and_gaussian():
     f, y = torch.randn(6, 3), torch.rand(6, 3).round()
     expected = td.Bernoulli(logits=f).log_prob(y).sum(1)
-    torch.testing.assert_close(weft.Bernoulli().log_prob(f, y), expected)
+    torch.testing.assert_close(kasuri.Bernoulli().log_prob(f, y), expected)
     expected = td.Normal(f, 0.3).log_prob(y).sum(1)
-    torch.testing.assert_close(weft.Gaussian(0.3).log_prob(f, y), expected)
+    torch.testing.assert_close(kasuri.Gaussian(0.3).log_prob(f, y), expected)
 
 
 def test_one_output_per_example():
     f, y = torch.randn(6), torch.randn(6)
-    torch.testing.assert_close(weft.Gaussian(2.0).log_prob(f, y), td.Normal(f, 2.0).log_prob(y))
+    torch.testing.assert_close(kasuri.Gaussian(2.0).log_prob(f, y), td.Normal(f, 2.0).log_prob(y))
 
 
 def test_learned_noise_finds_the_residuals():
-    likelihood, residuals = weft.Gaussian(), 0.25 * torch.randn(5000, 1)
+    likelihood, residuals = kasuri.Gaussian(), 0.25 * torch.randn(5000, 1)
     opt = torch.optim.Adam(likelihood.parameters(), 0.05)
     for _ in range(300):
         opt.zero_grad()
@@ -51,12 +51,12 @@ def test_learned_noise_finds_the_residuals():
 @pytest.mark.parametrize(
     ("likelihood", "f", "y", "hint"),
     [
-        (weft.Gaussian(1.0), (5, 1), torch.zeros(5), r"unsqueeze"),
-        (weft.Gaussian(1.0), (5,), torch.zeros(5, 1), r"reshape_as"),
-        (weft.Bernoulli(), (5, 2), torch.zeros(5), r"every example"),
-        (weft.Categorical(), (5, 3), torch.zeros(5, 3), r"argmax"),
-        (weft.Categorical(), (5, 3), torch.zeros(5), r"integer"),
-        (weft.Categorical(), (5, 3), torch.zeros(4, dtype=torch.long), r"shape \(5,\)"),
+        (kasuri.Gaussian(1.0), (5, 1), torch.zeros(5), r"unsqueeze"),
+        (kasuri.Gaussian(1.0), (5,), torch.zeros(5, 1), r"reshape_as"),
+        (kasuri.Bernoulli(), (5, 2), torch.zeros(5), r"every example"),
+        (kasuri.Categorical(), (5, 3), torch.zeros(5, 3), r"argmax"),
+        (kasuri.Categorical(), (5, 3), torch.zeros(5), r"integer"),
+        (kasuri.Categorical(), (5, 3), torch.zeros(4, dtype=torch.long), r"shape \(5,\)"),
     ],
 )
 def test_mismatched_targets_are_refused(likelihood, f, y, hint):
@@ -66,17 +66,17 @@ def test_mismatched_targets_are_refused(likelihood, f, y, hint):
 
 def test_predictive_mixtures():
     fs, y = torch.randn(7, 5, 3), torch.randint(3, (5,))
-    mixture = weft.Categorical().predictive(fs)
+    mixture = kasuri.Categorical().predictive(fs)
     expected = td.Categorical(logits=fs).log_prob(y.expand(7, 5)).exp().mean(0).log()
     torch.testing.assert_close(mixture.log_prob(y), expected)
     y = torch.randn(5, 3)
     expected = td.Normal(fs, 0.4).log_prob(y).logsumexp(0) - torch.tensor(7.0).log()
-    torch.testing.assert_close(weft.Gaussian(0.4).predictive(fs).log_prob(y), expected)
+    torch.testing.assert_close(kasuri.Gaussian(0.4).predictive(fs).log_prob(y), expected)
     y = y.gt(0).float()
     expected = td.Bernoulli(logits=fs).log_prob(y).exp().mean(0).log()
-    torch.testing.assert_close(weft.Bernoulli().predictive(fs).log_prob(y), expected)
+    torch.testing.assert_close(kasuri.Bernoulli().predictive(fs).log_prob(y), expected)
 
 
 def test_impossible_noise_is_refused():
     with pytest.raises(ValueError, match="positive"):
-        weft.Gaussian(0.0)
+        kasuri.Gaussian(0.0)

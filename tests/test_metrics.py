@@ -16,8 +16,8 @@ from torchmetrics.functional.classification import (
 )
 from torchmetrics.functional.regression.crps import continuous_ranked_probability_score
 
-from weft import metrics
-from weft.numerics.mixture import mixture_quantile
+from kasuri.numerics.mixture import mixture_quantile
+from kasuri.prediction import metrics
 
 N, C = 500, 5
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft import schedules
+import kasuri
+from kasuri.objectives import schedules
 
 
 def net():
@@ -17,8 +17,8 @@ def net():
 
 
 def make(num_data=50, **options):
-    bnn = weft.bayesianize(net(), weft.KTied(rank=2))
-    return weft.ELBO(bnn, weft.Categorical(), weft.Normal(0.5), num_data=num_data, **options)
+    bnn = kasuri.bayesianize(net(), kasuri.KTied(rank=2))
+    return kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(0.5), num_data=num_data, **options)
 
 
 def data(n=20):
@@ -27,12 +27,12 @@ def data(n=20):
 
 def test_terms_are_mean_nll_and_full_kl():
     elbo, (x, y) = make(), data()
-    with weft.using(elbo.bnn, "mean"):
+    with kasuri.using(elbo.bnn, "mean"):
         loss, nll, kl = elbo(x, y)
         expected = F.cross_entropy(elbo.bnn(x), y)
     torch.testing.assert_close(nll, expected)
     torch.testing.assert_close(
-        kl, sum(q.kl(weft.Normal(0.5)) for _, q in weft.named_posteriors(elbo.bnn))
+        kl, sum(q.kl(kasuri.Normal(0.5)) for _, q in kasuri.named_posteriors(elbo.bnn))
     )
     torch.testing.assert_close(loss, nll + kl / 50)
 
@@ -40,7 +40,7 @@ def test_terms_are_mean_nll_and_full_kl():
 def test_value_does_not_depend_on_batch_size():
     """Equal batches of any size average to the same loss."""
     elbo, (x, y) = make(), data(24)
-    with weft.frozen(elbo.bnn, 0):
+    with kasuri.frozen(elbo.bnn, 0):
         whole = elbo(x, y).loss
         for size in (1, 2, 3, 8, 12):
             parts = [elbo(a, b).loss for a, b in zip(x.split(size), y.split(size), strict=True)]
@@ -74,9 +74,11 @@ def test_monte_carlo_elbo_equals_the_closed_form_of_a_linear_model():
     """y = w·x + noise with independent w: E_q[log p] is known in closed form."""
     torch.manual_seed(0)
     x, y = torch.randn(30, 5).double(), torch.randn(30, 1).double()
-    bnn = weft.bayesianize(nn.Linear(5, 1).double(), weft.MeanField(scale=0.4), estimator="local")
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.7), weft.Normal(1.0), num_data=30, samples=4000)
-    posteriors = dict(weft.named_posteriors(bnn))
+    bnn = kasuri.bayesianize(
+        nn.Linear(5, 1).double(), kasuri.MeanField(scale=0.4), estimator="local"
+    )
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.7), kasuri.Normal(1.0), num_data=30, samples=4000)
+    posteriors = dict(kasuri.named_posteriors(bnn))
     q, b = posteriors["weight"], posteriors["bias"]
     error = (y - x @ q.mean.T - b.mean).square() + x.square() @ q.variance.T + b.variance
     exact = (error / (2 * 0.49) + 0.5 * math.log(2 * math.pi * 0.49)).mean()
@@ -92,17 +94,17 @@ def test_training_finds_the_exact_posterior_of_a_linear_model():
     y = 0.8 * x + 0.5 * torch.randn(20, 1).double()
     precision = 1 + (x.square().sum() / 0.25)
     mean = (x * y).sum() / 0.25 / precision
-    bnn = weft.bayesianize(
-        nn.Linear(1, 1, bias=False).double(), weft.KTied(rank=1), estimator="local"
+    bnn = kasuri.bayesianize(
+        nn.Linear(1, 1, bias=False).double(), kasuri.KTied(rank=1), estimator="local"
     )
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.5), weft.Normal(1.0), num_data=20, samples=16)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), num_data=20, samples=16)
     opt = torch.optim.Adam(elbo.parameters(), 0.05)
     for step in range(600):
         opt.param_groups[0]["lr"] = 0.05 * (1 - step / 600)
         opt.zero_grad()
         elbo(x, y).loss.backward()
         opt.step()
-    ((_, q),) = weft.named_posteriors(bnn)
+    ((_, q),) = kasuri.named_posteriors(bnn)
     assert q.mean.item() == pytest.approx(mean.item(), abs=0.01)
     assert q.scale.item() == pytest.approx(precision.rsqrt().item(), rel=0.05)
     evidence = td.MultivariateNormal(torch.zeros(20).double(), 0.25 * torch.eye(20) + x @ x.T)
@@ -113,7 +115,7 @@ def test_training_finds_the_exact_posterior_of_a_linear_model():
 def test_temperature_and_kl_weight_multiply():
     x, y = data()
     elbo = make(temperature=0.1, kl_weight=schedules.LinearOverEpochs(2, 10))
-    with weft.using(elbo.bnn, "mean"):
+    with kasuri.using(elbo.bnn, "mean"):
         for step, beta in ((0, 0.0), (5, 0.25), (20, 1.0), (99, 1.0)):
             loss, nll, kl = elbo(x, y, step=step)
             torch.testing.assert_close(loss, nll + 0.1 * beta * kl / 50)
@@ -127,7 +129,7 @@ def test_a_schedule_without_the_step_is_refused():
 
 def test_any_function_of_the_step_is_a_schedule():
     elbo, (x, y) = make(temperature=lambda step: 0.5 if step > 3 else 0.0), data()
-    with weft.using(elbo.bnn, "mean"):
+    with kasuri.using(elbo.bnn, "mean"):
         loss, nll, kl = elbo(x, y, step=0)
         assert loss == nll
         loss, nll, kl = elbo(x, y, step=4)
@@ -138,24 +140,24 @@ def test_any_function_of_the_step_is_a_schedule():
 def test_missing_or_impossible_num_data_is_refused(bad):
     with pytest.raises(ValueError, match=r"len\(train_set\)"):
         make(num_data=bad)
-    bnn = weft.bayesianize(net(), weft.MeanField())
+    bnn = kasuri.bayesianize(net(), kasuri.MeanField())
     with pytest.raises(ValueError, match="num_data"):
-        weft.ELBO(bnn, weft.Categorical(), weft.Normal())
+        kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal())
 
 
 def test_an_ordinary_network_is_refused():
     with pytest.raises(ValueError, match="bayesianize"):
-        weft.ELBO(net(), weft.Categorical(), weft.Normal(), num_data=1)
+        kasuri.ELBO(net(), kasuri.Categorical(), kasuri.Normal(), num_data=1)
 
 
 def test_evaluation_mode_draws_functions_and_training_uses_the_estimator():
-    bnn = weft.bayesianize(net(), weft.MeanField(scale=0.5), estimator="local")
-    elbo, (x, y) = weft.ELBO(bnn, weft.Categorical(), weft.Normal(), num_data=9), data()
+    bnn = kasuri.bayesianize(net(), kasuri.MeanField(scale=0.5), estimator="local")
+    elbo, (x, y) = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(), num_data=9), data()
     elbo.eval()
     assert elbo(x, y).nll != elbo(x, y).nll  # draws, although the bare network is at its mean
     assert torch.equal(bnn(x), bnn(x))
     same = torch.cat([x[:1], x[:1]])
-    with weft.using(bnn, "shared"):
+    with kasuri.using(bnn, "shared"):
         a, b = bnn(same)
     assert torch.equal(a, b)  # one function
     a, b = bnn.train()(same)
@@ -163,13 +165,15 @@ def test_evaluation_mode_draws_functions_and_training_uses_the_estimator():
 
 
 def test_networks_with_other_outputs_need_to_say_which():
-    lstm = weft.bayesianize(nn.LSTM(4, 3, batch_first=True), weft.KTied(rank=1))
+    lstm = kasuri.bayesianize(nn.LSTM(4, 3, batch_first=True), kasuri.KTied(rank=1))
     x, y = torch.randn(5, 6, 4), torch.randn(5, 6, 3)
     with pytest.raises(TypeError, match="output=lambda"):
-        weft.ELBO(lstm, weft.Gaussian(1.0), weft.Normal(), num_data=5)(x, y)
-    elbo = weft.ELBO(lstm, weft.Gaussian(1.0), weft.Normal(), num_data=5, output=lambda out: out[0])
+        kasuri.ELBO(lstm, kasuri.Gaussian(1.0), kasuri.Normal(), num_data=5)(x, y)
+    elbo = kasuri.ELBO(
+        lstm, kasuri.Gaussian(1.0), kasuri.Normal(), num_data=5, output=lambda out: out[0]
+    )
     assert torch.isfinite(elbo(x, y).loss)
-    assert weft.predict(elbo, x, samples=2).mean.shape == y.shape
+    assert kasuri.predict(elbo, x, samples=2).mean.shape == y.shape
 
 
 @pytest.mark.parametrize(

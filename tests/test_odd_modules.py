@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
-import weft
+import kasuri
 
 
 class Around(nn.Module):
@@ -72,10 +72,10 @@ ODD = {
 }
 
 
-def convert(net: nn.Module, family: weft.Family, **options: Any) -> nn.Module | None:
+def convert(net: nn.Module, family: kasuri.Family, **options: Any) -> nn.Module | None:
     """The converted network, or None if it was refused by name."""
     try:
-        return weft.bayesianize(net, family, **options)
+        return kasuri.bayesianize(net, family, **options)
     except ValueError as error:
         refusal = str(error)
     assert "odd" in refusal
@@ -88,13 +88,13 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
     net, x = ODD[kind]().eval(), torch.randn(3, 4)
     with torch.no_grad():
         expected = net(x)
-    bnn = convert(net, weft.MeanField(scale=0.3), bias=bias)
+    bnn = convert(net, kasuri.MeanField(scale=0.3), bias=bias)
     if bnn is None:
         return
     with torch.no_grad():
         assert torch.equal(bnn.eval()(x), expected)
-        assert torch.equal(weft.collapse(bnn)(x), expected)
-    with weft.using(bnn, weft.shared):
+        assert torch.equal(kasuri.collapse(bnn)(x), expected)
+    with kasuri.using(bnn, kasuri.shared):
         out = bnn(x)
         assert not torch.equal(bnn(x), out)
         out.square().sum().backward()
@@ -103,20 +103,20 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
 
 def test_parameter_dicts_are_left_and_the_summary_says_so() -> None:
     net = Around(nn.ParameterDict({"mix": torch.randn(4, 4)}), lambda odd, x: x @ odd["mix"])
-    bnn = weft.bayesianize(nn.Sequential(nn.Linear(4, 4), net), weft.MeanField())
-    (left,) = weft.summary(bnn).left
+    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4), net), kasuri.MeanField())
+    (left,) = kasuri.summary(bnn).left
     assert (left.name, left.reason) == ("1.odd.mix", "in a ParameterDict")
 
 
 def test_a_wrapped_layer_is_not_of_the_class_of_its_layer() -> None:
     """Documented: code that asks for the class of a layer has to ask for that of `.wrapped`."""
-    bnn = weft.bayesianize(nn.Sequential(nn.Linear(4, 4)), weft.MeanField())
+    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4)), kasuri.MeanField())
     assert not isinstance(bnn[0], nn.Linear)
     assert isinstance(bnn[0].wrapped, nn.Linear)
 
 
-@pytest.mark.parametrize("family", [weft.MeanField(), weft.KTied()])
-def test_sparse_gradients_are_right_or_refused(family: weft.Family) -> None:
+@pytest.mark.parametrize("family", [kasuri.MeanField(), kasuri.KTied()])
+def test_sparse_gradients_are_right_or_refused(family: kasuri.Family) -> None:
     bnn = convert(Around(nn.Embedding(7, 4, sparse=True)), family)
     if bnn is not None:
         bnn(torch.tensor([1, 2])).square().sum().backward()
@@ -129,7 +129,7 @@ def test_estimators_where_only_a_vector_is_random(layer: nn.Module, estimator: s
     """Nothing is known about such a layer's output: draw the vector, or refuse by name."""
     if not isinstance(layer, nn.PReLU):
         layer.weight.requires_grad_(False)
-    bnn = convert(Around(layer), weft.MeanField(), estimator=estimator)
+    bnn = convert(Around(layer), kasuri.MeanField(), estimator=estimator)
     x = torch.randn(2, 2, 3) if isinstance(layer, nn.Conv1d) else -torch.rand(2, 2)
     if bnn is not None:
         assert not torch.equal(bnn(x), bnn(x))

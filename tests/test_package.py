@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import weft
+import kasuri
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted((ROOT / "weft").rglob("*.py"))
+FILES = sorted((ROOT / "kasuri").rglob("*.py"))
 OPTIONAL = (
     "safetensors",
     "sklearn",
@@ -190,22 +190,22 @@ import torch
 class Block(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in BLOCKED:
-            raise ImportError(f"import weft must not need {name}")
+            raise ImportError(f"import kasuri must not need {name}")
 
 BLOCKED = json.loads(sys.argv[1])
 already = {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
 sys.meta_path.insert(0, Block())
 before = set(sys.modules)
 middle = time.perf_counter()
-import weft
+import kasuri
 spent = (time.perf_counter() - middle) / (middle - start)
-print(json.dumps([sorted(set(sys.modules) - before), spent, sorted(already), weft.__file__]))
+print(json.dumps([sorted(set(sys.modules) - before), spent, sorted(already), kasuri.__file__]))
 """
 
 
 @pytest.fixture(scope="module")
 def imported() -> tuple[list[str], float, list[str], str]:
-    """(modules `import weft` adds to torch's, time in units of torch's, blocked ones torch has, file)."""
+    """(modules `import kasuri` adds to torch's, time in units of torch's, blocked ones torch has, file)."""
     command = [sys.executable, "-c", IMPORT, json.dumps(OPTIONAL)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -214,10 +214,10 @@ def imported() -> tuple[list[str], float, list[str], str]:
 
 def test_import_needs_nothing_but_torch(imported: tuple[list[str], float, list[str], str]) -> None:
     added, _, already, file = imported
-    assert Path(file) == ROOT / "weft" / "__init__.py"
+    assert Path(file) == ROOT / "kasuri" / "__init__.py"
     assert not already, "the block came too late to say anything about these"
-    assert "weft.objectives" in added
-    ours = {"weft", "torch", *sys.stdlib_module_names}
+    assert "kasuri.objectives" in added
+    ours = {"kasuri", "torch", *sys.stdlib_module_names}
     assert not [name for name in added if name.partition(".")[0] not in ours]
 
 
@@ -228,7 +228,7 @@ def test_import_is_quick(imported: tuple[list[str], float, list[str], str]) -> N
 
 
 def test_the_blocking_hook_blocks() -> None:
-    code = IMPORT.replace("import weft\n", "import safetensors\n")
+    code = IMPORT.replace("import kasuri\n", "import safetensors\n")
     command = [sys.executable, "-c", code, json.dumps(OPTIONAL)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode != 0
@@ -236,7 +236,7 @@ def test_the_blocking_hook_blocks() -> None:
 
 
 def module_name(file: Path) -> str:
-    parts = file.relative_to(ROOT / "weft").with_suffix("").parts
+    parts = file.relative_to(ROOT / "kasuri").with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
@@ -244,7 +244,7 @@ MODULES = {module_name(file): file for file in FILES}
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """Modules of weft that a source imports anywhere, relative to the package; "" is weft itself."""
+    """Modules of kasuri that a source imports anywhere, relative to the package; "" is kasuri itself."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -252,11 +252,11 @@ def imports_of(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules = [name for name in inner if name.removeprefix("weft.") in MODULES]
+            modules = [name for name in inner if name.removeprefix("kasuri.") in MODULES]
             names = modules if len(modules) == len(inner) else [node.module or "", *modules]
         else:
             continue
-        found |= {n.partition(".")[2] for n in names if n.partition(".")[0] == "weft"}
+        found |= {n.partition(".")[2] for n in names if n.partition(".")[0] == "kasuri"}
     return found
 
 
@@ -273,31 +273,29 @@ def test_imports_go_one_way(name: str) -> None:
 
 
 def test_imports_are_seen() -> None:
-    source = (
-        "import weft.scope\nfrom weft import schedules\ndef f():\n  from weft.saving import save"
-    )
+    source = "import kasuri.scope\nfrom kasuri import schedules\ndef f():\n  from kasuri.saving import save"
     assert imports_of(ast.parse(source)) == {"scope", "schedules", "saving"}
-    assert imports_of(ast.parse("import weft")) == {""}
-    assert imports_of(ast.parse("from weft import bayesianize")) == {""}
-    assert imports_of(ast.parse("from weft.numerics import low_rank")) == {"numerics.low_rank"}
+    assert imports_of(ast.parse("import kasuri")) == {""}
+    assert imports_of(ast.parse("from kasuri import bayesianize")) == {""}
+    assert imports_of(ast.parse("from kasuri.numerics import low_rank")) == {"numerics.low_rank"}
     assert imports_of(ast.parse("import wefty, torch")) == set()
 
 
-@pytest.mark.parametrize("name", weft.__all__)
+@pytest.mark.parametrize("name", kasuri.__all__)
 def test_public_name_is_documented(name: str) -> None:
-    thing = getattr(weft, name)
+    thing = getattr(kasuri, name)
     own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__  # not inherited
     documentation = own or ""
-    assert documentation.partition("\n")[0].strip(), f"weft.{name} has no docstring"
+    assert documentation.partition("\n")[0].strip(), f"kasuri.{name} has no docstring"
     api, changes = ((ROOT / file).read_text() for file in ("docs/api.md", "CHANGELOG.md"))
-    assert re.search(rf"\bweft\.{name}\b", api), f"weft.{name} is not in docs/api.md"
+    assert re.search(rf"\bweft\.{name}\b", api), f"kasuri.{name} is not in docs/api.md"
     assert re.search(rf"\b{name}\b", changes), f"{name} is not in CHANGELOG.md"
 
 
 def test_public_names_are_what_they_should_be() -> None:
-    assert {"bayesianize", "ELBO", "predict", "save", "load", "KTied"} <= set(weft.__all__)
+    assert {"bayesianize", "ELBO", "predict", "save", "load", "KTied"} <= set(kasuri.__all__)
     internal = {"bayesian", "numerics", "posteriors", "scope", "wiring", "views", "errors"}
-    assert not internal & set(weft.__all__), "modules that users have no use for"
+    assert not internal & set(kasuri.__all__), "modules that users have no use for"
 
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)
@@ -311,6 +309,6 @@ def test_test_files_are_short(file: Path) -> None:
 
 
 def test_package_is_typed_and_has_one_version() -> None:
-    assert (ROOT / "weft" / "py.typed").is_file()
+    assert (ROOT / "kasuri" / "py.typed").is_file()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == weft.__version__
+    assert project["version"] == kasuri.__version__

@@ -8,16 +8,16 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.network.views import op_of
+from kasuri.numerics import local_linear, noise
+from kasuri.testing import randomised
 from tests.laws.families import FAMILIES
-from weft.numerics import local_linear, noise
-from weft.testing import randomised
-from weft.views import op_of
 
 RANDOM = {  # with independent weights; tests/matrix_normal is about the others
     name: family
     for name, family in FAMILIES.items()
-    if isinstance(family(torch.zeros(2, 2)), weft.Elementwise)
+    if isinstance(family(torch.zeros(2, 2)), kasuri.Elementwise)
 }
 
 
@@ -28,11 +28,11 @@ def test_kl_equals_torch_distributions(family, shape, scale):
     q = randomised(family, shape)
     prior = td.Normal(q.mean.new_zeros(()), q.mean.new_tensor(scale))  # in float64
     oracle = td.kl_divergence(td.Normal(q.mean, q.variance.sqrt()), prior).sum()
-    torch.testing.assert_close(q.kl(weft.Normal(scale)), oracle, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(q.kl(kasuri.Normal(scale)), oracle, rtol=1e-10, atol=1e-10)
 
 
 def test_k_tied_scale_is_the_product_of_its_factors():
-    q = randomised(weft.KTied(rank=3), (4, 6))
+    q = randomised(kasuri.KTied(rank=3), (4, 6))
     expected = torch.einsum("ko,ki->oi", q.log_rows.exp(), q.log_columns.exp())
     torch.testing.assert_close(q.scale, expected)
 
@@ -40,7 +40,7 @@ def test_k_tied_scale_is_the_product_of_its_factors():
 @pytest.mark.parametrize(("rank", "noise"), [(1, 0.1), (2, 0.1), (3, 0.1), (2, 0.3)])
 def test_k_tied_init_has_the_stated_mean_and_variation(rank, noise):
     scales = torch.stack(
-        [weft.KTied(rank=rank, noise=noise)(torch.zeros(60, 50)).scale for _ in range(200)]
+        [kasuri.KTied(rank=rank, noise=noise)(torch.zeros(60, 50)).scale for _ in range(200)]
     )
     assert abs(scales.mean() / 0.01 - 1) < 0.06 * noise  # uncorrected it is noise² off, or more
     variation = (scales.flatten(1).std(0) / 0.01).mean()  # over independent inits, per entry
@@ -48,12 +48,12 @@ def test_k_tied_init_has_the_stated_mean_and_variation(rank, noise):
 
 
 def test_mean_field_init_has_the_stated_mean_and_variation():
-    scale = weft.MeanField(scale=0.05, noise=0.2)(torch.zeros(1000, 500)).scale
+    scale = kasuri.MeanField(scale=0.05, noise=0.2)(torch.zeros(1000, 500)).scale
     assert abs(scale.mean() / 0.05 - 1) < 1e-3
     assert abs(scale.std() / 0.05 / 0.2 - 1) < 0.01
 
 
-@pytest.mark.parametrize("family", [weft.MeanField, weft.KTied])
+@pytest.mark.parametrize("family", [kasuri.MeanField, kasuri.KTied])
 def test_max_scale_bounds_every_scale_and_keeps_gradients(family):
     q = family(scale=0.01, max_scale=0.2)(torch.zeros(5, 4))
     assert abs(q.scale.mean() - 0.01) < 0.002
@@ -68,16 +68,16 @@ def test_max_scale_bounds_every_scale_and_keeps_gradients(family):
 
 def test_means_start_at_the_weight_or_by_he():
     weight = torch.randn(2000, 50)
-    assert torch.equal(weft.KTied()(weight).mean, weight)
-    he = weft.KTied(mean="he")(weight).mean
+    assert torch.equal(kasuri.KTied()(weight).mean, weight)
+    he = kasuri.KTied(mean="he")(weight).mean
     assert abs(he.std() / math.sqrt(2 / 50) - 1) < 0.02
     assert not torch.equal(he, weight)
-    assert torch.equal(weft.MeanField(mean="he")(torch.ones(3)).mean, torch.zeros(3))
+    assert torch.equal(kasuri.MeanField(mean="he")(torch.ones(3)).mean, torch.zeros(3))
 
 
 def test_posterior_does_not_share_memory_with_the_weight():
     weight = torch.zeros(3, 4)
-    q = weft.MeanField()(weight)
+    q = kasuri.MeanField()(weight)
     with torch.no_grad():
         q.loc += 1
     assert torch.equal(weight, torch.zeros(3, 4))
@@ -86,15 +86,15 @@ def test_posterior_does_not_share_memory_with_the_weight():
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: weft.KTied(rank=0), "rank"),
-        (lambda: weft.KTied(rank=1.5), "rank"),
-        (lambda: weft.KTied(rank=True), "rank"),
-        (lambda: weft.MeanField(scale=0.0), "weft.Point"),
-        (lambda: weft.MeanField(scale=-1), "positive"),
-        (lambda: weft.MeanField(noise=-0.1), "noise"),
-        (lambda: weft.KTied(scale=0.3, max_scale=0.2), "max_scale"),
-        (lambda: weft.MeanField(mean="zero"), "given"),
-        (lambda: weft.KTied(rank=2)(torch.zeros(3)), "MeanField"),
+        (lambda: kasuri.KTied(rank=0), "rank"),
+        (lambda: kasuri.KTied(rank=1.5), "rank"),
+        (lambda: kasuri.KTied(rank=True), "rank"),
+        (lambda: kasuri.MeanField(scale=0.0), "kasuri.Point"),
+        (lambda: kasuri.MeanField(scale=-1), "positive"),
+        (lambda: kasuri.MeanField(noise=-0.1), "noise"),
+        (lambda: kasuri.KTied(scale=0.3, max_scale=0.2), "max_scale"),
+        (lambda: kasuri.MeanField(mean="zero"), "given"),
+        (lambda: kasuri.KTied(rank=2)(torch.zeros(3)), "MeanField"),
     ],
 )
 def test_impossible_options_are_refused_with_a_sentence(build, words):
@@ -123,14 +123,14 @@ def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeyp
     monkeypatch.setattr(noise, "window_noise", torch.ones_like)
     monkeypatch.setattr(local_linear, "eager", lambda: False)  # fused = plain is tested elsewhere
     x = torch.randn(shape, dtype=torch.float64)
-    bnn = weft.bayesianize(copy.deepcopy(layer).double(), weft.KTied(rank=rank))
+    bnn = kasuri.bayesianize(copy.deepcopy(layer).double(), kasuri.KTied(rank=rank))
     q, b = bnn.posterior("weight"), bnn.posterior("bias")
     with torch.no_grad():
         for p in bnn.parameters():
             p += 0.5 * torch.rand_like(p)
-    with weft.using(bnn, "mean"):
+    with kasuri.using(bnn, "mean"):
         centre = bnn(x)
-    with weft.using(bnn, "local"):
+    with kasuri.using(bnn, "local"):
         got = (bnn(x) - centre).square()
     op = op_of(bnn.wrapped, bnn.views["weight"], None, {})
     dense = op(x.square(), q.scale.square())

@@ -8,18 +8,18 @@ from torch import distributions as td
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import weft
-from weft.predictions import Draws
+import kasuri
+from kasuri.likelihoods.predictions import Draws
 
 
 def classifier(scale=0.3, **options):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
-    return weft.bayesianize(net, weft.KTied(rank=2, scale=scale), **options)
+    return kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=scale), **options)
 
 
 def test_summaries_of_classes_equal_those_of_the_draws():
     bnn, x = classifier(), torch.randn(6, 4)
-    pred = weft.predict(bnn, x, samples=40, likelihood=weft.Categorical(), seed=1)
+    pred = kasuri.predict(bnn, x, samples=40, likelihood=kasuri.Categorical(), seed=1)
     p = pred.draws
     assert p.shape == (40, 6, 3)
     torch.testing.assert_close(pred.mean, p.mean(0))
@@ -35,8 +35,8 @@ def test_summaries_of_classes_equal_those_of_the_draws():
 
 
 def test_summaries_of_yes_and_no():
-    bnn, x = weft.bayesianize(nn.Linear(4, 2), weft.MeanField(scale=0.5)), torch.randn(6, 4)
-    pred = weft.predict(bnn, x, samples=30, likelihood=weft.Bernoulli(), seed=1)
+    bnn, x = kasuri.bayesianize(nn.Linear(4, 2), kasuri.MeanField(scale=0.5)), torch.randn(6, 4)
+    pred = kasuri.predict(bnn, x, samples=30, likelihood=kasuri.Bernoulli(), seed=1)
     torch.testing.assert_close(pred.entropy, td.Bernoulli(probs=pred.draws.mean(0)).entropy())
     assert pred.epistemic.shape == (6, 2)
 
@@ -44,10 +44,10 @@ def test_summaries_of_yes_and_no():
 def test_regression_of_a_linear_model_has_the_exact_predictive_distribution():
     """One linear layer: f ~ N(x·μ, x²·σ²) exactly, so every summary has a closed form."""
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(4, 1, bias=False).double(), weft.MeanField(scale=0.4))
+    bnn = kasuri.bayesianize(nn.Linear(4, 1, bias=False).double(), kasuri.MeanField(scale=0.4))
     x, noise = torch.randn(5, 4).double(), 0.3
-    pred = weft.predict(bnn, x, samples=20_000, likelihood=weft.Gaussian(noise), seed=0)
-    ((_, q),) = weft.named_posteriors(bnn)
+    pred = kasuri.predict(bnn, x, samples=20_000, likelihood=kasuri.Gaussian(noise), seed=0)
+    ((_, q),) = kasuri.named_posteriors(bnn)
     mean, epistemic = (x @ q.mean.T).detach(), (x.square() @ q.variance.T).detach()
     total = (epistemic + noise**2).sqrt()
     assert ((pred.mean - mean).abs() < 6 * (epistemic / 20_000).sqrt()).all()
@@ -63,10 +63,10 @@ def test_regression_of_a_linear_model_has_the_exact_predictive_distribution():
 
 def test_entropy_of_a_regression_and_its_mutual_information():
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(4, 1, bias=False).double(), weft.MeanField(scale=0.4))
+    bnn = kasuri.bayesianize(nn.Linear(4, 1, bias=False).double(), kasuri.MeanField(scale=0.4))
     x = torch.randn(5, 4).double()
-    pred = weft.predict(bnn, x, samples=400, likelihood=weft.Gaussian(0.3), seed=0)
-    ((_, q),) = weft.named_posteriors(bnn)
+    pred = kasuri.predict(bnn, x, samples=400, likelihood=kasuri.Gaussian(0.3), seed=0)
+    ((_, q),) = kasuri.named_posteriors(bnn)
     total = ((x.square() @ q.variance.T) + 0.09).sqrt().detach()
     exact = td.Normal(torch.zeros_like(total), total).entropy()
     torch.testing.assert_close(pred.entropy, exact, atol=0.08, rtol=0)
@@ -75,7 +75,7 @@ def test_entropy_of_a_regression_and_its_mutual_information():
 
 
 def test_without_a_likelihood_the_draws_of_the_function_are_summarised():
-    pred = weft.predict(classifier(), torch.randn(3, 4), samples=12)
+    pred = kasuri.predict(classifier(), torch.randn(3, 4), samples=12)
     torch.testing.assert_close(pred.std, pred.draws.std(0, correction=0))
     assert pred.interval(0.5)[0].shape == (3, 3)
     with pytest.raises(ValueError, match="likelihood="):
@@ -85,18 +85,18 @@ def test_without_a_likelihood_the_draws_of_the_function_are_summarised():
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
 def test_seed_makes_it_reproducible_and_other_seeds_differ(estimator):
     bnn, x = classifier(), torch.randn(3, 4)
-    a, b, c = (weft.predict(bnn, x, 5, seed=s, estimator=estimator).mean for s in (1, 1, 2))
+    a, b, c = (kasuri.predict(bnn, x, 5, seed=s, estimator=estimator).mean for s in (1, 1, 2))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     torch.manual_seed(0)
-    a = weft.predict(bnn, x, 5).mean
+    a = kasuri.predict(bnn, x, 5).mean
     torch.manual_seed(0)
-    assert torch.equal(a, weft.predict(bnn, x, 5).mean)
+    assert torch.equal(a, kasuri.predict(bnn, x, 5).mean)
 
 
 def test_neighbouring_seeds_share_no_draw():
     bnn, x = classifier(), torch.randn(3, 4)
-    a, b = (weft.predict(bnn, x, 20, seed=s) for s in (0, 1))
+    a, b = (kasuri.predict(bnn, x, 20, seed=s) for s in (0, 1))
     assert not set(a.seeds) & set(b.seeds)
 
 
@@ -105,27 +105,29 @@ def test_seeded_prediction_leaves_the_global_generator_alone():
     torch.manual_seed(5)
     expected = torch.randn(1)
     torch.manual_seed(5)
-    weft.predict(bnn, x, 4, seed=1)
+    kasuri.predict(bnn, x, 4, seed=1)
     assert torch.equal(torch.randn(1), expected)
 
 
 def test_one_draw_is_one_function_whatever_the_chunk_and_the_loader():
     bnn, x = classifier(), torch.randn(17, 4)
-    whole = weft.predict(bnn, x, samples=6, seed=3)
+    whole = kasuri.predict(bnn, x, samples=6, seed=3)
     for chunk in (1, 5, 17, 100):
-        torch.testing.assert_close(weft.predict(bnn, x, 6, seed=3, chunk=chunk).draws, whole.draws)
+        torch.testing.assert_close(
+            kasuri.predict(bnn, x, 6, seed=3, chunk=chunk).draws, whole.draws
+        )
     loader = DataLoader(TensorDataset(x, torch.zeros(17)), batch_size=5)
-    torch.testing.assert_close(weft.predict(bnn, loader, 6, seed=3).draws, whole.draws)
-    torch.testing.assert_close(weft.predict(bnn, iter(x.split(4)), 6, seed=3).draws, whole.draws)
+    torch.testing.assert_close(kasuri.predict(bnn, loader, 6, seed=3).draws, whole.draws)
+    torch.testing.assert_close(kasuri.predict(bnn, iter(x.split(4)), 6, seed=3).draws, whole.draws)
 
 
 def test_draws_can_be_replayed_by_their_seeds():
     bnn, x = classifier(), torch.randn(4, 4)
-    pred = weft.predict(bnn, x, samples=3, seed=3)
+    pred = kasuri.predict(bnn, x, samples=3, seed=3)
     for draw, seed in zip(pred.draws, pred.seeds, strict=True):
-        with weft.frozen(bnn, seed):
+        with kasuri.frozen(bnn, seed):
             torch.testing.assert_close(bnn(x), draw)
-        torch.testing.assert_close(weft.collapse(bnn, "sample", seed=seed)(x), draw)
+        torch.testing.assert_close(kasuri.collapse(bnn, "sample", seed=seed)(x), draw)
 
 
 def test_chunk_bounds_what_runs_at_once():
@@ -136,15 +138,15 @@ def test_chunk_bounds_what_runs_at_once():
             sizes.append(len(x))
             return x
 
-    bnn = weft.bayesianize(nn.Sequential(Spy(), nn.Linear(4, 2)), weft.MeanField())
-    weft.predict(bnn, torch.randn(10, 4), samples=3, chunk=4)
+    bnn = kasuri.bayesianize(nn.Sequential(Spy(), nn.Linear(4, 2)), kasuri.MeanField())
+    kasuri.predict(bnn, torch.randn(10, 4), samples=3, chunk=4)
     assert sizes == [4, 4, 2] * 3
 
 
 def test_memory_does_not_grow_with_samples_unless_draws_are_kept():
     bnn, x = classifier(), torch.randn(6, 4)
-    kept = weft.predict(bnn, x, 30, seed=1, likelihood=weft.Categorical())
-    lean = weft.predict(bnn, x, 30, seed=1, likelihood=weft.Categorical(), keep_draws=False)
+    kept = kasuri.predict(bnn, x, 30, seed=1, likelihood=kasuri.Categorical())
+    lean = kasuri.predict(bnn, x, 30, seed=1, likelihood=kasuri.Categorical(), keep_draws=False)
     for name in ("mean", "std", "entropy", "aleatoric", "epistemic"):
         torch.testing.assert_close(getattr(lean, name), getattr(kept, name))
     assert lean.moments.kept is None
@@ -163,10 +165,10 @@ def test_running_moments_are_stable_far_from_zero():
 
 def test_modes_are_evaluation_inside_and_restored_after():
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=1e-9))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=1e-9))
     bnn[2].eval()
     before = bnn[1].running_mean.clone()
-    pred = weft.predict(bnn, torch.randn(6, 4), samples=4)
+    pred = kasuri.predict(bnn, torch.randn(6, 4), samples=4)
     assert torch.equal(bnn[1].running_mean, before)
     assert pred.std.max() < 1e-5  # dropout was off
     assert bnn.training
@@ -179,9 +181,9 @@ def test_an_exception_leaves_everything_as_it_was():
         def forward(self, x):
             raise RuntimeError("boom")
 
-    bnn = weft.bayesianize(nn.Sequential(nn.Linear(4, 2), Breaks()), weft.MeanField(scale=0.5))
+    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 2), Breaks()), kasuri.MeanField(scale=0.5))
     with pytest.raises(RuntimeError, match="boom"):
-        weft.predict(bnn, torch.randn(2, 4))
+        kasuri.predict(bnn, torch.randn(2, 4))
     assert bnn.training
     assert bnn[0].override is None
     assert bnn[0].frozen is None
@@ -199,27 +201,27 @@ def test_several_inputs_and_named_inputs():
         def forward(self, left, right):
             return self.a(left) + self.b(right)
 
-    bnn = weft.bayesianize(Two(), weft.KTied(rank=1, scale=0.2))
+    bnn = kasuri.bayesianize(Two(), kasuri.KTied(rank=1, scale=0.2))
     left, right = torch.randn(7, 4), torch.randn(7, 3)
-    a = weft.predict(bnn, (left, right), 5, seed=0, chunk=3).mean
-    b = weft.predict(bnn, {"left": left, "right": right}, 5, seed=0, chunk=2).mean
+    a = kasuri.predict(bnn, (left, right), 5, seed=0, chunk=3).mean
+    b = kasuri.predict(bnn, {"left": left, "right": right}, 5, seed=0, chunk=2).mean
     torch.testing.assert_close(a, b)
 
 
 def test_elbo_brings_its_likelihood():
     bnn, x = classifier(), torch.randn(3, 4)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(), num_data=3)
-    torch.testing.assert_close(weft.predict(elbo, x, 4).mean.sum(-1), torch.ones(3))
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(), num_data=3)
+    torch.testing.assert_close(kasuri.predict(elbo, x, 4).mean.sum(-1), torch.ones(3))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda b: weft.predict(b, torch.ones(1, 4), samples=0), "at least 1"),
-        (lambda b: weft.predict(b, torch.ones(1, 4), chunk=0), "at least 1"),
-        (lambda b: weft.predict(nn.Linear(4, 2), torch.ones(1, 4)), "bayesianize"),
-        (lambda b: weft.predict(b, []), "without batches"),
-        (lambda b: weft.predict(b, torch.ones(1, 4), 3).interval(1.5), "0.9"),
+        (lambda b: kasuri.predict(b, torch.ones(1, 4), samples=0), "at least 1"),
+        (lambda b: kasuri.predict(b, torch.ones(1, 4), chunk=0), "at least 1"),
+        (lambda b: kasuri.predict(nn.Linear(4, 2), torch.ones(1, 4)), "bayesianize"),
+        (lambda b: kasuri.predict(b, []), "without batches"),
+        (lambda b: kasuri.predict(b, torch.ones(1, 4), 3).interval(1.5), "0.9"),
     ],
 )
 def test_impossible_requests_are_refused(call, words):
@@ -229,17 +231,23 @@ def test_impossible_requests_are_refused(call, words):
 
 def test_what_fit_gave_is_a_model():
     x, y = torch.randn(20, 3), torch.randint(2, (20,))
-    fitted = weft.fit(
-        weft.bayesianize(nn.Linear(3, 2), weft.MeanField()), (x, y), epochs=1, seed=0, show=False
+    fitted = kasuri.fit(
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField()),
+        (x, y),
+        epochs=1,
+        seed=0,
+        show=False,
     )
-    one = weft.predict(fitted, x, samples=3, seed=0)
-    torch.testing.assert_close(one.mean, weft.predict(fitted.objective, x, samples=3, seed=0).mean)
-    assert weft.evaluate(fitted, (x, y)) == weft.evaluate(fitted.objective, (x, y))
-    exact = weft.predict_moments(fitted, x)
-    torch.testing.assert_close(exact.mean, weft.predict_moments(fitted.objective, x).mean)
+    one = kasuri.predict(fitted, x, samples=3, seed=0)
+    torch.testing.assert_close(
+        one.mean, kasuri.predict(fitted.objective, x, samples=3, seed=0).mean
+    )
+    assert kasuri.evaluate(fitted, (x, y)) == kasuri.evaluate(fitted.objective, (x, y))
+    exact = kasuri.predict_moments(fitted, x)
+    torch.testing.assert_close(exact.mean, kasuri.predict_moments(fitted.objective, x).mean)
 
 
-@pytest.mark.parametrize("ask", [weft.predict, weft.predict_moments, weft.compress])
+@pytest.mark.parametrize("ask", [kasuri.predict, kasuri.predict_moments, kasuri.compress])
 def test_what_is_no_network_is_refused(ask):
     with pytest.raises(TypeError, match="str is no network: give one from"):
         ask("net", torch.randn(2, 3))

@@ -7,23 +7,23 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.priors import assign
-from weft.testing import randomised
+import kasuri
+from kasuri.priors.base import assign
+from kasuri.testing import randomised
 
 
 def posteriors():
-    return [randomised(weft.KTied(rank=2), s) for s in ((3, 4), (2, 3, 5), (1, 2))]
+    return [randomised(kasuri.KTied(rank=2), s) for s in ((3, 4), (2, 3, 5), (1, 2))]
 
 
 @pytest.mark.parametrize(
     ("prior", "scale"),
     [
-        (weft.Normal(0.3), lambda shape: 0.3),
-        (weft.Normal(0.3, learn="gradient"), lambda shape: 0.3),
-        (weft.HeNormal(), lambda shape: math.sqrt(2 / shape[-1]) if len(shape) > 1 else 1.0),
+        (kasuri.Normal(0.3), lambda shape: 0.3),
+        (kasuri.Normal(0.3, learn="gradient"), lambda shape: 0.3),
+        (kasuri.HeNormal(), lambda shape: math.sqrt(2 / shape[-1]) if len(shape) > 1 else 1.0),
         (
-            weft.HeNormal(1.0, 3.0),
+            kasuri.HeNormal(1.0, 3.0),
             lambda shape: math.sqrt(1 / shape[-1]) if len(shape) > 1 else 3.0,
         ),
     ],
@@ -34,22 +34,22 @@ def test_densities_and_expectations_equal_torch_distributions(prior, scale):
         w = torch.randn(shape, dtype=torch.float64)
         normal = td.Normal(w.new_zeros(()), w.new_tensor(scale(shape)))
         torch.testing.assert_close(prior.log_prob(w), normal.log_prob(w), rtol=1e-6, atol=1e-6)
-        q = randomised(weft.MeanField(), shape)
+        q = randomised(kasuri.MeanField(), shape)
         expected = (normal.log_prob(q.mean) - q.variance / (2 * normal.scale**2)).sum()
         torch.testing.assert_close(prior.expected_log_prob(q), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_expectations_add_up_over_posteriors():
     qs = posteriors()
-    for prior in (weft.Normal(0.4), weft.HeNormal()):
+    for prior in (kasuri.Normal(0.4), kasuri.HeNormal()):
         each = sum(prior.expected_log_prob(q) for q in qs)
         torch.testing.assert_close(prior.expected_log_prob(*qs), each)
 
 
 def test_closed_form_scale_is_the_optimum_of_the_gradient_one():
     qs = posteriors()
-    closed = weft.Normal(0.1, learn="closed form")
-    by_gradient = weft.Normal(0.1, learn="gradient").double()
+    closed = kasuri.Normal(0.1, learn="closed form")
+    by_gradient = kasuri.Normal(0.1, learn="gradient").double()
     opt = torch.optim.LBFGS(by_gradient.parameters(), max_iter=200, tolerance_grad=1e-12)
 
     def closure():
@@ -68,17 +68,17 @@ def test_closed_form_gradient_is_that_at_the_fitted_scale():
     """Envelope theorem: the fitted scale's own dependence on q does not change the gradient."""
     qs = posteriors()
     parameters = [p for q in qs for p in q.parameters()]
-    closed = weft.Normal(learn="closed form")
+    closed = kasuri.Normal(learn="closed form")
     got = torch.autograd.grad(closed.expected_log_prob(*qs), parameters)
-    fixed = weft.Normal(closed.fitted_scale(*qs).item())
+    fixed = kasuri.Normal(closed.fitted_scale(*qs).item())
     want = torch.autograd.grad(fixed.expected_log_prob(*qs), parameters)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
 def test_learned_scale_is_a_parameter_of_the_objective():
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
-    elbo = weft.ELBO(bnn, weft.Gaussian(1.0), weft.Normal(learn="gradient"), num_data=10)
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(learn="gradient"), num_data=10)
     assert "priors.0.log_scale" in elbo.state_dict()
     elbo(torch.randn(4, 3), torch.randn(4, 2)).loss.backward()
     assert elbo.priors[0].log_scale.grad.abs() > 0
@@ -86,11 +86,11 @@ def test_learned_scale_is_a_parameter_of_the_objective():
 
 def names(net=None):
     net = net or nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2))
-    return dict(weft.named_posteriors(weft.bayesianize(net, weft.MeanField())))
+    return dict(kasuri.named_posteriors(kasuri.bayesianize(net, kasuri.MeanField())))
 
 
 def test_patterns_choose_priors_and_the_first_match_wins():
-    wide, narrow, rest = weft.Normal(1.0), weft.Normal(0.1), weft.HeNormal()
+    wide, narrow, rest = kasuri.Normal(1.0), kasuri.Normal(0.1), kasuri.HeNormal()
     got = assign({"*.bias": wide, "2": narrow, "*": rest}, names())
     assert got == [
         (wide, ("0.bias", "2.bias", "3.bias")),
@@ -100,30 +100,30 @@ def test_patterns_choose_priors_and_the_first_match_wins():
 
 
 def test_patterns_change_the_kl():
-    bnn = weft.bayesianize(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), weft.KTied(rank=1))
-    mixed = {"0": weft.Normal(0.2), "*": weft.Normal(2.0)}
-    elbo = weft.ELBO(bnn, weft.Gaussian(1.0), mixed, num_data=1)
+    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), kasuri.KTied(rank=1))
+    mixed = {"0": kasuri.Normal(0.2), "*": kasuri.Normal(2.0)}
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), mixed, num_data=1)
     expected = sum(
-        q.kl(weft.Normal(0.2 if name.startswith("0") else 2.0))
-        for name, q in weft.named_posteriors(bnn)
+        q.kl(kasuri.Normal(0.2 if name.startswith("0") else 2.0))
+        for name, q in kasuri.named_posteriors(bnn)
     )
     torch.testing.assert_close(elbo.kl(), expected)
 
 
 def test_patterns_that_leave_or_miss_weights_are_refused():
     with pytest.raises(ValueError, match=r"no prior for '0.weight'.*\*"):
-        assign({"2*": weft.Normal()}, names())
+        assign({"2*": kasuri.Normal()}, names())
     with pytest.raises(ValueError, match="governs no weight"):
-        assign({"*": weft.Normal(), "2": weft.Normal()}, names())
+        assign({"*": kasuri.Normal(), "2": kasuri.Normal()}, names())
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: weft.Normal(0.0),
-        lambda: weft.Normal(-1.0),
-        lambda: weft.Normal(1.0, learn="sgd"),
-        lambda: weft.HeNormal(gain=0),
+        lambda: kasuri.Normal(0.0),
+        lambda: kasuri.Normal(-1.0),
+        lambda: kasuri.Normal(1.0, learn="sgd"),
+        lambda: kasuri.HeNormal(gain=0),
     ],
 )
 def test_impossible_priors_are_refused(build):

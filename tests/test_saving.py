@@ -9,8 +9,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-import weft
-from weft.saving import FORMAT
+import kasuri
+from kasuri.network.saving import FORMAT
 
 
 def network():
@@ -20,9 +20,9 @@ def network():
 
 
 def mixed():
-    bnn = weft.bayesianize(network(), weft.MeanField(), where="0", estimator="flipout")
-    return weft.bayesianize(
-        bnn, weft.KTied(rank=2, max_scale=0.5), where="4", estimator="local", bias=False
+    bnn = kasuri.bayesianize(network(), kasuri.MeanField(), where="0", estimator="flipout")
+    return kasuri.bayesianize(
+        bnn, kasuri.KTied(rank=2, max_scale=0.5), where="4", estimator="local", bias=False
     )
 
 
@@ -34,13 +34,13 @@ def same(a, b):
 def test_round_trip_is_bit_exact_before_and_after_training(tmp_path):
     bnn, path, x = mixed(), tmp_path / "model.safetensors", torch.randn(5, 1, 4, 4)
     for _ in range(2):
-        weft.save(bnn, path)
-        again = weft.load(path, network())
+        kasuri.save(bnn, path)
+        again = kasuri.load(path, network())
         assert same(bnn, again)
         assert [n for n, _ in bnn.named_parameters()] == [n for n, _ in again.named_parameters()]
-        assert str(weft.summary(bnn)) == str(weft.summary(again))
-        assert [m.estimator for m in bnn.modules() if isinstance(m, weft.Bayesian)] == [
-            m.estimator for m in again.modules() if isinstance(m, weft.Bayesian)
+        assert str(kasuri.summary(bnn)) == str(kasuri.summary(again))
+        assert [m.estimator for m in bnn.modules() if isinstance(m, kasuri.Bayesian)] == [
+            m.estimator for m in again.modules() if isinstance(m, kasuri.Bayesian)
         ]
         for mode in (True, False):
             torch.manual_seed(1)
@@ -53,10 +53,10 @@ def test_round_trip_is_bit_exact_before_and_after_training(tmp_path):
 
 def test_loading_uses_no_randomness_and_does_not_touch_the_given_network(tmp_path):
     path, net = tmp_path / "m", network()
-    weft.save(mixed(), path)
+    kasuri.save(mixed(), path)
     before = {k: v.clone() for k, v in net.state_dict().items()}
     state = torch.get_rng_state()
-    weft.load(path, net)
+    kasuri.load(path, net)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
 
@@ -76,9 +76,9 @@ def test_recurrent_tied_and_attention_networks(tmp_path, blocks):
             h, _ = self.lstm(self.embed(ids))
             return self.head(self.mix(h, h, h)[0])
 
-    bnn = weft.bayesianize(Tied(), weft.KTied(rank=2), blocks=blocks)
-    weft.save(bnn, tmp_path / "m")
-    again = weft.load(tmp_path / "m", Tied())
+    bnn = kasuri.bayesianize(Tied(), kasuri.KTied(rank=2), blocks=blocks)
+    kasuri.save(bnn, tmp_path / "m")
+    again = kasuri.load(tmp_path / "m", Tied())
     assert same(bnn, again)
     assert again.embed.posterior("weight") is again.head.posterior("weight")
     ids = torch.randint(7, (2, 5))
@@ -87,20 +87,20 @@ def test_recurrent_tied_and_attention_networks(tmp_path, blocks):
 
 def test_objective_round_trip(tmp_path):
     bnn = mixed()
-    elbo = weft.ELBO(
+    elbo = kasuri.ELBO(
         bnn,
-        weft.Gaussian(),
-        {"0": weft.Normal(0.3, learn="gradient"), "*": weft.HeNormal()},
+        kasuri.Gaussian(),
+        {"0": kasuri.Normal(0.3, learn="gradient"), "*": kasuri.HeNormal()},
         num_data=123,
         temperature=0.2,
         samples=2,
-        kl_weight=weft.schedules.LinearPerBatch(5e-5, every=100),
+        kl_weight=kasuri.schedules.LinearPerBatch(5e-5, every=100),
     )
     with torch.no_grad():
         elbo.likelihood.log_scale.fill_(0.123)
         elbo.priors[0].log_scale.fill_(-0.7)
-    weft.save(bnn, tmp_path / "m", objective=elbo)
-    again = weft.load_objective(tmp_path / "m", weft.load(tmp_path / "m", network()))
+    kasuri.save(bnn, tmp_path / "m", objective=elbo)
+    again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", network()))
     assert same(elbo, again)
     assert (again.num_data, again.samples, again.kl_weight) == (123, 2, elbo.kl_weight)
     assert torch.equal(elbo.kl(), again.kl())
@@ -108,16 +108,16 @@ def test_objective_round_trip(tmp_path):
 
 
 def test_a_file_without_an_objective_says_so(tmp_path):
-    weft.save(mixed(), tmp_path / "m")
-    with pytest.raises(weft.FileError, match="objective=elbo"):
-        weft.load_objective(tmp_path / "m", mixed())
+    kasuri.save(mixed(), tmp_path / "m")
+    with pytest.raises(kasuri.FileError, match="objective=elbo"):
+        kasuri.load_objective(tmp_path / "m", mixed())
 
 
 def test_dtypes_are_kept(tmp_path):
     for dtype in (torch.float64, torch.bfloat16):
-        bnn = weft.bayesianize(nn.Linear(3, 2).to(dtype), weft.KTied(rank=1))
-        weft.save(bnn, tmp_path / "m")
-        again = weft.load(tmp_path / "m", nn.Linear(3, 2).to(dtype))
+        bnn = kasuri.bayesianize(nn.Linear(3, 2).to(dtype), kasuri.KTied(rank=1))
+        kasuri.save(bnn, tmp_path / "m")
+        again = kasuri.load(tmp_path / "m", nn.Linear(3, 2).to(dtype))
         assert same(bnn, again)
         assert next(again.parameters()).dtype == dtype
 
@@ -134,44 +134,44 @@ def test_dtypes_are_kept(tmp_path):
 )
 def test_a_wrong_architecture_is_refused(tmp_path, other, words):
     net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
-    weft.save(weft.bayesianize(net, weft.MeanField()), tmp_path / "m")
-    with pytest.raises(weft.FileError, match=words):
-        weft.load(tmp_path / "m", other)
+    kasuri.save(kasuri.bayesianize(net, kasuri.MeanField()), tmp_path / "m")
+    with pytest.raises(kasuri.FileError, match=words):
+        kasuri.load(tmp_path / "m", other)
 
 
 def test_strict_can_be_lifted_for_options_without_tensors(tmp_path):
     net = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1))
-    weft.save(weft.bayesianize(net, weft.MeanField()), tmp_path / "m")
+    kasuri.save(kasuri.bayesianize(net, kasuri.MeanField()), tmp_path / "m")
     other = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.2))
-    with pytest.raises(weft.FileError, match="strict=False"):
-        weft.load(tmp_path / "m", other)
-    weft.load(tmp_path / "m", other, strict=False)
+    with pytest.raises(kasuri.FileError, match="strict=False"):
+        kasuri.load(tmp_path / "m", other)
+    kasuri.load(tmp_path / "m", other, strict=False)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_file_is_refused(tmp_path, keep):
     path = tmp_path / "m"
-    weft.save(mixed(), path)
+    kasuri.save(mixed(), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(weft.FileError, match="damaged"):
-        weft.load(path, network())
+    with pytest.raises(kasuri.FileError, match="damaged"):
+        kasuri.load(path, network())
 
 
 def test_any_changed_byte_of_tensors_or_description_is_noticed(tmp_path):
     path = tmp_path / "m"
-    weft.save(mixed(), path)
+    kasuri.save(mixed(), path)
     data = path.read_bytes()
     header = 8 + struct.unpack("<Q", data[:8])[0]
     for position in (header, header + 100, len(data) - 1):
         changed = bytearray(data)
         changed[position] ^= 1
         path.write_bytes(changed)
-        with pytest.raises(weft.FileError, match="changed after it was written"):
-            weft.load(path, network())
+        with pytest.raises(kasuri.FileError, match="changed after it was written"):
+            kasuri.load(path, network())
     path.write_bytes(data.replace(b"max_scale", b"min_scale"))
-    with pytest.raises(weft.FileError, match="changed"):
-        weft.load(path, network())
+    with pytest.raises(kasuri.FileError, match="changed"):
+        kasuri.load(path, network())
 
 
 def rewritten(path, edit):
@@ -186,35 +186,37 @@ def rewritten(path, edit):
 
 def test_an_unknown_format_is_refused_with_both_versions(tmp_path):
     path = tmp_path / "m"
-    weft.save(mixed(), path)
+    kasuri.save(mixed(), path)
 
     def newer(metadata):
-        told = json.loads(metadata["weft"])
-        metadata["weft"] = json.dumps(told | {"format": FORMAT + 1, "versions": {"weft": "9.9"}})
+        told = json.loads(metadata["kasuri"])
+        metadata["kasuri"] = json.dumps(
+            told | {"format": FORMAT + 1, "versions": {"kasuri": "9.9"}}
+        )
 
     rewritten(path, newer)
-    with pytest.raises(weft.FileError, match=rf"format {FORMAT + 1}.*format {FORMAT}.*9\.9"):
-        weft.load(path, network())
+    with pytest.raises(kasuri.FileError, match=rf"format {FORMAT + 1}.*format {FORMAT}.*9\.9"):
+        kasuri.load(path, network())
 
 
 def test_files_of_others_are_refused(tmp_path):
     path = tmp_path / "m"
-    weft.save(mixed(), path)
-    rewritten(path, lambda metadata: metadata.pop("weft"))
-    with pytest.raises(weft.FileError, match=r"not one written by weft\.save"):
-        weft.load(path, network())
+    kasuri.save(mixed(), path)
+    rewritten(path, lambda metadata: metadata.pop("kasuri"))
+    with pytest.raises(kasuri.FileError, match=r"not one written by kasuri\.save"):
+        kasuri.load(path, network())
     torch.save(network().state_dict(), path)
-    with pytest.raises(weft.FileError, match="damaged or no safetensors"):
-        weft.load(path, network())
+    with pytest.raises(kasuri.FileError, match="damaged or no safetensors"):
+        kasuri.load(path, network())
     with pytest.raises(FileNotFoundError):
-        weft.load(tmp_path / "nothing", network())
+        kasuri.load(tmp_path / "nothing", network())
 
 
 def test_the_description_is_readable_json_with_versions_and_options(tmp_path):
-    weft.save(mixed(), tmp_path / "m")
+    kasuri.save(mixed(), tmp_path / "m")
     with safe_open(tmp_path / "m", "pt") as file:
-        told = json.loads(file.metadata()["weft"])
-    assert told["versions"] == {"weft": weft.__version__, "torch": torch.__version__}
+        told = json.loads(file.metadata()["kasuri"])
+    assert told["versions"] == {"kasuri": kasuri.__version__, "torch": torch.__version__}
     layer = told["layers"]["4"]
     assert layer["estimator"] == "local"
     assert layer["parameters"]["weight"]["options"]["rank"] == 2
@@ -222,7 +224,7 @@ def test_the_description_is_readable_json_with_versions_and_options(tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "m"
-    weft.save(mixed(), path)
+    kasuri.save(mixed(), path)
     before = path.read_bytes()
 
     def broken(*_):
@@ -230,14 +232,14 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match="disk full"):
-        weft.save(mixed(), path)
+        kasuri.save(mixed(), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
 
 
 def test_families_that_cannot_be_described_are_refused(tmp_path):
-    bnn = weft.bayesianize(nn.Linear(2, 2), lambda w: weft.MeanField()(w))
-    with pytest.raises(ValueError, match=r"weft\.Family"):
-        weft.save(bnn, tmp_path / "m")
+    bnn = kasuri.bayesianize(nn.Linear(2, 2), lambda w: kasuri.MeanField()(w))
+    with pytest.raises(ValueError, match=r"kasuri\.Family"):
+        kasuri.save(bnn, tmp_path / "m")
     with pytest.raises(ValueError, match="bayesianize"):
-        weft.save(nn.Linear(2, 2), tmp_path / "m")
+        kasuri.save(nn.Linear(2, 2), tmp_path / "m")

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import weft
-from weft.posteriors.k_tied import KTiedPosterior
-from weft.posteriors.mean_field import MeanFieldPosterior
+import kasuri
+from kasuri.posteriors.k_tied import KTiedPosterior
+from kasuri.posteriors.mean_field import MeanFieldPosterior
 
 
 class Net(nn.Module):
@@ -32,13 +32,13 @@ DENSE = {f"fc{i}.{p}" for i in (1, 2) for p in ("weight", "bias")}
 
 
 def chosen(bnn: nn.Module) -> set[str]:
-    return {name for name, _ in weft.named_posteriors(bnn)}
+    return {name for name, _ in kasuri.named_posteriors(bnn)}
 
 
 def untouched(net: nn.Module) -> bool:
     """Whether nothing of a conversion is to be seen."""
     hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net.modules()]
-    return not any(isinstance(m, weft.Bayesian) for m in net.modules()) and not any(hooks)
+    return not any(isinstance(m, kasuri.Bayesian) for m in net.modules()) and not any(hooks)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def untouched(net: nn.Module) -> bool:
     ],
 )
 def test_where(where: Any, expected: set[str]) -> None:
-    names = chosen(weft.bayesianize(Net(), weft.KTied(), where=where))
+    names = chosen(kasuri.bayesianize(Net(), kasuri.KTied(), where=where))
     full = {
         n for n in CONVS | DENSE | {"shift"} if n in expected or n.rpartition(".")[0] in expected
     }
@@ -70,14 +70,14 @@ def test_where(where: Any, expected: set[str]) -> None:
 
 def test_last_layer() -> None:
     net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)))
-    assert weft.last_layer(net) == "2.0"
-    bnn = weft.bayesianize(net, weft.KTied(), where=weft.last_layer(net))
+    assert kasuri.last_layer(net) == "2.0"
+    bnn = kasuri.bayesianize(net, kasuri.KTied(), where=kasuri.last_layer(net))
     assert chosen(bnn) == {"2.0.weight", "2.0.bias"}
     root = nn.Linear(2, 2)
-    bnn = weft.bayesianize(root, weft.KTied(), where=weft.last_layer(root))
+    bnn = kasuri.bayesianize(root, kasuri.KTied(), where=kasuri.last_layer(root))
     assert chosen(bnn) == {"weight", "bias"}
     with pytest.raises(ValueError, match="no layer with parameters"):
-        weft.last_layer(nn.Sequential(nn.ReLU(), nn.LayerNorm(2)))
+        kasuri.last_layer(nn.Sequential(nn.ReLU(), nn.LayerNorm(2)))
 
 
 @pytest.mark.parametrize(
@@ -97,65 +97,67 @@ def test_last_layer() -> None:
 def test_matching_nothing_is_refused_with_near_misses(where: Any, hint: str) -> None:
     net = Net()
     with pytest.raises(ValueError, match=f"(?s)where=.*({hint})"):
-        weft.bayesianize(net, weft.KTied(), where=where, inplace=True)
+        kasuri.bayesianize(net, kasuri.KTied(), where=where, inplace=True)
     assert untouched(net)
 
 
 def test_two_calls_mix_families() -> None:
     net = Net()
-    bnn = weft.bayesianize(net, weft.MeanField(), where="features")
-    bnn = weft.bayesianize(bnn, weft.KTied(rank=3), where="fc*", estimator="local")
-    kinds = {name: type(q) for name, q in weft.named_posteriors(bnn)}
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(), where="features")
+    bnn = kasuri.bayesianize(bnn, kasuri.KTied(rank=3), where="fc*", estimator="local")
+    kinds = {name: type(q) for name, q in kasuri.named_posteriors(bnn)}
     tied = {name for name, kind in kinds.items() if kind is KTiedPosterior}
     assert tied == {"fc1.weight", "fc2.weight"}
     assert set(kinds) == CONVS | DENSE
-    assert {bnn.fc1.estimator, bnn.features[0].estimator} == {weft.local, weft.shared}
-    bnn = weft.bayesianize(bnn, weft.Point())  # the rest
+    assert {bnn.fc1.estimator, bnn.features[0].estimator} == {kasuri.local, kasuri.shared}
+    bnn = kasuri.bayesianize(bnn, kasuri.Point())  # the rest
     assert chosen(bnn) == CONVS | DENSE | {"shift"}
     assert torch.equal(bnn.eval()(IMAGES), net.eval()(IMAGES))
-    assert torch.equal(weft.collapse(bnn)(IMAGES), net(IMAGES))
+    assert torch.equal(kasuri.collapse(bnn)(IMAGES), net(IMAGES))
     assert not torch.equal(bnn.train()(IMAGES), bnn(IMAGES))
     with pytest.raises(ValueError, match="Bayesian already"):
-        weft.bayesianize(bnn, weft.Point())
+        kasuri.bayesianize(bnn, kasuri.Point())
 
 
 @pytest.mark.parametrize("order", [("self_attn", None), ("linear*", None), ("linear1", "self_*")])
 @pytest.mark.parametrize("training", [True, False])
 def test_two_calls_on_one_transformer_layer(order: tuple[Any, Any], training: bool) -> None:
     net = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).train(training)
-    bnn = weft.bayesianize(net, weft.KTied(), where=order[0])
-    bnn = weft.bayesianize(bnn, weft.MeanField(), where=order[1])
+    bnn = kasuri.bayesianize(net, kasuri.KTied(), where=order[0])
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where=order[1])
     x = torch.randn(2, 3, 4)
-    with torch.no_grad(), weft.using(bnn, weft.mean):
+    with torch.no_grad(), kasuri.using(bnn, kasuri.mean):
         assert torch.equal(bnn(x), net(x))
-    with torch.no_grad(), weft.using(bnn, weft.shared):
+    with torch.no_grad(), kasuri.using(bnn, kasuri.shared):
         assert not torch.equal(bnn(x), bnn(x))
-    assert list(weft.collapse(bnn).state_dict()) == list(net.state_dict())
+    assert list(kasuri.collapse(bnn).state_dict()) == list(net.state_dict())
 
 
 def test_bias_option() -> None:
     net = Net()
-    assert chosen(weft.bayesianize(net, weft.KTied(), bias=False)) == {
+    assert chosen(kasuri.bayesianize(net, kasuri.KTied(), bias=False)) == {
         name for name in CONVS | DENSE if name.endswith("weight")
     }
-    bnn = weft.bayesianize(net, weft.KTied(), bias=weft.Point())
-    kinds = {n: type(q).__name__ for n, q in weft.named_posteriors(bnn)}
+    bnn = kasuri.bayesianize(net, kasuri.KTied(), bias=kasuri.Point())
+    kinds = {n: type(q).__name__ for n, q in kasuri.named_posteriors(bnn)}
     assert {kinds[n] for n in kinds if n.endswith("bias")} == {"PointPosterior"}
     assert kinds["fc1.weight"] == "KTiedPosterior"
-    default = dict(weft.named_posteriors(weft.bayesianize(net, weft.KTied(scale=0.3, noise=0.0))))
+    default = dict(
+        kasuri.named_posteriors(kasuri.bayesianize(net, kasuri.KTied(scale=0.3, noise=0.0)))
+    )
     assert isinstance(default["fc1.bias"], MeanFieldPosterior)  # a vector has nothing to tie
     assert torch.allclose(default["fc1.bias"].scale, torch.tensor(0.3))
     with pytest.raises(TypeError, match="bias=3"):
-        weft.bayesianize(net, weft.KTied(), bias=3)
+        kasuri.bayesianize(net, kasuri.KTied(), bias=3)
     with pytest.raises(ValueError, match="vector"):
-        weft.bayesianize(net, weft.MeanField(), bias=weft.KTied())
+        kasuri.bayesianize(net, kasuri.MeanField(), bias=kasuri.KTied())
 
 
 @pytest.mark.parametrize("family", ["k-tied", None, MeanFieldPosterior, nn.ReLU(), lambda w: w])
 def test_what_is_no_family_is_refused(family: Any) -> None:
     net = Net()
-    with pytest.raises(TypeError, match=r"weft\.Posterior"):
-        weft.bayesianize(net, family, inplace=True)
+    with pytest.raises(TypeError, match=r"kasuri\.Posterior"):
+        kasuri.bayesianize(net, family, inplace=True)
     assert untouched(net)
 
 
@@ -163,27 +165,27 @@ def test_frozen_parameters_stay() -> None:
     net = Net()
     net.features.requires_grad_(False)
     net.fc1.weight.requires_grad_(False)
-    bnn = weft.bayesianize(net, weft.MeanField())
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
     assert chosen(bnn) == DENSE - {"fc1.weight"} | {"shift"}
-    left = {row.name: (row.reason, row.parameters) for row in weft.summary(bnn).left}
+    left = {row.name: (row.reason, row.parameters) for row in kasuri.summary(bnn).left}
     assert left["fc1.weight"] == left["features.0.weight"] == ("frozen", 0)
     assert left["features.1.weight"] == ("frozen", 0)
     assert not bnn.fc1.weight.requires_grad
-    assert torch.equal(weft.collapse(bnn).eval()(IMAGES), net.eval()(IMAGES))
+    assert torch.equal(kasuri.collapse(bnn).eval()(IMAGES), net.eval()(IMAGES))
     with pytest.raises(ValueError, match="requires_grad=False"):
-        weft.bayesianize(net, weft.MeanField(), where="features")
+        kasuri.bayesianize(net, kasuri.MeanField(), where="features")
 
 
 def test_inplace_and_its_absence() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    assert weft.bayesianize(net, weft.KTied()) is not net
+    assert kasuri.bayesianize(net, kasuri.KTied()) is not net
     assert untouched(net)
-    assert weft.bayesianize(net, weft.KTied(), inplace=True) is net
+    assert kasuri.bayesianize(net, kasuri.KTied(), inplace=True) is net
     assert chosen(net) == {"0.weight", "0.bias"}
     root = nn.Linear(2, 2)
-    wrapped = weft.bayesianize(root, weft.KTied(), inplace=True)
+    wrapped = kasuri.bayesianize(root, kasuri.KTied(), inplace=True)
     assert wrapped.wrapped is root
-    assert torch.equal(weft.collapse(wrapped)(torch.ones(2)), wrapped.eval()(torch.ones(2)))
+    assert torch.equal(kasuri.collapse(wrapped)(torch.ones(2)), wrapped.eval()(torch.ones(2)))
 
 
 UNFIT = [nn.LSTM(2, 2), nn.GRUCell(2, 2), nn.Embedding(5, 2), nn.Bilinear(2, 2, 2)]
@@ -191,30 +193,30 @@ UNFIT += [nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(2, 1, 4)]
 
 
 @pytest.mark.parametrize("layer", UNFIT, ids=lambda layer: type(layer).__name__)
-@pytest.mark.parametrize("estimator", ["local", "flipout", weft.local])
+@pytest.mark.parametrize("estimator", ["local", "flipout", kasuri.local])
 def test_estimators_that_do_not_fit_are_refused(layer: nn.Module, estimator: Any) -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
     word = estimator if isinstance(estimator, str) else estimator.__name__
     why = rf"(?s){word}.*'1\.0' \({type(layer).__name__}\).*Linear and conv.*\"shared\".*where="
     with pytest.raises(ValueError, match=why):
-        weft.bayesianize(net, weft.MeanField(), estimator=estimator, inplace=True)
+        kasuri.bayesianize(net, kasuri.MeanField(), estimator=estimator, inplace=True)
     assert untouched(net)
-    bnn = weft.bayesianize(net, weft.MeanField())
-    with pytest.raises(ValueError, match=why), weft.using(bnn, estimator):
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
+    with pytest.raises(ValueError, match=why), kasuri.using(bnn, estimator):
         pytest.fail("the context was entered")
 
 
 def test_flipout_needs_independent_weights_and_unknown_estimators_near_misses() -> None:
     with pytest.raises(ValueError, match=r"flipout.*Point"):
-        weft.bayesianize(Net(), weft.Point(), estimator="flipout")
+        kasuri.bayesianize(Net(), kasuri.Point(), estimator="flipout")
     with pytest.raises(ValueError, match="'flipout'"):
-        weft.bayesianize(Net(), weft.MeanField(), estimator="flip-out")
+        kasuri.bayesianize(Net(), kasuri.MeanField(), estimator="flip-out")
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.SyncBatchNorm, nn.LayerNorm, nn.RMSNorm])
 def test_norm_layers_stay_deterministic(norm: type[nn.Module]) -> None:
     net = nn.Sequential(nn.Linear(4, 4), norm(4), nn.GroupNorm(2, 4))
-    bnn = weft.bayesianize(net, weft.MeanField())
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
     assert chosen(bnn) == {"0.weight", "0.bias"}
     assert (type(bnn[1]), type(bnn[2])) == (norm, nn.GroupNorm)
 
@@ -223,14 +225,14 @@ def test_norm_layers_stay_deterministic(norm: type[nn.Module]) -> None:
 def test_asking_for_what_cannot_be_random_says_what_it_is(where: Any) -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU())
     with pytest.raises(ValueError, match=r"'[12]' \((LayerNorm|ReLU)\) is a norm layer.*or has no"):
-        weft.bayesianize(net, weft.MeanField(), where=where)
+        kasuri.bayesianize(net, kasuri.MeanField(), where=where)
 
 
 # what is counted
 
 
-def family(rank: int | None) -> weft.Family:
-    return weft.MeanField() if rank is None else weft.KTied(rank=rank)
+def family(rank: int | None) -> kasuri.Family:
+    return kasuri.MeanField() if rank is None else kasuri.KTied(rank=rank)
 
 
 def by_rank(*counts: int) -> Any:
@@ -242,16 +244,16 @@ def by_rank(*counts: int) -> Any:
 def parameters(bnn: nn.Module) -> int:
     """Counted by the summary, and again by hand."""
     trained = sum(p.numel() for p in bnn.parameters() if p.requires_grad)
-    assert weft.summary(bnn).parameters == trained
+    assert kasuri.summary(bnn).parameters == trained
     return trained
 
 
 @by_rank(956_820, 481_614, 484_008, 486_402)
 def test_parameters_of_the_mlp(rank: int | None, count: int) -> None:
     net = nn.Sequential(nn.Linear(784, 400), nn.Linear(400, 400), nn.Linear(400, 10))
-    bnn = weft.bayesianize(net, family(rank))
+    bnn = kasuri.bayesianize(net, family(rank))
     assert parameters(bnn) == count
-    assert weft.summary(bnn).weights == 478_410
+    assert kasuri.summary(bnn).weights == 478_410
 
 
 @by_rank(4_405_320, 2_262_188, 2_267_408, 2_272_628)
@@ -259,8 +261,8 @@ def test_parameters_of_lenet(rank: int | None, count: int) -> None:
     convs = [nn.Conv2d(3, 32, 5, padding="same"), nn.MaxPool2d(2)]
     convs += [nn.Conv2d(32, 64, 5, padding="same"), nn.MaxPool2d(2)]
     dense = [nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 100)]
-    bnn = weft.bayesianize(nn.Sequential(*convs, *dense), weft.MeanField(), where=nn.Conv2d)
-    assert parameters(weft.bayesianize(bnn, family(rank), where=nn.Linear)) == count
+    bnn = kasuri.bayesianize(nn.Sequential(*convs, *dense), kasuri.MeanField(), where=nn.Conv2d)
+    assert parameters(kasuri.bayesianize(bnn, family(rank), where=nn.Linear)) == count
 
 
 @by_rank(2_822_785, 2_692_993, 2_694_273, 2_695_553)
@@ -269,16 +271,16 @@ def test_parameters_of_the_lstm(rank: int | None, count: int) -> None:
         {"embed": nn.Embedding(20_000, 128), "lstm": nn.LSTM(128, 128), "head": nn.Linear(128, 1)}
     )
     net.lstm.bias_hh_l0.requires_grad_(False)
-    bnn = weft.bayesianize(net, family(rank), where="lstm", bias=False)
+    bnn = kasuri.bayesianize(net, family(rank), where="lstm", bias=False)
     assert parameters(bnn) == count
-    reasons = {row.name: row.reason for row in weft.summary(bnn).left}
+    reasons = {row.name: row.reason for row in kasuri.summary(bnn).left}
     assert reasons["lstm.bias_ih_l0"] == "bias=False"
     assert reasons["lstm.bias_hh_l0"] == "frozen"
     assert reasons["embed.weight"] == "not chosen"
 
 
 def test_the_printed_summary_has_every_parameter_and_the_total() -> None:
-    text = str(weft.summary(weft.bayesianize(Net(), weft.KTied(), where="fc*")))
+    text = str(kasuri.summary(kasuri.bayesianize(Net(), kasuri.KTied(), where="fc*")))
     for name, _ in Net().named_parameters():
         assert re.search(rf"^{re.escape(name)} ", text, re.MULTILINE), name
     assert "norm layer" in text

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
-import weft
-from weft import scope
+import kasuri
+from kasuri.network import scope
 
-LOUD = weft.MeanField(scale=0.5)
+LOUD = kasuri.MeanField(scale=0.5)
 
 
 class Tied(nn.Module):
@@ -119,7 +119,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     record: list[int] = []
     draw = scope.draw
 
-    def recording(posterior: weft.Posterior) -> Tensor:
+    def recording(posterior: kasuri.Posterior) -> Tensor:
         record.append(id(posterior))
         return draw(posterior)
 
@@ -130,10 +130,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @each_net
 def test_one_posterior_and_one_draw_per_forward(name: str, drawn: list[int]) -> None:
     net, x = build(name)
-    bnn = weft.bayesianize(net, LOUD)
-    posteriors = dict(weft.named_posteriors(bnn))
+    bnn = kasuri.bayesianize(net, LOUD)
+    posteriors = dict(kasuri.named_posteriors(bnn))
     assert sum(q.numel() for q in posteriors.values()) == NETS[name][2]
-    assert weft.summary(bnn).weights == NETS[name][2]
+    assert kasuri.summary(bnn).weights == NETS[name][2]
     first = bnn(x)
     assert sorted(drawn) == sorted(id(q) for q in posteriors.values())
     assert not torch.equal(bnn(x), first)
@@ -144,10 +144,10 @@ def test_one_posterior_and_one_draw_per_forward(name: str, drawn: list[int]) -> 
 def test_a_forward_pass_is_an_ordinary_network(name: str, drawn: list[int]) -> None:
     """Whatever was drawn, there is a collapsed network that computes the same."""
     net, x = build(name)
-    bnn = weft.bayesianize(net, LOUD)
-    with weft.frozen(bnn, seed=4):
+    bnn = kasuri.bayesianize(net, LOUD)
+    with kasuri.frozen(bnn, seed=4):
         out = bnn(x)
-    plain = weft.collapse(bnn, "sample", seed=4)
+    plain = kasuri.collapse(bnn, "sample", seed=4)
     assert torch.equal(plain(x), out)
     assert identities(plain) == identities(net)
 
@@ -155,7 +155,7 @@ def test_a_forward_pass_is_an_ordinary_network(name: str, drawn: list[int]) -> N
 @each_net
 def test_collapse_restores_the_tie(name: str) -> None:
     net, x = build(name)
-    again = weft.collapse(weft.bayesianize(net, LOUD))
+    again = kasuri.collapse(kasuri.bayesianize(net, LOUD))
     assert identities(again) == identities(net)
     assert list(again.state_dict()) == list(net.state_dict())
     assert torch.equal(again(x), net(x))
@@ -163,11 +163,11 @@ def test_collapse_restores_the_tie(name: str) -> None:
 
 @each_net
 def test_kl_is_counted_once(name: str) -> None:
-    bnn = weft.bayesianize(build(name)[0], LOUD)
-    kl = weft.ELBO(bnn, weft.Gaussian(1.0), weft.Normal(0.3), num_data=10).kl()
+    bnn = kasuri.bayesianize(build(name)[0], LOUD)
+    kl = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(0.3), num_data=10).kl()
     oracle = sum(
         kl_divergence(Normal(q.mean, q.variance.sqrt()), Normal(0.0, 0.3)).sum()
-        for _, q in weft.named_posteriors(bnn)
+        for _, q in kasuri.named_posteriors(bnn)
     )
     assert torch.allclose(kl, oracle, rtol=1e-5)
     assert sum(p.numel() for p in bnn.parameters()) == 2 * NETS[name][2]
@@ -177,7 +177,7 @@ def test_kl_is_counted_once(name: str) -> None:
 def test_gradients_of_all_uses_add_up(name: str) -> None:
     """The mean's gradient at scale 0 is that of the ordinary tied network."""
     net, x = build(name)
-    bnn = weft.bayesianize(net, LOUD)
+    bnn = kasuri.bayesianize(net, LOUD)
     with torch.no_grad():
         for key, parameter in bnn.named_parameters():
             if key.endswith("log_scale"):
@@ -185,52 +185,52 @@ def test_gradients_of_all_uses_add_up(name: str) -> None:
     net(x).square().sum().backward()
     bnn(x).square().sum().backward()
     names = dict(net.named_parameters())
-    for key, q in weft.named_posteriors(bnn):
+    for key, q in kasuri.named_posteriors(bnn):
         assert torch.equal(q.loc.grad, names[key].grad), key
 
 
 @each_net
 def test_state_and_file_round_trips(name: str, tmp_path: Any) -> None:
     net, x = build(name)
-    bnn = weft.bayesianize(net, LOUD)
+    bnn = kasuri.bayesianize(net, LOUD)
     file = io.BytesIO()
     torch.save(bnn.state_dict(), file)
     file.seek(0)
-    by_state = weft.bayesianize(build(name)[0], LOUD)
+    by_state = kasuri.bayesianize(build(name)[0], LOUD)
     by_state.load_state_dict(torch.load(file, weights_only=True))
-    weft.save(bnn, tmp_path / "net.safetensors")
-    by_file = weft.load(tmp_path / "net.safetensors", build(name)[0])
+    kasuri.save(bnn, tmp_path / "net.safetensors")
+    by_file = kasuri.load(tmp_path / "net.safetensors", build(name)[0])
     for other in (by_state, by_file):
-        with weft.frozen(bnn, seed=2), weft.frozen(other, seed=2):
+        with kasuri.frozen(bnn, seed=2), kasuri.frozen(other, seed=2):
             assert torch.equal(bnn(x), other(x))
-        assert identities(weft.collapse(other)) == identities(net)
+        assert identities(kasuri.collapse(other)) == identities(net)
 
 
 def test_what_other_code_reads_is_the_draw_in_use() -> None:
-    bnn, read = weft.bayesianize(Reader(), LOUD), []
+    bnn, read = kasuri.bayesianize(Reader(), LOUD), []
     bnn.embed.register_forward_hook(lambda m, args, out: read.append((m.weight, out)))
     bnn(WORDS)
     ((weight, out),) = read
     assert torch.equal(F.embedding(WORDS, weight), out)
-    assert torch.equal(bnn.embed.weight, dict(weft.named_posteriors(bnn))["embed.weight"].mean)
+    assert torch.equal(bnn.embed.weight, dict(kasuri.named_posteriors(bnn))["embed.weight"].mean)
 
 
 def test_mean_is_what_is_read_in_evaluation_mode() -> None:
     net = Reader()
-    assert torch.equal(weft.bayesianize(net, LOUD).eval()(WORDS), net(WORDS))
+    assert torch.equal(kasuri.bayesianize(net, LOUD).eval()(WORDS), net(WORDS))
 
 
 @pytest.mark.parametrize("where", ["head", "embed", nn.Linear, ["body", "embed"]])
 def test_choosing_one_of_the_tied_is_refused(where: Any) -> None:
     net = Tied()
     with pytest.raises(ValueError, match=r"tied.*where=\['embed', 'head'\]") as error:
-        weft.bayesianize(net, LOUD, where=where, inplace=True)
+        kasuri.bayesianize(net, LOUD, where=where, inplace=True)
     assert "'embed.weight'" in str(error.value)
     assert "'head.weight'" in str(error.value)
     assert type(net.head) is nn.Linear
     assert net.head.weight is net.embed.weight
-    bnn = weft.bayesianize(net, LOUD, where=["embed", "head"])  # what the message advises
-    assert {name for name, _ in weft.named_posteriors(bnn)} == {"embed.weight"}
+    bnn = kasuri.bayesianize(net, LOUD, where=["embed", "head"])  # what the message advises
+    assert {name for name, _ in kasuri.named_posteriors(bnn)} == {"embed.weight"}
 
 
 def tied_pair() -> nn.Module:
@@ -243,9 +243,12 @@ def tied_pair() -> nn.Module:
 @pytest.mark.parametrize("estimator", ["local", "flipout"])
 def test_estimators_that_would_untie_are_refused(make: Any, why: str, estimator: str) -> None:
     with pytest.raises(ValueError, match=f"{estimator}.*{why}.*shared"):
-        weft.bayesianize(make(), LOUD, estimator=estimator)
-    bnn = weft.bayesianize(make(), LOUD)
-    with pytest.raises(ValueError, match=f"{estimator}.*{why}.*shared"), weft.using(bnn, estimator):
+        kasuri.bayesianize(make(), LOUD, estimator=estimator)
+    bnn = kasuri.bayesianize(make(), LOUD)
+    with (
+        pytest.raises(ValueError, match=f"{estimator}.*{why}.*shared"),
+        kasuri.using(bnn, estimator),
+    ):
         bnn(REALS)
 
 
@@ -256,7 +259,7 @@ def test_a_use_without_gradients_does_not_take_them_from_the_others() -> None:
                 target = self.layer(x)
             return self.layer(x) * target
 
-    bnn = weft.bayesianize(Target(), LOUD)
+    bnn = kasuri.bayesianize(Target(), LOUD)
     bnn(REALS).sum().backward()
     assert all(p.grad is not None for p in bnn.parameters())
 
@@ -275,15 +278,15 @@ class Checkpointed(Repeated):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpointing_is_right_or_refused(reentrant: bool) -> None:
-    bnn = weft.bayesianize(Checkpointed(), LOUD)
+    bnn = kasuri.bayesianize(Checkpointed(), LOUD)
     grads = []
     for bnn.reentrant in (None, reentrant):
-        with weft.frozen(bnn, seed=3):
+        with kasuri.frozen(bnn, seed=3):
             bnn(REALS).backward()
         grads.append([p.grad for p in bnn.parameters()])
         bnn.zero_grad()
     assert all(torch.allclose(a, b) for a, b in zip(*grads, strict=True))
-    with pytest.raises(RuntimeError, match=r"checkpoint.*weft\.frozen"):
+    with pytest.raises(RuntimeError, match=r"checkpoint.*kasuri\.frozen"):
         bnn(REALS).backward()
 
 
@@ -315,18 +318,18 @@ def prompt() -> Tensor:
 
 def test_gpt2_converts_trains_and_collapses(gpt2: nn.Module, drawn: list[int]) -> None:
     ids = prompt()
-    bnn = weft.bayesianize(gpt2, weft.KTied(rank=2, scale=0.05))
+    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=2, scale=0.05))
     with torch.no_grad():
         assert torch.equal(bnn.eval()(ids).logits, gpt2(ids).logits)
     bnn.train()
     drawn.clear()
     first = bnn(ids, labels=ids)
-    assert len(drawn) == len(set(drawn)) == len(dict(weft.named_posteriors(bnn)))
+    assert len(drawn) == len(set(drawn)) == len(dict(kasuri.named_posteriors(bnn)))
     assert not torch.equal(bnn(ids).logits, first.logits)
     first.loss.backward()
     assert all(p.grad is not None for p in bnn.parameters())
-    assert "lm_head.weight" not in dict(weft.named_posteriors(bnn))  # it is the embedding's
-    again = weft.collapse(bnn).eval()
+    assert "lm_head.weight" not in dict(kasuri.named_posteriors(bnn))  # it is the embedding's
+    again = kasuri.collapse(bnn).eval()
     assert again.lm_head.weight is again.transformer.wte.weight
     assert list(again.state_dict()) == list(gpt2.state_dict())
     with torch.no_grad():
@@ -335,45 +338,45 @@ def test_gpt2_converts_trains_and_collapses(gpt2: nn.Module, drawn: list[int]) -
 
 def test_gpt2_head_alone_is_refused(gpt2: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"tied.*transformer\.wte"):
-        weft.bayesianize(gpt2, weft.MeanField(), where=weft.last_layer(gpt2))
+        kasuri.bayesianize(gpt2, kasuri.MeanField(), where=kasuri.last_layer(gpt2))
 
 
 def test_gpt2_generates(gpt2: nn.Module) -> None:
-    bnn = weft.bayesianize(gpt2, weft.KTied(rank=1, scale=0.3))
+    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=1, scale=0.3))
     options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
     expected = gpt2.generate(prompt(), **options)
-    assert torch.equal(weft.collapse(bnn).eval().generate(prompt(), **options), expected)
+    assert torch.equal(kasuri.collapse(bnn).eval().generate(prompt(), **options), expected)
     texts = [
-        weft.collapse(bnn, "sample", seed=s).eval().generate(prompt(), **options) for s in (1, 2)
+        kasuri.collapse(bnn, "sample", seed=s).eval().generate(prompt(), **options) for s in (1, 2)
     ]
     for one, two in itertools.pairwise([expected, *texts]):
         assert one.shape != two.shape or not torch.equal(one, two)
-    with weft.frozen(bnn.eval(), seed=1):  # many calls, one function
+    with kasuri.frozen(bnn.eval(), seed=1):  # many calls, one function
         assert torch.equal(bnn.generate(prompt(), **options), texts[0])
 
 
 def test_gpt2_state_round_trip(gpt2: nn.Module) -> None:
-    bnn = weft.bayesianize(gpt2, weft.KTied(rank=2))
-    other = weft.bayesianize(type(gpt2)(gpt2.config), weft.KTied(rank=2))
+    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=2))
+    other = kasuri.bayesianize(type(gpt2)(gpt2.config), kasuri.KTied(rank=2))
     file = io.BytesIO()
     torch.save(bnn.state_dict(), file)
     file.seek(0)
     other.load_state_dict(torch.load(file, weights_only=True))
-    with weft.frozen(bnn, seed=2), weft.frozen(other, seed=2), torch.no_grad():
+    with kasuri.frozen(bnn, seed=2), kasuri.frozen(other, seed=2), torch.no_grad():
         assert torch.equal(bnn.eval()(prompt()).logits, other.eval()(prompt()).logits)
 
 
 def test_gpt2_objective_counts_the_tied_weight_once(gpt2: nn.Module) -> None:
-    bnn = weft.bayesianize(gpt2, weft.MeanField())
-    elbo = weft.ELBO(
-        bnn, weft.Categorical(), weft.Normal(1.0), num_data=9, output=lambda o: o.logits
+    bnn = kasuri.bayesianize(gpt2, kasuri.MeanField())
+    elbo = kasuri.ELBO(
+        bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=9, output=lambda o: o.logits
     )
     oracle = sum(
         kl_divergence(Normal(q.mean, q.scale), Normal(0.0, 1.0)).sum()
-        for _, q in weft.named_posteriors(bnn)
+        for _, q in kasuri.named_posteriors(bnn)
     )
     loss, nll, kl = elbo(prompt(), prompt())
     assert torch.allclose(kl, oracle, rtol=1e-5)
     assert torch.allclose(loss, nll + kl / 9)
     random = sum(p.numel() for n, p in gpt2.named_parameters() if "ln_" not in n)
-    assert weft.summary(bnn).weights == random
+    assert kasuri.summary(bnn).weights == random

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from experiments.report import read
 from tools import frontier
 from tools.compression_tables import compression_tables
 from tools.sweep_tables import sweep_tables
 from tools.tables import ROOT
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
-from weft.report import read
 
 
 def write(folder, table, variant, **metrics):

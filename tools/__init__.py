@@ -1,1 +1,1 @@
-"""Small programs for those who work on weft."""
+"""Small programs for those who work on kasuri."""

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.compression_published import LENET5
+from experiments.lenet5_counts import LeNet5
+from experiments.matrix_normal_published import DROPPED
+from experiments.report.results import Result
 from tools.markdown import markdown
-from weft.experiments.compression_published import LENET5
-from weft.experiments.lenet5_counts import LeNet5
-from weft.experiments.matrix_normal_published import DROPPED
-from weft.report.results import Result
 
 # shares of weights, inputs and outputs that were set to 0 there; units stay where some of theirs are left
 _DROPPED = {

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from weft.report import compare, read
-from weft.report.figures import wide
-from weft.report.markup import Html, el
-from weft.report.sweeps import Curve, Study, named, pooled
-from weft.report.values import short
+from experiments.report import compare, read
+from experiments.report.figures import wide
+from experiments.report.markup import Html, el
+from experiments.report.sweeps import Curve, Study, named, pooled
+from experiments.report.values import short
 
 PANEL, HEIGHT = 360, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 44

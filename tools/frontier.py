@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.report import read
+from experiments.report.frontiers import unbeaten
+from experiments.report.markup import Html, el
+from experiments.report.results import Result
+from experiments.report.values import short
 from tools.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Scale, drawing, scale, ticks
-from weft.report import read
-from weft.report.frontiers import unbeaten
-from weft.report.markup import Html, el
-from weft.report.results import Result
-from weft.report.values import short
 
 PANEL, HEIGHT = 520, 480
 LOWER = TOP + 24  # a legend of two lines

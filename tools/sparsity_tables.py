@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.matrix_normal_published import DROPPED
+from experiments.report.results import Result
 from tools.markdown import markdown
-from weft.experiments.matrix_normal_published import DROPPED
-from weft.report.results import Result
 
 
 def sparsity_tables(found: Sequence[Result]) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.report import compare, read
+from experiments.report.sweeps import AXES, Curve, column, named, pooled
+from experiments.report.values import short
 from tools.markdown import markdown
-from weft.report import compare, read
-from weft.report.sweeps import AXES, Curve, column, named, pooled
-from weft.report.values import short
 
 
 def sweep_tables(folder: Path) -> str:

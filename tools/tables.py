@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from experiments.report import compare, markdown_table, read
+from experiments.report.gains import gain_text
 from tools.compression_tables import compression_tables
 from tools.sparsity_tables import sparsity_tables
 from tools.sweep_tables import sweep_tables
 from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
-from weft.report import compare, markdown_table, read
-from weft.report.gains import gain_text
 
 ROOT = Path(__file__).parents[1]
 _ALL = (

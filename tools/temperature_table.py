@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 
-from weft.metrics import mean_sem
+from kasuri.prediction.metrics import mean_sem
 
 
 def temperature_table(path: Path) -> str:
     """A row for each data set and length: test NLL of both ways, and the CPU seconds of a run."""
     rows = json.loads(path.read_text())["rows"]
     lines = [
-        "| | steps | seeds | one run (`weft.fit`) | halving | temperatures of halving | CPU seconds |",
+        "| | steps | seeds | one run (`kasuri.fit`) | halving | temperatures of halving | CPU seconds |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for data, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in rows):

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from experiments import uci_published as published
+from experiments.report import read
+from experiments.report.results import Result
 from tools.markdown import markdown
-from weft.experiments import uci_published as published
-from weft.report import read
-from weft.report.results import Result
 
 Scores = Mapping[str, Mapping[str, Result]]  # by table, by variant
 
 
 def uci_tables(folder: Path) -> str:
-    """Three tables in Markdown from the result files of `weft run uci/...`."""
+    """Three tables in Markdown from the result files of `kasuri run uci/...`."""
     found, problems = read(folder)
     if problems or not found:
         raise ValueError(f"{folder}: {problems or 'no result files'}")
@@ -38,7 +38,7 @@ def uci_tables(folder: Path) -> str:
 
 
 def _in_order(found: Sequence[Result]) -> list[str]:
-    from weft.experiments.uci import EXPERIMENTS
+    from experiments.uci import EXPERIMENTS
 
     present = {one.variant for one in found}
     return [one for one in dict.fromkeys(row.variant for row in EXPERIMENTS) if one in present]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-import weft
+import kasuri
 
 
 class Residual(nn.Module):
@@ -149,7 +149,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
 }
 
 
-def bayesian(name: str, family: weft.Family | None = None, seed: int = 0) -> nn.Module:
+def bayesian(name: str, family: kasuri.Family | None = None, seed: int = 0) -> nn.Module:
     """A network in double precision with random means, scales and statistics of batch norms."""
     torch.manual_seed(seed)
     net = NETWORKS[name][0]().double()
@@ -159,8 +159,8 @@ def bayesian(name: str, family: weft.Family | None = None, seed: int = 0) -> nn.
             module.running_var.uniform_(0.5, 2)
             nn.init.normal_(module.weight)
             nn.init.normal_(module.bias)
-    bnn = weft.bayesianize(net, weft.MeanField() if family is None else family)
-    for _, q in weft.named_posteriors(bnn):
+    bnn = kasuri.bayesianize(net, kasuri.MeanField() if family is None else family)
+    for _, q in kasuri.named_posteriors(bnn):
         for key, parameter in q.named_parameters():
             if key.endswith("log_scale"):
                 parameter.data.normal_(-1.5, 1.0)

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.compression.slicing import set_apart
+from kasuri.posteriors.masked import masked
 from tests.compression.test_posterior import randomised
-from weft.compression.slicing import set_apart
-from weft.posteriors.masked import masked
 
 FAMILIES = {
-    "matrix normal": weft.MatrixNormal(),
-    "bounded": weft.MatrixNormal(max_scale=0.6, scale=0.1),
-    "low rank and full": weft.MatrixNormal(rows=1, columns="full"),
-    "rank one": weft.MatrixNormalDiagonal(),
-    "free": weft.MatrixNormalDiagonal(diagonal="free"),
-    "scaled": weft.ScaledMatrixNormal(),
+    "matrix normal": kasuri.MatrixNormal(),
+    "bounded": kasuri.MatrixNormal(max_scale=0.6, scale=0.1),
+    "low rank and full": kasuri.MatrixNormal(rows=1, columns="full"),
+    "rank one": kasuri.MatrixNormalDiagonal(),
+    "free": kasuri.MatrixNormalDiagonal(diagonal="free"),
+    "scaled": kasuri.ScaledMatrixNormal(),
 }
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 shapes = pytest.mark.parametrize("shape", [(6, 7), (2, 6, 7)], ids=str)
@@ -52,7 +52,7 @@ def test_the_law_stays(family, shape):
     # of a free diagonal the entropy is a bound, of another eigenbasis where eigenvalues coincide
     tolerance = {"atol": 1e-9, "rtol": 0.0}
     torch.testing.assert_close(after.entropy(), before.entropy(), **tolerance)
-    for prior in (weft.Normal(0.7), weft.GroupARD()):
+    for prior in (kasuri.Normal(0.7), kasuri.GroupARD()):
         torch.testing.assert_close(prior.kl(after), prior.kl(before), **tolerance)
 
 
@@ -63,7 +63,7 @@ def test_the_entropy_of_the_rest_is_right_after_steps_too(family, shape):
     optimizer = torch.optim.Adam(q.parameters(), lr=0.05)
     for _ in range(5):
         optimizer.zero_grad()
-        (weft.Normal(0.5).kl(q) + q.rsample().square().sum()).backward()
+        (kasuri.Normal(0.5).kl(q) + q.rsample().square().sum()).backward()
         optimizer.step()
     plain = copy.deepcopy(q)
     for side in (plain.base.rows, plain.base.columns):
@@ -93,17 +93,17 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
     with torch.no_grad():
         net[0].weight[:, [0, 4, 7]] = 0
         net[0].weight[2] = 0
-    bnn = weft.bayesianize(net, weft.MatrixNormal(scale=1e-3))
+    bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=1e-3))
     x = torch.randn(20, 9).double()
     options = {"criterion": "snr", "threshold": 1.0, "calls": 0}
-    small, report = weft.compress(bnn, x, keep_posterior=True, **options)
+    small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert [one.after for one in report.units if one.layer == "0"] == [5]
     q = small[0].posterior("weight")
     assert q.base.columns.only.tolist() == [i not in (0, 4, 7) for i in range(9)]
     assert q.base.rows.only is None
-    weft.save(small, tmp_path / "small.safetensors")
-    plain, _ = weft.compress(bnn, x, **options)
-    again = weft.load(tmp_path / "small.safetensors", plain)
+    kasuri.save(small, tmp_path / "small.safetensors")
+    plain, _ = kasuri.compress(bnn, x, **options)
+    again = kasuri.load(tmp_path / "small.safetensors", plain)
     other = again[0].posterior("weight")
     assert torch.equal(other.base.columns.only, q.base.columns.only), (
         "as fast as before it was saved"
@@ -112,8 +112,8 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
     torch.testing.assert_close(other.entropy(), q.entropy(), atol=1e-9, rtol=0)
     # cut once more, from either
     for one in (small, again):
-        smaller, _ = weft.compress(one, x, keep_posterior=True, **options)
-        assert torch.isfinite(weft.GroupARD().kl(smaller[0].posterior("weight")))
+        smaller, _ = kasuri.compress(one, x, keep_posterior=True, **options)
+        assert torch.isfinite(kasuri.GroupARD().kl(smaller[0].posterior("weight")))
 
 
 @families
@@ -131,12 +131,12 @@ def test_another_mask_that_is_loaded_counts(family):
 
 
 def test_an_optimiser_that_divides_by_next_to_nothing_leaves_the_law_in_files(tmp_path):
-    _, q = both(weft.MatrixNormal(), (6, 7))
+    _, q = both(kasuri.MatrixNormal(), (6, 7))
     optimizer = torch.optim.Adam(q.parameters(), lr=0.05, eps=1e-30)
     for _ in range(20):
         optimizer.zero_grad()
-        (weft.Normal(0.5).kl(q) + q.rsample().square().sum()).backward()
+        (kasuri.Normal(0.5).kl(q) + q.rsample().square().sum()).backward()
         optimizer.step()
-    again = masked(weft.MatrixNormal()(torch.zeros(6, 7).double()), torch.ones_like(q.mask))
+    again = masked(kasuri.MatrixNormal()(torch.zeros(6, 7).double()), torch.ones_like(q.mask))
     again.load_state_dict(q.state_dict())
     torch.testing.assert_close(covariance(again), covariance(q))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
 
 
 def plain() -> nn.Sequential:
@@ -13,10 +13,10 @@ def plain() -> nn.Sequential:
 
 
 def test_a_compiled_network_is_compressed_like_the_one_inside():
-    bnn = weft.bayesianize(plain(), weft.MeanField())
+    bnn = kasuri.bayesianize(plain(), kasuri.MeanField())
     x = torch.randn(8, 4)
-    small, report = weft.compress(bnn, x, threshold=0.5, calls=0)
-    again, told = weft.compress(torch.compile(bnn, backend="eager"), x, threshold=0.5, calls=0)
+    small, report = kasuri.compress(bnn, x, threshold=0.5, calls=0)
+    again, told = kasuri.compress(torch.compile(bnn, backend="eager"), x, threshold=0.5, calls=0)
     assert type(again) is nn.Sequential
     assert told.after.parameters == report.after.parameters
     assert torch.equal(again(x), small(x))
@@ -25,12 +25,13 @@ def test_a_compiled_network_is_compressed_like_the_one_inside():
 def test_a_compiled_network_is_quantised_like_the_one_inside():
     x = torch.randn(64, 4)
     assert torch.equal(
-        weft.quantise(torch.compile(plain(), backend="eager"), x)(x), weft.quantise(plain(), x)(x)
+        kasuri.quantise(torch.compile(plain(), backend="eager"), x)(x),
+        kasuri.quantise(plain(), x)(x),
     )
 
 
 def test_an_objective_with_a_compiled_network_is_refused():
-    bnn = torch.compile(weft.bayesianize(plain(), weft.MeanField()), backend="eager")
-    elbo = weft.ELBO(bnn, weft.Gaussian(), weft.Normal(), num_data=10)
+    bnn = torch.compile(kasuri.bayesianize(plain(), kasuri.MeanField()), backend="eager")
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(), kasuri.Normal(), num_data=10)
     with pytest.raises(ValueError, match="give the objective the network itself"):
-        weft.compress(elbo, torch.randn(8, 4))
+        kasuri.compress(elbo, torch.randn(8, 4))

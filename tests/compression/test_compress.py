@@ -1,4 +1,4 @@
-"""`weft.compress` from the outside: thresholds, agreement, what it refuses, and what comes after."""
+"""`kasuri.compress` from the outside: thresholds, agreement, what it refuses, and what comes after."""
 
 import copy
 import math
@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.compression.bits import bits_of
+from kasuri.compression.latency import latency
+from kasuri.compression.masking import masked_net
+from kasuri.compression.searching import loss_of
+from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.compression.networks import bayesian
-from weft.compression.bits import bits_of
-from weft.compression.latency import latency
-from weft.compression.masking import masked_net
-from weft.compression.searching import loss_of
-from weft.posteriors.k_tied import KTiedPosterior
 
 
 def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
     """One hidden layer with some units that are noise on both of their sides."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 3))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=scale, noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=scale, noise=0.0))
     bnn[0].posterior("weight").loc.data.uniform_(0.8, 1.2)
     bnn[2].posterior("weight").loc.data.uniform_(0.8, 1.2)
     bnn[0].posterior("weight").loc.data[:dead] *= 0.001
@@ -30,13 +30,13 @@ def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
     return bnn
 
 
-def left(report: weft.CompressionReport) -> dict[str, int]:
+def left(report: kasuri.CompressionReport) -> dict[str, int]:
     return {one.layer: one.after for one in report.units}
 
 
 @pytest.mark.parametrize("criterion", ["snr", "ard", "group_ard"])
 def test_the_gap_separates_noise_from_signal(criterion: str) -> None:
-    small, report = weft.compress(noisy(), torch.randn(5, 4), criterion=criterion, calls=0)
+    small, report = kasuri.compress(noisy(), torch.randn(5, 4), criterion=criterion, calls=0)
     assert small[0].out_features == 7
     for one in report.histograms:
         if (one.layer, one.side) in (("0", "out"), ("2", "in")):
@@ -45,7 +45,7 @@ def test_the_gap_separates_noise_from_signal(criterion: str) -> None:
 
 
 def test_without_a_gap_nothing_goes_and_it_is_said() -> None:
-    small, report = weft.compress(noisy(dead=0), torch.randn(5, 4), calls=0)
+    small, report = kasuri.compress(noisy(dead=0), torch.randn(5, 4), calls=0)
     assert small[0].out_features == 12
     assert "no gap in the statistic of '0' (out)" in report.notes
 
@@ -54,30 +54,33 @@ def test_a_unit_goes_only_if_both_sides_agree() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[2].posterior("weight").loc.data[:, 0] = 1.0  # read all the same
     bnn[0].posterior("weight").loc.data[1] = 1.0  # made for nobody
-    assert left(weft.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 3
-    assert left(weft.compress(bnn, x, threshold=0.05, agree="either", calls=0)[1])["0"] == 12 - 5
-    assert left(weft.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
+    assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 3
+    assert left(kasuri.compress(bnn, x, threshold=0.05, agree="either", calls=0)[1])["0"] == 12 - 5
     assert (
-        left(weft.compress(bnn, x, threshold=0.05, structure="columns", calls=0)[1])["0"] == 12 - 4
+        left(kasuri.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
+    )
+    assert (
+        left(kasuri.compress(bnn, x, threshold=0.05, structure="columns", calls=0)[1])["0"]
+        == 12 - 4
     )
 
 
 def test_a_side_that_is_not_random_has_no_say() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05), where="0")
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05), where="0")
     bnn[0].posterior("weight").loc.data[:2] = 0.0
-    small, report = weft.compress(bnn, torch.randn(5, 4), threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, torch.randn(5, 4), threshold=0.05, calls=0)
     assert left(report)["0"] == 4
-    masked = masked_net(weft.collapse(bnn), report.masks)
+    masked = masked_net(kasuri.collapse(bnn), report.masks)
     x = torch.randn(9, 4)
     torch.testing.assert_close(small(x), masked(x))
 
 
 def test_validation_allows_as_much_as_the_tolerance() -> None:
     bnn, x = noisy(), torch.randn(200, 4)
-    y = weft.collapse(bnn)(x).argmax(1)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
 
     @torch.no_grad()
     def nll(net: nn.Module) -> float:
@@ -85,14 +88,14 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
 
     results = []
     for tolerance in (0.0, 0.05, 0.5):
-        small, report = weft.compress(
+        small, report = kasuri.compress(
             elbo, x, validation=(x, y), tolerance=tolerance, agree="either", calls=0
         )
         start = report.trials[0].loss
-        assert start == pytest.approx(nll(weft.collapse(bnn)), abs=1e-6)
+        assert start == pytest.approx(nll(kasuri.collapse(bnn)), abs=1e-6)
         assert nll(small) <= start + tolerance + 1e-6
         results.append(small[0].out_features)
-        _, other = weft.compress(
+        _, other = kasuri.compress(
             bnn, x, validation=nll, tolerance=tolerance, agree="either", calls=0
         )
         assert left(other)["0"] == results[-1]
@@ -104,8 +107,8 @@ def test_a_validation_loss_is_the_mean_over_all_batches_of_any_inputs() -> None:
     torch.manual_seed(0)
     bnn = noisy()
     x, y = torch.randn(1203, 4), torch.randint(0, 3, (1203,))
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
-    plain = weft.collapse(bnn).eval()
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
+    plain = kasuri.collapse(bnn).eval()
     with torch.no_grad():
         expected = float(nn.functional.cross_entropy(plain(x), y))
     for inputs in (x, (x,), {"input": x}):
@@ -117,8 +120,8 @@ def test_radial_posteriors_by_log_mode() -> None:
     net = nn.Sequential(nn.Linear(8, 10), nn.Tanh(), nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 4))
     net[0].weight.data[:4] *= 1e-3
     net[2].weight.data[:, :4] *= 1e-3
-    bnn = weft.bayesianize(net, weft.Radial(grouping="double"))
-    small, report = weft.compress(bnn, torch.randn(5, 8), criterion="log_mode", calls=0)
+    bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double"))
+    small, report = kasuri.compress(bnn, torch.randn(5, 8), criterion="log_mode", calls=0)
     assert small[0].out_features == 6
     assert {one.below for one in report.histograms if one.layer == "0" and one.side == "out"} == {4}
 
@@ -126,11 +129,11 @@ def test_radial_posteriors_by_log_mode() -> None:
 def test_weights_one_by_one() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[0].posterior("weight").loc.data[8, 2] = 0.0
-    small, report = weft.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
     assert small[0].out_features == 7
     assert report.after.nonzero == 7 * 4 - 1 + 7 * 3
-    masks = weft.sparsify(bnn, 0.05, rows=False, columns=False)[0]
-    torch.testing.assert_close(small(x), weft.collapse(masks)(x))
+    masks = kasuri.sparsify(bnn, 0.05, rows=False, columns=False)[0]
+    torch.testing.assert_close(small(x), kasuri.collapse(masks)(x))
 
 
 def test_finetuning_trains_and_keeps_zeros() -> None:
@@ -138,8 +141,8 @@ def test_finetuning_trains_and_keeps_zeros() -> None:
     bnn, x = noisy(scale=0.4), torch.randn(300, 4)
     y = (x[:, 0] > 0).long()
     options = {"structure": "weights", "threshold": 6.0, "calls": 0}
-    before, _ = weft.compress(bnn, x, **options)
-    small, report = weft.compress(
+    before, _ = kasuri.compress(bnn, x, **options)
+    small, report = kasuri.compress(
         bnn, x, finetune={"train": (x, y), "epochs": 5, "seed": 0}, **options
     )
     loss = nn.CrossEntropyLoss()
@@ -154,11 +157,11 @@ def test_finetuning_trains_and_keeps_zeros() -> None:
 def test_eight_bit_integers() -> None:
     torch.manual_seed(0)
     bnn, x = bayesian("lenet").float(), torch.randn(64, 1, 28, 28)
-    small, _ = weft.compress(bnn, x[:2], structure="rows", threshold=0.3, calls=0)
+    small, _ = kasuri.compress(bnn, x[:2], structure="rows", threshold=0.3, calls=0)
     y = small(x)
     for how in ("static", "dynamic"):
-        quick = weft.quantise(small, [x], how)
-        wide = weft.quantise(copy.deepcopy(small).double(), [x.double()], how)
+        quick = kasuri.quantise(small, [x], how)
+        wide = kasuri.quantise(copy.deepcopy(small).double(), [x.double()], how)
         assert torch.equal(wide(x), quick(x))
         assert (quick(x) - y).abs().mean() < 0.05 * y.std()
         kinds = {type(m).__module__ for m in quick.modules()}
@@ -173,9 +176,9 @@ def test_eight_bit_integers() -> None:
             return self.layer(x) if x.sum() > 0 else self.layer(-x)
 
     with pytest.raises(ValueError, match="dynamic"):
-        weft.quantise(Branches(), [torch.randn(2, 3)])
+        kasuri.quantise(Branches(), [torch.randn(2, 3)])
     with pytest.raises(ValueError, match="static"):
-        weft.quantise(small, [x], "other")
+        kasuri.quantise(small, [x], "other")
 
 
 def test_bits_keep_the_rounding_error_below_the_noise() -> None:
@@ -225,14 +228,14 @@ REFUSALS = [
     ({"agree": "none"}, "agree='none'"),
     ({"criterion": "log_mode"}, "no layer has such a statistic"),
     ({"criterion": "log_mode", "structure": "weights"}, "radii belong to rows"),
-    ({"criterion": "kl"}, "'0.weight'.* hand its weft.ELBO"),
+    ({"criterion": "kl"}, "'0.weight'.* hand its kasuri.ELBO"),
     ({"threshold": None}, '"layers" or a number'),
     ({"price": "macs"}, "prices count where units go in steps"),
     ({"budget": 0.5, "threshold": "layers", "validation": lambda net: 0.0}, "a whole number"),
     ({"rank": 2}, "keep_posterior=True"),
     ({"finetune": {"epochs": 1}}, "train among them"),
     ({"finetune": {}, "keep_posterior": True}, "make a new one"),
-    ({"validation": (1, 2)}, "hand the weft.ELBO"),
+    ({"validation": (1, 2)}, "hand the kasuri.ELBO"),
     ({"validation": lambda net: 0.0, "tolerance": -1.0}, "tolerance=-1.0"),
     ({"tolerance": "0.1"}, "tolerance='0.1'"),
     ({"calls": 2.5}, "calls=2.5"),
@@ -245,24 +248,24 @@ REFUSALS = [
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_refusals_say_what_to_write(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        weft.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
+        kasuri.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
     whole, share = np.int64(2), np.float32(0.1)
     options = {"calls": whole, "tolerance": share, "threshold": share, "keep_posterior": True}
-    small, _ = weft.compress(noisy(), torch.randn(2, 4), rank=whole, **options)
-    (first, *_) = weft.named_posteriors(small)
+    small, _ = kasuri.compress(noisy(), torch.randn(2, 4), rank=whole, **options)
+    (first, *_) = kasuri.named_posteriors(small)
     assert isinstance(first[1], KTiedPosterior)
-    weft.compress(noisy(), torch.randn(2, 4), floor=share, **options)
+    kasuri.compress(noisy(), torch.randn(2, 4), floor=share, **options)
 
 
 def test_plain_networks_are_refused() -> None:
     with pytest.raises(ValueError, match="bayesianize"):
-        weft.compress(nn.Linear(2, 2), torch.randn(1, 2))
+        kasuri.compress(nn.Linear(2, 2), torch.randn(1, 2))
 
 
 def test_without_torch_pruning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_pruning", None)
-    with pytest.raises(ImportError, match=r"pip install weft\[compress\]"):
-        weft.compress(noisy(), torch.randn(2, 4), calls=0)
+    with pytest.raises(ImportError, match=r"pip install kasuri\[compress\]"):
+        kasuri.compress(noisy(), torch.randn(2, 4), calls=0)

@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import FlopCounterMode
 
+from experiments.compression_published import LENET5, ORIGINAL
+from experiments.lenet5_counts import LeNet5
+from kasuri.compression.counting import count, uses
 from tests.compression.networks import NETWORKS
-from weft.compression.counting import count, uses
-from weft.experiments.compression_published import LENET5, ORIGINAL
-from weft.experiments.lenet5_counts import LeNet5
 
 HONEST = {  # weights, multiply-accumulates and biases: recounted by hand from the widths
     "RDP": (8_720, 113_148),

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.compression.criteria import random_weights
-from weft.compression.layers import IN, OUT, OWN
-from weft.compression.peeling import Ratios, peel
-from weft.compression.statistics import HEAD_OUTPUTS, HEAD_VALUES, unit_statistics
-from weft.compression.thresholds import bisect, largest_gap
+import kasuri
+from kasuri.compression.criteria import random_weights
+from kasuri.compression.layers import IN, OUT, OWN
+from kasuri.compression.peeling import Ratios, peel
+from kasuri.compression.statistics import HEAD_OUTPUTS, HEAD_VALUES, unit_statistics
+from kasuri.compression.thresholds import bisect, largest_gap
 
 
 def randomised(net: nn.Module, seed: int = 0, **options: object) -> nn.Module:
     torch.manual_seed(seed)
-    bnn = weft.bayesianize(net.double(), weft.MeanField(), **options)
-    for _, q in weft.named_posteriors(bnn):
+    bnn = kasuri.bayesianize(net.double(), kasuri.MeanField(), **options)
+    for _, q in kasuri.named_posteriors(bnn):
         q.loc.data.normal_()
         q.log_scale.data.normal_()
     return bnn
@@ -28,7 +28,11 @@ def of(
 ) -> dict:
     sides = {"rows": True, "columns": True} | sides
     found = unit_statistics(
-        weft.collapse(bnn), random_weights(model or bnn), criterion, sides["rows"], sides["columns"]
+        kasuri.collapse(bnn),
+        random_weights(model or bnn),
+        criterion,
+        sides["rows"],
+        sides["columns"],
     )
     return {key: one.logs for key, one in found.items()}
 
@@ -47,7 +51,7 @@ def test_signal_to_noise_of_channels_of_a_convolution_in_groups() -> None:
 
 def test_signal_to_noise_of_a_transposed_convolution() -> None:
     bnn = randomised(nn.ConvTranspose1d(3, 4, 2))
-    layer = weft.collapse(bnn)
+    layer = kasuri.collapse(bnn)
     scale = bnn.views["weight"].tensor(bnn.posterior("weight").variance)  # (in, out, positions)
     ratio = layer.weight.square().sum((0, 2)) / scale.sum((0, 2))
     close(of(bnn, columns=False)["", OUT].exp(), ratio)
@@ -78,7 +82,7 @@ def test_heads_pool_their_rows_and_columns() -> None:
 def test_determined_share_is_one_minus_precision_times_variance() -> None:
     bnn = randomised(nn.Linear(4, 3))
     q = bnn.posterior("weight")
-    share = 1 - weft.ARD().precisions(q) * q.variance
+    share = 1 - kasuri.ARD().precisions(q) * q.variance
     close(of(bnn, "ard", columns=False)["", OUT].exp(), share.mean(1))
 
 
@@ -97,17 +101,17 @@ def test_group_relevance_does_not_depend_on_units_of_measurement() -> None:
 @pytest.mark.parametrize(
     "prior",
     [
-        weft.Normal(0.7),
-        weft.HeNormal(),
-        weft.Normal(learn="closed form"),
-        weft.ARD(),
-        weft.GroupARD(),
+        kasuri.Normal(0.7),
+        kasuri.HeNormal(),
+        kasuri.Normal(learn="closed form"),
+        kasuri.ARD(),
+        kasuri.GroupARD(),
     ],
     ids=lambda p: type(p).__name__,
 )
-def test_shares_of_the_kl_add_up_to_it(prior: weft.Prior) -> None:
+def test_shares_of_the_kl_add_up_to_it(prior: kasuri.Prior) -> None:
     bnn = randomised(nn.Linear(4, 3), bias=False)
-    elbo = weft.ELBO(bnn, weft.Categorical(), prior, num_data=10)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
     shares = of(bnn, "kl", elbo, columns=False)["", OUT].exp() * 4
     close(shares.sum(), prior.kl(bnn.posterior("weight")))
 
@@ -115,7 +119,7 @@ def test_shares_of_the_kl_add_up_to_it(prior: weft.Prior) -> None:
 def test_log_modes_are_those_of_the_radii() -> None:
     torch.manual_seed(0)
     net = nn.Conv2d(3, 5, 3)
-    bnn = weft.bayesianize(net, weft.Radial(grouping="double"))
+    bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double"))
     for criterion, statistic in (("log_mode", "mode"), ("product_mode", "product_mode")):
         found = of(bnn, criterion)
         q = bnn.posterior("weight")
@@ -125,7 +129,7 @@ def test_log_modes_are_those_of_the_radii() -> None:
 
 def test_lengths_of_means_stand_in_for_radii() -> None:
     bnn = randomised(nn.Conv2d(2, 5, 3))
-    found, mean = of(bnn, "log_mode"), weft.collapse(bnn).weight
+    found, mean = of(bnn, "log_mode"), kasuri.collapse(bnn).weight
     close(found["", OUT].exp(), torch.linalg.vector_norm(mean.flatten(1), dim=1))
     close(found["", IN].exp(), torch.linalg.vector_norm(mean.transpose(0, 1).flatten(1), dim=1))
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.compression.masking import masked_net
 from tests.compression.networks import NETWORKS, bayesian
-from weft.compression.masking import masked_net
 
 RULES = [
     ("both", "both"),
@@ -23,16 +23,16 @@ RULES = [
 
 def compressed(
     bnn: nn.Module, x: torch.Tensor, structure: str, agree: str = "both"
-) -> tuple[nn.Module, weft.CompressionReport]:
+) -> tuple[nn.Module, kasuri.CompressionReport]:
     """The network at the lowest of a few thresholds at which something goes."""
-    _, report = weft.compress(bnn, x, structure=structure, threshold=0.0, calls=0)
+    _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0, calls=0)
     logs = []
     for one in report.histograms:
         middles = [(a + b) / 2 for a, b in zip(one.edges, one.edges[1:], strict=False)]
         logs += [m for m, n in zip(middles, one.counts, strict=True) for _ in range(n)]
     for share in (0.4, 0.6, 0.8, 0.9, 0.97):
         threshold = float(torch.tensor(logs).double().quantile(share).exp())
-        small, report = weft.compress(
+        small, report = kasuri.compress(
             bnn, x, structure=structure, agree=agree, threshold=threshold, calls=0
         )
         if sum(one.before - one.after for one in report.units) > 2:
@@ -47,14 +47,14 @@ def test_outputs_equal_those_of_the_masked_network(name: str, structure: str, ag
     make = NETWORKS[name][1]
     x = make(3)
     small, report = compressed(bnn, x, structure, agree)
-    masked = masked_net(weft.collapse(bnn), report.masks).eval()
+    masked = masked_net(kasuri.collapse(bnn), report.masks).eval()
     torch.manual_seed(7)
     for fresh in (x, make(2), make(5)):
         torch.testing.assert_close(small(fresh), masked(fresh), rtol=0, atol=1e-10)
     assert report.difference < 1e-10
     assert report.masks
     assert any(not mask.all() for mask in report.masks.values())
-    plain = weft.collapse(bnn).eval()
+    plain = kasuri.collapse(bnn).eval()
     assert not torch.allclose(masked(x), plain(x)), "masking must matter for the comparison to"
     if structure != "weights":
         assert sum(one.before - one.after for one in report.units) > 0, report.notes
@@ -66,9 +66,9 @@ def test_outputs_equal_those_of_the_masked_network(name: str, structure: str, ag
 def test_nothing_of_weft_is_left(name: str) -> None:
     bnn, x = bayesian(name), NETWORKS[name][1](2)
     small, _ = compressed(bnn, x, "columns")
-    assert not [m for m in small.modules() if type(m).__module__.startswith("weft")]
+    assert not [m for m in small.modules() if type(m).__module__.startswith("kasuri")]
     assert not [h for m in small.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
-    assert b"weft" not in pickle.dumps(small).replace(b"tests.compression", b"")
+    assert b"kasuri" not in pickle.dumps(small).replace(b"tests.compression", b"")
     buffer = io.BytesIO()
     torch.save(small, buffer)
     buffer.seek(0)
@@ -81,8 +81,8 @@ def test_nothing_of_weft_is_left(name: str) -> None:
 
 def test_a_threshold_of_zero_changes_nothing() -> None:
     bnn, x = bayesian("residual"), NETWORKS["residual"][1](2)
-    small, report = weft.compress(bnn, x, threshold=0.0, calls=0)
-    plain = weft.collapse(bnn).eval()
+    small, report = kasuri.compress(bnn, x, threshold=0.0, calls=0)
+    plain = kasuri.collapse(bnn).eval()
     assert torch.equal(small(x), plain(x))
     assert report.before == report.after
     assert not report.masks
@@ -91,7 +91,7 @@ def test_a_threshold_of_zero_changes_nothing() -> None:
 def test_the_network_given_is_not_touched() -> None:
     bnn, x = bayesian("grouped").train(), NETWORKS["grouped"][1](2)
     before = copy.deepcopy(bnn.state_dict())
-    weft.compress(bnn, x, structure="rows", threshold=1e9, calls=0)
+    kasuri.compress(bnn, x, structure="rows", threshold=1e9, calls=0)
     assert bnn.training
     for key, value in bnn.state_dict().items():
         assert torch.equal(value, before[key]), key
@@ -100,14 +100,14 @@ def test_the_network_given_is_not_touched() -> None:
 def test_single_precision_comes_out_as_it_went_in() -> None:
     bnn = bayesian("residual").float()
     x = NETWORKS["residual"][1](2).float()
-    small, report = weft.compress(bnn, x, structure="rows", threshold=1.0, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="rows", threshold=1.0, calls=0)
     assert {p.dtype for p in small.parameters()} == {torch.float32}
-    masked = masked_net(weft.collapse(bnn), report.masks).eval()
+    masked = masked_net(kasuri.collapse(bnn), report.masks).eval()
     torch.testing.assert_close(small(x), masked(x), rtol=1e-4, atol=1e-4)
 
 
 def test_every_layer_keeps_a_unit() -> None:
     bnn, x = bayesian("lenet"), NETWORKS["lenet"][1](2)
-    small, report = weft.compress(bnn, x, structure="columns", threshold=1e9, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="columns", threshold=1e9, calls=0)
     assert {one.after for one in report.units if one.obstacle is None} == {1}
     assert small(x).shape == (2, 10)

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.compression.masking import masked_net
-from weft.compression.probing import probes
+import kasuri
+from experiments import data as datasets
+from kasuri.compression.masking import masked_net
+from kasuri.compression.probing import probes
 
 
 class Gated(nn.Module):
@@ -40,18 +41,18 @@ class Chosen(Gated):
 
 def half_dead(net):
     torch.manual_seed(0)
-    bnn = weft.bayesianize(net.double(), weft.MeanField(scale=0.01))
+    bnn = kasuri.bayesianize(net.double(), kasuri.MeanField(scale=0.01))
     bnn.first.posterior("weight").loc.data[4:] = 0
     bnn.first.posterior("bias").loc.data.fill_(1.0)
     return bnn
 
 
 def compressed(bnn, *example):
-    return weft.compress(bnn, example, structure="rows", threshold=1e-6, calls=0)
+    return kasuri.compress(bnn, example, structure="rows", threshold=1e-6, calls=0)
 
 
 def difference(bnn, small, report, *inputs):
-    masked = masked_net(weft.collapse(bnn).eval(), report.masks)
+    masked = masked_net(kasuri.collapse(bnn).eval(), report.masks)
     return (small(*inputs) - masked(*inputs)).abs().max().item()
 
 
@@ -90,7 +91,7 @@ def test_indices_stay_those_of_the_example():
 
 def network():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    return weft.bayesianize(net, weft.MeanField())
+    return kasuri.bayesianize(net, kasuri.MeanField())
 
 
 @pytest.mark.parametrize(
@@ -105,19 +106,19 @@ def network():
 )
 def test_what_is_no_example_is_refused(example, error, says):
     with pytest.raises(error, match=says):
-        weft.compress(network(), example, threshold=0.1)
+        kasuri.compress(network(), example, threshold=0.1)
 
 
 def test_one_picture_is_no_batch():
     net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(48, 2))
-    bnn = weft.bayesianize(net, weft.MeanField())
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
     with pytest.raises(ValueError, match="Conv2d reads shape"):
-        weft.compress(bnn, torch.randn(1, 6, 6), threshold=0.1)
+        kasuri.compress(bnn, torch.randn(1, 6, 6), threshold=0.1)
 
 
 def test_an_option_that_fit_does_not_have_is_refused():
     with pytest.raises(ValueError, match="did you mean 'epochs'"):
-        weft.compress(
+        kasuri.compress(
             network(), X[0].float(), threshold=0.1, finetune={"train": (X, X), "epoch": 1}
         )
 
@@ -125,17 +126,17 @@ def test_an_option_that_fit_does_not_have_is_refused():
 def test_nothing_random_is_used():
     bnn = network()
     before = torch.get_rng_state()
-    weft.collapse(bnn)
-    weft.compress(bnn, torch.randn(3, 4, generator=torch.Generator()), threshold=0.1, calls=0)
+    kasuri.collapse(bnn)
+    kasuri.compress(bnn, torch.randn(3, 4, generator=torch.Generator()), threshold=0.1, calls=0)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_validation_data_may_be_a_split():
-    elbo = weft.ELBO(network(), weft.Categorical(), weft.Normal(1.0), num_data=9)
+    elbo = kasuri.ELBO(network(), kasuri.Categorical(), kasuri.Normal(1.0), num_data=9)
     x, y = torch.randn(9, 4), torch.randint(0, 2, (9,))
     found = [
-        weft.compress(elbo, x, validation=one, calls=0)[1].loss
-        for one in ((x, y), [x, y], weft.data.Split(x, y))
+        kasuri.compress(elbo, x, validation=one, calls=0)[1].loss
+        for one in ((x, y), [x, y], datasets.Split(x, y))
     ]
     assert found[0] is not None
     assert found[0] == found[1] == found[2]
@@ -143,12 +144,12 @@ def test_validation_data_may_be_a_split():
 
 def test_what_was_not_trained_is_not_trained():
     torch.manual_seed(0)
-    bnn = weft.bayesianize(
-        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), weft.KTied(rank=1, scale=0.5)
+    bnn = kasuri.bayesianize(
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), kasuri.KTied(rank=1, scale=0.5)
     )
     bnn[0].requires_grad_(False)
     bnn[2].posterior("weight").loc.requires_grad_(False)
-    small, _ = weft.compress(
+    small, _ = kasuri.compress(
         bnn, torch.randn(3, 4), threshold=0.7, agree="either", keep_posterior=True, calls=0
     )
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in bnn.parameters())
@@ -157,6 +158,6 @@ def test_what_was_not_trained_is_not_trained():
     assert [name for name, trained in flags.items() if not trained] == [
         name for name in flags if name.endswith("weight.loc") or name.endswith("weight.base.loc")
     ]
-    plain = weft.collapse(bnn)
+    plain = kasuri.collapse(bnn)
     assert not plain[0].weight.requires_grad
     assert plain[2].weight.requires_grad

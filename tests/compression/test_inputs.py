@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.compression.counting import count
-from weft.compression.inputs import input_readers
+import kasuri
+from kasuri.compression.counting import count
+from kasuri.compression.inputs import input_readers
 
 DEAD = [0, 1, 2]
 
@@ -47,8 +47,8 @@ class Detached(nn.Module):
 
 def posterior(net, dead):
     """Every weight is sure, but for some columns of one layer, which nobody needs."""
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.01, noise=0.0), bias=False)
-    for name, q in weft.named_posteriors(bnn):
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.01, noise=0.0), bias=False)
+    for name, q in kasuri.named_posteriors(bnn):
         q.loc.data.uniform_(0.8, 1.2)
         if name == dead:
             q.loc.data[:, DEAD] = 1e-6
@@ -66,16 +66,16 @@ def posterior(net, dead):
 )
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)
-    small, report = weft.compress(bnn, torch.randn(shape), threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, torch.randn(shape), threshold=0.05, calls=0)
     assert report.unused_inputs == ()
     assert report.masks == {}
     kept = dict(small.named_parameters())[dead]
-    assert torch.equal(kept, dict(weft.collapse(bnn).named_parameters())[dead])
+    assert torch.equal(kept, dict(kasuri.collapse(bnn).named_parameters())[dead])
 
 
 def test_columns_of_inputs_go():
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
-    _, report = weft.compress(
+    _, report = kasuri.compress(
         posterior(net, "1.weight"), torch.randn(3, 2, 3), threshold=0.05, calls=0
     )
     assert report.unused_inputs == (("1", tuple(DEAD)),)
@@ -100,7 +100,7 @@ def test_a_loss_that_is_no_number_is_refused():
     bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
     for threshold in ("loss", "layers"):
         with pytest.raises(ValueError, match="validation loss of the network as it is is nan"):
-            weft.compress(
+            kasuri.compress(
                 bnn,
                 torch.randn(2, 3),
                 threshold=threshold,
@@ -109,7 +109,9 @@ def test_a_loss_that_is_no_number_is_refused():
 
 
 def test_layers_without_known_units_are_named():
-    _, report = weft.compress(posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05, calls=0)
+    _, report = kasuri.compress(
+        posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05, calls=0
+    )
     assert any("'cell' (LSTMCell)" in note for note in report.notes)
 
 

@@ -5,27 +5,27 @@ from collections import Counter
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.compression.parts import Part
+from kasuri.compression.slicing import slice_posterior
 from tests.compression.networks import NETWORKS, bayesian
 from tests.compression.test_exact import compressed
-from weft.compression.parts import Part
-from weft.compression.slicing import slice_posterior
 
 FAMILIES = {
-    "mean-field": weft.MeanField(max_scale=2.0),
-    "k-tied": weft.KTied(rank=2),
-    "matrix normal": weft.MatrixNormal(),
-    "low rank": weft.MatrixNormal(rows=1, columns="diagonal", noise=0.5),
-    "bounded": weft.MatrixNormal(max_scale=0.3, scale=0.1),
-    "plus diagonal": weft.MatrixNormalDiagonal(),
-    "scaled": weft.ScaledMatrixNormal(),
-    "full": weft.FullNormal(),
-    "rows": weft.Radial(grouping="row"),
-    "columns": weft.Radial(grouping="column"),
+    "mean-field": kasuri.MeanField(max_scale=2.0),
+    "k-tied": kasuri.KTied(rank=2),
+    "matrix normal": kasuri.MatrixNormal(),
+    "low rank": kasuri.MatrixNormal(rows=1, columns="diagonal", noise=0.5),
+    "bounded": kasuri.MatrixNormal(max_scale=0.3, scale=0.1),
+    "plus diagonal": kasuri.MatrixNormalDiagonal(),
+    "scaled": kasuri.ScaledMatrixNormal(),
+    "full": kasuri.FullNormal(),
+    "rows": kasuri.Radial(grouping="row"),
+    "columns": kasuri.Radial(grouping="column"),
 }
 
 
-def randomised(family: weft.Family, shape: tuple[int, ...]) -> weft.Posterior:
+def randomised(family: kasuri.Family, shape: tuple[int, ...]) -> kasuri.Posterior:
     torch.manual_seed(3)
     q = family(torch.randn(*shape).double())
     for parameter in q.parameters():
@@ -60,7 +60,7 @@ def test_a_part_has_the_marginal_law(name: str, shape: tuple[int, ...]) -> None:
 
 
 def test_a_part_of_a_matrix_normal_has_its_density() -> None:
-    q = randomised(weft.MatrixNormal(), (4, 5))
+    q = randomised(kasuri.MatrixNormal(), (4, 5))
     rows, columns = [0, 3], [1, 2, 4]
     new = slice_posterior(q, part_of((4, 5), rows, columns))
     left, right = (side.factor() @ side.factor().mT for side in (q.rows, q.columns))
@@ -75,14 +75,14 @@ def test_a_part_of_a_matrix_normal_has_its_density() -> None:
 @pytest.mark.parametrize(
     ("name", "family"),
     [
-        *((name, weft.MeanField()) for name in NETWORKS),
-        *((name, weft.KTied(rank=2)) for name in ("grouped", "recurrent")),
-        *((name, weft.MatrixNormal()) for name in ("grouped", "residual", "transposed")),
+        *((name, kasuri.MeanField()) for name in NETWORKS),
+        *((name, kasuri.KTied(rank=2)) for name in ("grouped", "recurrent")),
+        *((name, kasuri.MatrixNormal()) for name in ("grouped", "residual", "transposed")),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_the_mean_of_the_small_posterior_is_the_small_network(
-    name: str, family: weft.Family
+    name: str, family: kasuri.Family
 ) -> None:
     bnn, x = bayesian(name, family), NETWORKS[name][1](2)
     _, report = compressed(bnn, x, "columns")
@@ -92,21 +92,21 @@ def test_the_mean_of_the_small_posterior_is_the_small_network(
         "threshold": float(torch.tensor(level).double().exp()),
         "calls": 0,
     }
-    plain, _ = weft.compress(bnn, x, **options)
-    small, report = weft.compress(bnn, x, keep_posterior=True, **options)
-    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
+    plain, _ = kasuri.compress(bnn, x, **options)
+    small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
+    torch.testing.assert_close(kasuri.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
     before, after = report.variational
     assert after < before
-    left, whole = (dict(weft.named_posteriors(net)) for net in (small, bnn))
+    left, whole = (dict(kasuri.named_posteriors(net)) for net in (small, bnn))
     assert left.keys() == whole.keys()
     for name in left:
         if "weight" in name:  # biases have constants added
             same_variances(left[name], whole[name])
-    draws = weft.predict(small, x, samples=3)
+    draws = kasuri.predict(small, x, samples=3)
     assert draws.mean.isfinite().all()
 
 
-def same_variances(part: weft.Posterior, whole: weft.Posterior) -> None:
+def same_variances(part: kasuri.Posterior, whole: kasuri.Posterior) -> None:
     """Every weight, known by its mean, has the variance that it had; a certain 0 has none."""
     means, variances = (t.flatten().tolist() for t in (whole.mean, whole.variance))
     before = dict(zip(means, variances, strict=True))
@@ -120,37 +120,39 @@ def same_variances(part: weft.Posterior, whole: weft.Posterior) -> None:
 
 
 def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:
-    bnn, x = bayesian("mlp", weft.MatrixNormal()).float(), torch.randn(40, 6)
-    small, _ = weft.compress(bnn, x, structure="rows", threshold=0.5, keep_posterior=True, calls=0)
+    bnn, x = bayesian("mlp", kasuri.MatrixNormal()).float(), torch.randn(40, 6)
+    small, _ = kasuri.compress(
+        bnn, x, structure="rows", threshold=0.5, keep_posterior=True, calls=0
+    )
     assert small[0].out_features < 16
     y = torch.randint(3, (40,))
-    elbo = weft.ELBO(small, weft.Categorical(), weft.Normal(1.0), num_data=40)
+    elbo = kasuri.ELBO(small, kasuri.Categorical(), kasuri.Normal(1.0), num_data=40)
     loss = elbo(x, y).loss
     loss.backward()
     assert all(p.grad is not None for p in small.parameters())
-    weft.save(small, tmp_path / "small.safetensors")
-    again = weft.load(tmp_path / "small.safetensors", weft.collapse(small))
+    kasuri.save(small, tmp_path / "small.safetensors")
+    again = kasuri.load(tmp_path / "small.safetensors", kasuri.collapse(small))
     torch.testing.assert_close(again.eval()(x), small.eval()(x))
 
 
 def test_groups_that_lose_all_channels_go_with_their_posterior() -> None:
-    bnn, x = bayesian("grouped", weft.KTied(rank=2)), NETWORKS["grouped"][1](2)
+    bnn, x = bayesian("grouped", kasuri.KTied(rank=2)), NETWORKS["grouped"][1](2)
     options = {"structure": "rows", "threshold": 1e9, "calls": 0}
-    plain, _ = weft.compress(bnn, x, **options)
-    small, _ = weft.compress(bnn, x, keep_posterior=True, **options)
+    plain, _ = kasuri.compress(bnn, x, **options)
+    small, _ = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert plain.grouped.groups == small.grouped.groups == 1
     assert small.grouped.posterior("weight").shape == (1, 9)
-    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
+    torch.testing.assert_close(kasuri.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
 
 
 def test_tying_and_a_floor_leave_fewer_numbers() -> None:
     bnn, x = bayesian("mlp"), torch.randn(5, 6).double()
     options = {"threshold": 0.3, "structure": "columns", "keep_posterior": True, "calls": 0}
-    plain, free = weft.compress(bnn, x, **options)
-    tied, report = weft.compress(bnn, x, rank=1, **options)
+    plain, free = kasuri.compress(bnn, x, **options)
+    tied, report = kasuri.compress(bnn, x, rank=1, **options)
     assert report.variational[1] < free.variational[1]
     assert type(tied[2].posterior("weight")).__name__ == "KTiedPosterior"
-    pointed, report = weft.compress(bnn, x, floor=1e9, **options)
+    pointed, report = kasuri.compress(bnn, x, floor=1e9, **options)
     assert report.variational[1] < free.variational[1]
-    assert "PointPosterior" in {type(q).__name__ for _, q in weft.named_posteriors(pointed)}
-    torch.testing.assert_close(weft.collapse(pointed)(x), weft.collapse(plain)(x))
+    assert "PointPosterior" in {type(q).__name__ for _, q in kasuri.named_posteriors(pointed)}
+    torch.testing.assert_close(kasuri.collapse(pointed)(x), kasuri.collapse(plain)(x))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
 
 
 def away(quick: nn.Module, net: nn.Module, x: torch.Tensor) -> float:
@@ -25,7 +25,7 @@ def away(quick: nn.Module, net: nn.Module, x: torch.Tensor) -> float:
 def test_layers_that_torch_quantises_wrongly_stay(net, shape):
     torch.manual_seed(0)
     x = torch.randn(shape)
-    assert away(weft.quantise(net.eval(), x), net, x) < 0.05
+    assert away(kasuri.quantise(net.eval(), x), net, x) < 0.05
 
 
 def test_transformer_layers_run_after_dynamic_quantisation():
@@ -33,7 +33,7 @@ def test_transformer_layers_run_after_dynamic_quantisation():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(5, 4, 8)
-    quick = weft.quantise(net, x, "dynamic")
+    quick = kasuri.quantise(net, x, "dynamic")
     assert isinstance(quick.layers[0].linear1, torch.ao.nn.quantized.dynamic.Linear)
     assert 0 < away(quick, net, x) < 0.1
 
@@ -48,12 +48,12 @@ def test_several_inputs_are_one_batch():
             return self.a(x) + self.b(y)
 
     net, batch = Sum().eval(), (torch.randn(50, 3), torch.randn(50, 2))
-    one, two = weft.quantise(net, batch), weft.quantise(net, [batch])
+    one, two = kasuri.quantise(net, batch), kasuri.quantise(net, [batch])
     torch.testing.assert_close(one(*batch), two(*batch))
     with pytest.raises(TypeError, match="inputs=NoneType"):
-        weft.quantise(net, None)
+        kasuri.quantise(net, None)
     with pytest.raises(TypeError, match=r"quantise\(str\)"):
-        weft.quantise("net", batch)
+        kasuri.quantise("net", batch)
 
 
 def test_rough_outputs_are_told():
@@ -62,7 +62,7 @@ def test_rough_outputs_are_told():
     net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).eval()
     small, large = torch.randn(50, 2), torch.randn(50, 2) * 1e4
     with pytest.warns(UserWarning, match="differ by"):
-        weft.quantise(net, [large, small])
+        kasuri.quantise(net, [large, small])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        weft.quantise(net, [small])
+        kasuri.quantise(net, [small])

@@ -7,27 +7,27 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.compression.slicing import slice_posterior
+from kasuri.posteriors.radial.polar import to_vectors
+from kasuri.posteriors.radial.posterior import RadialPosterior
 from tests.compression.test_posterior import part_of, randomised
-from weft.compression.slicing import slice_posterior
-from weft.posteriors.polar import to_vectors
-from weft.posteriors.radial_posterior import RadialPosterior
 
 SINGLE = {
-    "rows": weft.Radial(grouping="row"),
-    "rows, each its own": weft.Radial(grouping="row", concentration="group"),
-    "rows, two factors": weft.Radial(grouping="row", factors=2),
-    "gamma": weft.Radial(grouping="row", radius="gamma"),
-    "weibull": weft.Radial(grouping="row", radius="weibull"),
-    "columns": weft.Radial(grouping="column"),
-    "columns of a kernel": weft.Radial(grouping="column", positions=2),
+    "rows": kasuri.Radial(grouping="row"),
+    "rows, each its own": kasuri.Radial(grouping="row", concentration="group"),
+    "rows, two factors": kasuri.Radial(grouping="row", factors=2),
+    "gamma": kasuri.Radial(grouping="row", radius="gamma"),
+    "weibull": kasuri.Radial(grouping="row", radius="weibull"),
+    "columns": kasuri.Radial(grouping="column"),
+    "columns of a kernel": kasuri.Radial(grouping="column", positions=2),
 }
 DOUBLE = {
-    "both": weft.Radial(grouping="double"),
-    "both of a kernel": weft.Radial(grouping="double", positions=2),
-    "both, rescaled": weft.Radial(grouping="double", rescale=True, positions=2),
-    "both, bounded": weft.Radial(grouping="double", factors=2, gap=0.1, min_gap=2e-3),
-    "scales": weft.Radial(grouping="double", double="scales", positions=2),
+    "both": kasuri.Radial(grouping="double"),
+    "both of a kernel": kasuri.Radial(grouping="double", positions=2),
+    "both, rescaled": kasuri.Radial(grouping="double", rescale=True, positions=2),
+    "both, bounded": kasuri.Radial(grouping="double", factors=2, gap=0.1, min_gap=2e-3),
+    "scales": kasuri.Radial(grouping="double", double="scales", positions=2),
 }
 ROWS, COLUMNS = [0, 2, 3, 5], [2, 3, 4, 5]
 
@@ -74,7 +74,7 @@ def test_the_noise_of_both_sides_is_about_the_same(name):
 
 
 def test_bounds_hold_in_fewer_dimensions():
-    family = weft.Radial(grouping="row", gap=0.1, min_gap=0.05)
+    family = kasuri.Radial(grouping="row", gap=0.1, min_gap=0.05)
     q = randomised(family, (6, 8))
     q.rows.directions.log_concentration.data += 20  # at the bound
     new = slice_posterior(q, part_of((6, 8), ROWS, COLUMNS))
@@ -87,7 +87,7 @@ def test_bounds_hold_in_fewer_dimensions():
 def test_rows_of_which_nothing_is_left_are_next_to_nothing():
     weight = torch.randn(6, 8).double()
     weight[2, COLUMNS] = 0
-    new = slice_posterior(weft.Radial(grouping="row")(weight), part_of((6, 8), ROWS, COLUMNS))
+    new = slice_posterior(kasuri.Radial(grouping="row")(weight), part_of((6, 8), ROWS, COLUMNS))
     assert all(bool(one.isfinite().all()) for one in (new.mean, new.variance, new.rsample()))
     assert new.mean[1].abs().max() < 1e-9
 
@@ -95,7 +95,7 @@ def test_rows_of_which_nothing_is_left_are_next_to_nothing():
 @pytest.mark.parametrize(("rows", "columns"), [([3], COLUMNS), (ROWS, [1]), (ROWS, [2, 3])])
 def test_a_side_of_length_one_is_none(rows, columns):
     positions = 2 if len(columns) == 2 else 1
-    q = randomised(weft.Radial(grouping="double", positions=positions), (6, 8))
+    q = randomised(kasuri.Radial(grouping="double", positions=positions), (6, 8))
     assert slice_posterior(q, part_of((6, 8), rows, columns)) is None
 
 
@@ -108,31 +108,31 @@ def network():
 @pytest.mark.parametrize("family", [*SINGLE.values(), *DOUBLE.values()][::2], ids=str)
 def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
     family = dataclasses.replace(family, positions=1)
-    bnn = weft.bayesianize(network(), family)
+    bnn = kasuri.bayesianize(network(), family)
     x = torch.randn(5, 1, 8, 8).double()
     options = {"criterion": "log_mode", "structure": "rows", "calls": 0}
     if family.grouping == "column":
         options["structure"] = "columns"
-    _, report = weft.compress(bnn, x, threshold="gap", **options)
+    _, report = kasuri.compress(bnn, x, threshold="gap", **options)
     level = sorted(one.edges[len(one.edges) // 2] for one in report.histograms)[1]
-    plain, _ = weft.compress(bnn, x, threshold=level, **options)
-    small, report = weft.compress(bnn, x, threshold=level, keep_posterior=True, **options)
+    plain, _ = kasuri.compress(bnn, x, threshold=level, **options)
+    small, report = kasuri.compress(bnn, x, threshold=level, keep_posterior=True, **options)
     assert sum(one.after < one.before for one in report.units) >= 1
-    kinds = {type(q).__name__ for name, q in weft.named_posteriors(small) if "weight" in name}
+    kinds = {type(q).__name__ for name, q in kasuri.named_posteriors(small) if "weight" in name}
     assert "RadialPosterior" in kinds
-    torch.testing.assert_close(weft.collapse(small)(x), plain(x), rtol=0, atol=1e-8)
-    weft.save(small, tmp_path / "small.safetensors")
-    again = weft.load(tmp_path / "small.safetensors", plain)
-    torch.testing.assert_close(weft.collapse(again)(x), plain(x), rtol=0, atol=1e-8)
+    torch.testing.assert_close(kasuri.collapse(small)(x), plain(x), rtol=0, atol=1e-8)
+    kasuri.save(small, tmp_path / "small.safetensors")
+    again = kasuri.load(tmp_path / "small.safetensors", plain)
+    torch.testing.assert_close(kasuri.collapse(again)(x), plain(x), rtol=0, atol=1e-8)
     radius = "half-cauchy" if family.radius == "log-normal" else "weibull"
-    elbo = weft.ELBO(small, weft.Categorical(), weft.RadialPrior(radius=radius), num_data=5)
+    elbo = kasuri.ELBO(small, kasuri.Categorical(), kasuri.RadialPrior(radius=radius), num_data=5)
     loss = elbo(x, torch.arange(5) % 4)[0]
     loss.backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in small.parameters())
 
 
 def test_vectors_that_stay_whole_keep_their_law():
-    q = randomised(weft.Radial(grouping="column", positions=2), (6, 8))
+    q = randomised(kasuri.Radial(grouping="column", positions=2), (6, 8))
     q.columns.directions.log_concentration.data += 15
     new = slice_posterior(q, part_of((6, 8), list(range(6)), COLUMNS))
     torch.testing.assert_close(new.variance, q.variance[:, COLUMNS], rtol=1e-12, atol=0)
@@ -148,9 +148,9 @@ def test_a_network_of_single_units_still_has_a_radial_prior(masking, tmp_path):
         net[0].weight[1:] = 0
         net[0].weight[0, 3:] = 0
         net[2].weight[:, 1:] = 0
-    bnn = weft.bayesianize(net, weft.Radial(grouping="double", scale=1e-6))
+    bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double", scale=1e-6))
     x = torch.randn(7, 6).double()
-    small, report = weft.compress(
+    small, report = kasuri.compress(
         bnn,
         x,
         criterion="snr",
@@ -160,13 +160,13 @@ def test_a_network_of_single_units_still_has_a_radial_prior(masking, tmp_path):
         calls=0,
     )
     assert [one.after for one in report.units if one.layer == "0"] == [1]
-    posteriors = [q for name, q in weft.named_posteriors(small) if "weight" in name]
+    posteriors = [q for name, q in kasuri.named_posteriors(small) if "weight" in name]
     assert not any(isinstance(q, RadialPosterior) for q in posteriors)
     assert all("instead of Radial" in repr(q) for q in posteriors)
-    assert str(weft.summary(small)).count("instead of Radial") == 2
-    elbo = weft.ELBO(small, weft.Gaussian(), weft.RadialPrior(), num_data=7)
+    assert str(kasuri.summary(small)).count("instead of Radial") == 2
+    elbo = kasuri.ELBO(small, kasuri.Gaussian(), kasuri.RadialPrior(), num_data=7)
     assert bool(elbo(x, torch.zeros(7, 1).double())[0].isfinite())
-    weft.save(small, tmp_path / "small.safetensors", objective=elbo)
-    network = weft.load(tmp_path / "small.safetensors", weft.collapse(small))
-    again = weft.load_objective(tmp_path / "small.safetensors", network)
+    kasuri.save(small, tmp_path / "small.safetensors", objective=elbo)
+    network = kasuri.load(tmp_path / "small.safetensors", kasuri.collapse(small))
+    again = kasuri.load_objective(tmp_path / "small.safetensors", network)
     torch.testing.assert_close(again.kl(), elbo.kl())

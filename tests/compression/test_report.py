@@ -5,11 +5,11 @@ import json
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from experiments.report import Result, compare
+from experiments.report.compressions import compressions, parsed
+from kasuri.compression.report import Histogram
 from tests.compression.networks import NETWORKS, bayesian
-from weft.compression.report import Histogram
-from weft.report import Result, compare
-from weft.report.compressions import compressions, parsed
 
 
 def test_histograms_count_every_unit_once() -> None:
@@ -24,7 +24,7 @@ def test_histograms_count_every_unit_once() -> None:
 
 def test_the_report_is_json_and_a_table() -> None:
     bnn, x = bayesian("recurrent"), NETWORKS["recurrent"][1](2)
-    _, report = weft.compress(bnn, x, structure="rows", threshold=0.5, calls=2)
+    _, report = kasuri.compress(bnn, x, structure="rows", threshold=0.5, calls=2)
     told = json.loads(json.dumps(report.as_dict()))
     assert told["after"]["parameters"] == report.after.parameters
     assert told["latency"]["ratio"] > 0
@@ -34,14 +34,16 @@ def test_the_report_is_json_and_a_table() -> None:
     assert all(note in text for note in report.notes)
     assert "milliseconds here" in text
     bnn, x = bayesian("attention"), NETWORKS["attention"][1](2)
-    assert "units of 'layer.linear2' stay: 'layer.norm1'" in str(weft.compress(bnn, x, calls=0)[1])
+    assert "units of 'layer.linear2' stay: 'layer.norm1'" in str(
+        kasuri.compress(bnn, x, calls=0)[1]
+    )
     sides = {(one["layer"], one["side"]) for one in told["histograms"]}
     assert {("lstm", "out"), ("lstm", "own"), ("words", "out")} <= sides
 
 
 def test_units_in_the_report_are_those_of_the_network() -> None:
     bnn, x = bayesian("mlp"), torch.randn(3, 6).double()
-    small, report = weft.compress(bnn, x, structure="columns", threshold=0.5, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="columns", threshold=0.5, calls=0)
     units = {one.layer: one.after for one in report.units}
     assert units == {"0": small[0].out_features, "2": small[2].out_features, "5": 3}
     assert report.after.parameters == sum(p.numel() for p in small.parameters())
@@ -49,9 +51,9 @@ def test_units_in_the_report_are_those_of_the_network() -> None:
 
 def test_unused_inputs_are_told_and_change_nothing() -> None:
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(6, 4), weft.MeanField(scale=0.1)).double()
+    bnn = kasuri.bayesianize(nn.Linear(6, 4), kasuri.MeanField(scale=0.1)).double()
     bnn.posterior("weight").loc.data[:, [1, 4]] = 0
-    small, report = weft.compress(bnn, torch.randn(3, 6).double(), threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, torch.randn(3, 6).double(), threshold=0.05, calls=0)
     assert report.unused_inputs == (("", (1, 4)),)
     x = torch.randn(5, 6).double()
     y = small(x)
@@ -61,7 +63,7 @@ def test_unused_inputs_are_told_and_change_nothing() -> None:
 
 def test_the_page_shows_histograms_with_their_thresholds() -> None:
     bnn, x = bayesian("mlp"), torch.randn(3, 6).double()
-    _, report = weft.compress(bnn, x, threshold=0.5, calls=2)
+    _, report = kasuri.compress(bnn, x, threshold=0.5, calls=2)
     told = report.as_dict()
     runs = [Result("e", "v", 0, figures={"compression": told})]
     html = "".join(map(str, compressions(compare(runs).groups[0].rows)))

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kasuri.compression.graph import find_groups
+from kasuri.compression.heads import dead_heads, shrink_heads, without_heads
+from kasuri.compression.probing import probes
+from kasuri.compression.shrinking import Shrunk, shrink
 from tests.compression.networks import Beside, Grouped, Recurrent, Residual
-from weft.compression.graph import find_groups
-from weft.compression.heads import dead_heads, shrink_heads, without_heads
-from weft.compression.probing import probes
-from weft.compression.shrinking import Shrunk, shrink
 
 
 def shrunk(net: nn.Module, x: Tensor, carry: bool = True) -> Shrunk:

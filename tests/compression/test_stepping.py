@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.compression.counting import count, uses
+from kasuri.compression.masking import masked_net
+from kasuri.compression.statistics import Statistic
+from kasuri.compression.stepping import Block, Savings, Search
 from tests.compression.test_compress import left, noisy
-from weft.compression.counting import count, uses
-from weft.compression.masking import masked_net
-from weft.compression.statistics import Statistic
-from weft.compression.stepping import Block, Savings, Search
 
 KEYS = (("a", "out"), ("b", "out"))
 
@@ -83,7 +83,7 @@ def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> 
     """Dead units of a layer that is certain of everything, before a layer that needs all of its own."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
-    bnn = weft.bayesianize(net, weft.MeanField(noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(noise=0.0))
     with torch.no_grad():
         bnn[0].posterior("weight").loc[:5] *= 1e-3
         bnn[2].posterior("weight").loc[:, :5] *= 1e-3
@@ -91,15 +91,15 @@ def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> 
             bnn[place].posterior("weight").log_scale.fill_(log_scale)
         bnn[4].posterior("weight").loc.mul_(5.0)
     x = torch.randn(300, 4)
-    y = weft.collapse(bnn)(x).argmax(1)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=300)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
     how = {"validation": (x, y), "tolerance": 0.01, "structure": "columns", "calls": 0}
-    small, report = weft.compress(elbo, x, threshold="layers", **how)
+    small, report = kasuri.compress(elbo, x, threshold="layers", **how)
     assert left(report)["0"] <= 4, "the five dead ones are gone"
     with torch.no_grad():
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
     assert loss <= report.trials[0].loss + 0.01 + 1e-6
-    common = weft.compress(elbo, x, threshold="loss", **how)[1]
+    common = kasuri.compress(elbo, x, threshold="loss", **how)[1]
     assert left(common)["0"] == 9, "one level for all would take the needed units first"
 
 
@@ -113,7 +113,7 @@ def convolution() -> tuple[nn.Module, torch.Tensor]:
         nn.ReLU(),
         nn.Linear(8, 3),
     )
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05, noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
         bnn[3].posterior("weight").loc[:, 20:27] = 0.0  # seven places of the second channel
         bnn[3].posterior("weight").loc[:, 32:48] = 0.0  # the third channel
@@ -123,11 +123,11 @@ def convolution() -> tuple[nn.Module, torch.Tensor]:
 
 def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> None:
     bnn, x = convolution()
-    small, report = weft.compress(bnn, x, threshold=1e-4, calls=0)
+    small, report = kasuri.compress(bnn, x, threshold=1e-4, calls=0)
     assert left(report)["0"] == 3
     assert small[3].in_features == 48
     assert int((small[3].weight == 0).all(0).sum()) == 7
-    masked = masked_net(weft.collapse(bnn).double(), report.masks)
+    masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
     torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
     assert report.after.nonzero == report.after.weights - 7 * 8
 
@@ -136,13 +136,13 @@ def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> Non
 def test_the_small_network_is_the_masked_one(price: str) -> None:
     bnn, _ = convolution()
     x = torch.randn(200, 1, 6, 6)
-    y = weft.collapse(bnn)(x).argmax(1)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
-    small, report = weft.compress(
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
+    small, report = kasuri.compress(
         elbo, x, threshold="layers", price=price, validation=(x, y), tolerance=0.2, calls=0
     )
     assert report.after.parameters < report.before.parameters
-    masked = masked_net(weft.collapse(bnn).double(), report.masks)
+    masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
     torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
 
 
@@ -152,11 +152,11 @@ def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
     with torch.no_grad():
         bnn[5].posterior("weight").loc *= 100.0  # sure of its answers, so that every unit matters
     x = torch.randn(200, 1, 6, 6)
-    y = weft.collapse(bnn)(x).argmax(1)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=200)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
 
     def left_over(budget: int | None) -> int:
-        _, report = weft.compress(
+        _, report = kasuri.compress(
             elbo,
             x,
             threshold="layers",
@@ -183,9 +183,9 @@ def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
 
 
 def compressed(bnn: nn.Module, x, y, **how):
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=len(y))
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=len(y))
     how = {"threshold": "layers", "validation": (x, y), "tolerance": 0.0, "calls": 0} | how
-    return weft.compress(elbo, x, **how)
+    return kasuri.compress(elbo, x, **how)
 
 
 def test_a_budget_out_of_reach_is_said() -> None:
@@ -198,12 +198,12 @@ def test_a_budget_out_of_reach_is_said() -> None:
 def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05, noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
         bnn[0].posterior("weight").loc[:, 10:] *= 1e-3
         bnn[2].posterior("weight").loc *= 20.0
     x = torch.randn(400, 20)
-    y = weft.collapse(bnn)(x).argmax(1)
+    y = kasuri.collapse(bnn)(x).argmax(1)
     small, report = compressed(bnn, x, y, threshold=0.01, keep_posterior=True)
     left_over = report.after.nonzero
     assert left_over < report.after.weights, "inputs nobody looks at"
@@ -230,9 +230,9 @@ def test_words_cost_no_operations() -> None:
             return self.out(torch.relu(self.inner(self.words(x).mean(1))))
 
     torch.manual_seed(0)
-    bnn = weft.bayesianize(Words(), weft.MeanField(scale=0.3))
+    bnn = kasuri.bayesianize(Words(), kasuri.MeanField(scale=0.3))
     x = torch.randint(0, 200, (64, 5))
-    y = weft.collapse(bnn)(x).argmax(1)
+    y = kasuri.collapse(bnn)(x).argmax(1)
     for budget in (120, 60, 20):
         _, report = compressed(bnn, x, y, price="macs", budget=budget)
         assert report.after.sparse_macs <= budget
@@ -248,11 +248,11 @@ def test_a_dead_head_saves_what_it_attends_with() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.out(self.attention(x, x, x, need_weights=False)[0].mean(1))
 
-    bnn = weft.bayesianize(Attends(), weft.MeanField(scale=0.01, noise=0.0))
+    bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():  # values of the second head
         bnn.attention.posterior("in_proj_weight").loc[36:40] = 0.0
         bnn.attention.posterior("out_proj.weight").loc[:, 4:8] = 0.0
-    _, report = weft.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3, calls=0)
+    _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3, calls=0)
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
     assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
     assert kept["attention.out_proj.weight"] == 12 * 16
@@ -261,7 +261,7 @@ def test_a_dead_head_saves_what_it_attends_with() -> None:
 def test_all_inputs_but_one_may_go() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05, noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
         bnn[0].posterior("weight").loc[:, 1:] *= 1e-3
     x = torch.randn(300, 6)
@@ -275,7 +275,7 @@ def test_all_inputs_but_one_may_go() -> None:
 def test_the_loss_told_is_that_of_the_masked_network() -> None:
     bnn, _ = convolution()
     x = torch.randn(200, 1, 6, 6)
-    y = weft.collapse(bnn)(x).argmax(1)
+    y = kasuri.collapse(bnn)(x).argmax(1)
     for how in ({"tolerance": 0.05}, {"threshold": "loss", "tolerance": 0.05}, {"budget": 150}):
         small, report = compressed(bnn, x, y, **how)
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
@@ -288,7 +288,7 @@ def test_uses_of_weights_add_up_to_the_operations() -> None:
         (convolution()[0], torch.randn(5, 1, 6, 6)),
         (nn.LSTM(3, 4, batch_first=True), torch.randn(2, 7, 3)),
     ):
-        plain = weft.collapse(net) if not isinstance(net, nn.LSTM) else net
+        plain = kasuri.collapse(net) if not isinstance(net, nn.LSTM) else net
         each = uses(plain, x)
         total = sum(each[name] * p.numel() for name, p in plain.named_parameters() if name in each)
         assert total == count(plain, x).macs
@@ -312,4 +312,4 @@ def test_uses_of_weights_add_up_to_the_operations() -> None:
 )
 def test_refusals(how: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        weft.compress(noisy(), torch.randn(5, 4), calls=0, **how)
+        kasuri.compress(noisy(), torch.randn(5, 4), calls=0, **how)

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import weft
-from weft.compression.masking import masked_net
-from weft.compression.running import run
+import kasuri
+from kasuri.compression.masking import masked_net
+from kasuri.compression.running import run
 
-FAMILY = weft.MeanField(scale=0.01, noise=0.0)
+FAMILY = kasuri.MeanField(scale=0.01, noise=0.0)
 
 
 class Of(nn.Module):
@@ -32,15 +32,15 @@ def bayesian(net: nn.Module, dead: dict[str, Any], bias: float = 1.0) -> nn.Modu
     for name, parameter in net.named_parameters():
         if name.endswith("bias"):
             parameter.data.fill_(bias)
-    bnn = weft.bayesianize(net.double(), FAMILY).eval()
+    bnn = kasuri.bayesianize(net.double(), FAMILY).eval()
     for name, where in dead.items():
         bnn.get_submodule(name).posterior("weight").loc.data[where] = 0
     return bnn
 
 
 def compressed(bnn: nn.Module, x: Any, **options: Any) -> tuple[nn.Module, Any, nn.Module]:
-    small, report = weft.compress(bnn, x, calls=0, **{"threshold": 0.1, **options})
-    return small, report, masked_net(weft.collapse(bnn), report.masks).eval()
+    small, report = kasuri.compress(bnn, x, calls=0, **{"threshold": 0.1, **options})
+    return small, report, masked_net(kasuri.collapse(bnn), report.masks).eval()
 
 
 def same(small: nn.Module, masked: nn.Module, x: Any) -> None:
@@ -109,7 +109,7 @@ def test_units_that_are_outputs_as_well_keep_what_they_give(order):
     bnn.o.posterior("weight").loc.data[:, :3] = 0
     x = torch.randn(5, 3).double()
     small, report, _ = compressed(bnn, x)
-    torch.testing.assert_close(small(x)["features"], weft.collapse(bnn)(x)["features"])
+    torch.testing.assert_close(small(x)["features"], kasuri.collapse(bnn)(x)["features"])
     assert next(one for one in report.units if one.layer == "a").obstacle
 
 
@@ -123,7 +123,7 @@ def test_what_the_graph_gets_wrong_is_not_masked_either():
     bnn = bayesian(net, {"c": slice(2)})
     small, report, _ = compressed(bnn, torch.randn(5, 1, 6, 6).double(), structure="rows")
     x = torch.randn(5, 1, 6, 6).double()
-    torch.testing.assert_close(small(x), weft.collapse(bnn)(x))
+    torch.testing.assert_close(small(x), kasuri.collapse(bnn)(x))
     assert report.masks == {}
     assert sum("'c' stay" in note for note in report.notes) == 1
     assert str(report).count("'c' stay") == 1
@@ -144,7 +144,7 @@ def test_networks_that_ask_for_single_precision(kind):
             o=nn.Linear(6, 2),
         )
         x = torch.randn(5, 4, 3)
-    bnn = weft.bayesianize(net, FAMILY).eval()
+    bnn = kasuri.bayesianize(net, FAMILY).eval()
     bnn.a.posterior("weight").loc.data[:2] = 0
     small, report, masked = compressed(bnn, x, threshold=0.01, structure="rows")
     assert small.a.out_features == 4
@@ -193,7 +193,7 @@ def test_recurrent_layers_that_stay_whole_are_named(options):
     lstm = nn.LSTM(4, 5, batch_first=True, **options)
     size = 10 if "bidirectional" in options else 5
     net = Of(lambda s, x: s.o(s.r(x)[0][:, -1]), r=lstm, o=nn.Linear(size, 2))
-    bnn = weft.bayesianize(net, FAMILY)
+    bnn = kasuri.bayesianize(net, FAMILY)
     _, report, _ = compressed(bnn, torch.randn(3, 6, 4))
     assert any("'r' stays as it is" in note for note in report.notes)
 
@@ -201,8 +201,8 @@ def test_recurrent_layers_that_stay_whole_are_named(options):
 def test_transformers_with_masks_are_traced():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 1)
-    bnn = weft.bayesianize(encoder.double(), FAMILY).eval()
-    (hidden,) = [q for name, q in weft.named_posteriors(bnn) if name.endswith("linear1.weight")]
+    bnn = kasuri.bayesianize(encoder.double(), FAMILY).eval()
+    (hidden,) = [q for name, q in kasuri.named_posteriors(bnn) if name.endswith("linear1.weight")]
     hidden.loc.data[:5] = 0
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[:, 4:] = True
@@ -215,7 +215,7 @@ def test_transformers_with_masks_are_traced():
 def test_weights_that_are_computed_stay():
     net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     nn.utils.parametrizations.weight_norm(net[0])
-    bnn = weft.bayesianize(net.double(), FAMILY, where=["2", "4"]).eval()
+    bnn = kasuri.bayesianize(net.double(), FAMILY, where=["2", "4"]).eval()
     bnn[2].posterior("weight").loc.data[:2] = 0
     small, _, masked = compressed(bnn, torch.randn(5, 3).double(), structure="rows")
     assert small[2].out_features == 2
@@ -225,4 +225,4 @@ def test_weights_that_are_computed_stay():
 def test_networks_that_are_random_in_evaluation_mode_are_refused():
     net = Of(lambda s, x: s.o(F.dropout(s.a(x), 0.5)), a=nn.Linear(3, 6), o=nn.Linear(6, 2))
     with pytest.raises(ValueError, match="two runs of the network in evaluation mode"):
-        weft.compress(weft.bayesianize(net, FAMILY), torch.randn(5, 3), threshold=0.1)
+        kasuri.compress(kasuri.bayesianize(net, FAMILY), torch.randn(5, 3), threshold=0.1)

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
-NAMED = os.environ.get("WEFT_DATA")  # as the test run was started, before the fixture removes it
+NAMED = os.environ.get("KASURI_DATA")  # as the test run was started, before the fixture removes it
 REAL = Path(NAMED) if NAMED else BESIDE
 needs_real = pytest.mark.skipif(
-    not REAL.is_dir(), reason=f"real data: set WEFT_DATA, or put it in {BESIDE}"
+    not REAL.is_dir(), reason=f"real data: set KASURI_DATA, or put it in {BESIDE}"
 )
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, no user folder, no proxy."""
-    monkeypatch.delenv("WEFT_DATA", raising=False)
-    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("KASURI_DATA", raising=False)
+    monkeypatch.setenv("KASURI_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     return tmp_path / "cache"
@@ -28,19 +28,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real files, named by WEFT_DATA."""
+    """The folder of real files, named by KASURI_DATA."""
     if not REAL.is_dir():
-        pytest.skip(f"real data: set WEFT_DATA, or put it in {BESIDE}")
-    monkeypatch.setenv("WEFT_DATA", str(REAL))
+        pytest.skip(f"real data: set KASURI_DATA, or put it in {BESIDE}")
+    monkeypatch.setenv("KASURI_DATA", str(REAL))
     return REAL
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty user folder, named by WEFT_DATA."""
+    """An empty user folder, named by KASURI_DATA."""
     made = tmp_path / "mine"
     made.mkdir()
-    monkeypatch.setenv("WEFT_DATA", str(made))
+    monkeypatch.setenv("KASURI_DATA", str(made))
     return made
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from weft.data import compose, crop, flip
+from experiments.data import compose, crop, flip
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 import torch
 
-import weft.data
+from experiments import data as datasets
+from experiments.data import DataError, binarised
 from tests.data.conftest import put
-from weft.data import DataError, binarised
 
 
 def text(pixels):
@@ -48,12 +48,12 @@ def test_pixels_are_drawn_with_their_brightness_as_probability():
 
 def test_published_files_are_used_and_said_so(published):
     folder, pictures = published
-    data = weft.data.load("static-mnist", valid=12)
+    data = datasets.load("static-mnist", valid=12)
     assert data.note == binarised.THEIRS
     for part in ("train", "valid", "test"):
         assert torch.equal(getattr(data, part).x, pictures[part].float())
-    assert weft.data.load("static-mnist", flat=False, valid=1).test.x.shape == (12, 1, 28, 28)
-    (status,) = (one for one in weft.data.status() if one.name == "static-mnist")
+    assert datasets.load("static-mnist", flat=False, valid=1).test.x.shape == (12, 1, 28, 28)
+    (status,) = (one for one in datasets.status() if one.name == "static-mnist")
     assert status.present
     assert status.where == str(folder / "static-mnist")
 
@@ -69,25 +69,25 @@ def test_published_files_that_are_damaged_are_refused(published, harm):
     }
     put(folder, "static-mnist/binarized_mnist_valid.amat", content[harm])
     with pytest.raises(DataError, match=r"binarized_mnist_valid\.amat is damaged"):
-        weft.data.load("static-mnist")
+        datasets.load("static-mnist")
 
 
 def test_another_generator_would_be_noticed(real, monkeypatch):
     monkeypatch.setattr(binarised, "SEED", 1)
     with pytest.raises(DataError, match="draws other numbers from the seed 1"):
-        weft.data.load("static-mnist")
+        datasets.load("static-mnist")
 
 
 def test_without_the_files_a_stored_seed_decides_and_it_is_said(real):
-    data = weft.data.load("static-mnist")
+    data = datasets.load("static-mnist")
     assert "seed" in data.note
     assert [len(part) for part in (data.train, data.valid, data.test)] == [50_000, 10_000, 10_000]
     assert set(data.test.x.unique().tolist()) == {0.0, 1.0}
-    grey = weft.data.load("mnist", scale="unit")
+    grey = datasets.load("mnist", scale="unit")
     assert torch.equal(data.valid.y, grey.valid.y)
     assert (data.test.x[grey.test.x == 0] == 0).all()
     assert (data.test.x[grey.test.x == 1] == 1).all()
     assert abs(float(data.train.x.mean() - grey.train.x.mean())) < 1e-3
     assert data.pixel_range == (0.0, 1.0)
     with pytest.raises(ValueError, match="60000 training pictures"):
-        weft.data.load("static-mnist", valid=60_000)
+        datasets.load("static-mnist", valid=60_000)

@@ -8,22 +8,22 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 
-import weft.data
+from experiments import data as datasets
+from experiments.data import DataError, catalog, idx
 from tests.data.conftest import put
-from weft.data import DataError, catalog, idx
 
-PACKAGE = Path(weft.data.__file__).parent
+PACKAGE = Path(datasets.__file__).parent
 
 
 def test_public_names_exist_and_are_documented():
-    assert len(set(weft.data.__all__)) == len(weft.data.__all__)
-    for name in weft.data.__all__:
-        assert getattr(weft.data, name).__doc__
+    assert len(set(datasets.__all__)) == len(datasets.__all__)
+    for name in datasets.__all__:
+        assert getattr(datasets, name).__doc__
 
 
 @pytest.mark.parametrize("file", sorted(PACKAGE.glob("*.py")), ids=lambda f: f.stem)
 def test_import_needs_nothing_but_torch(file):
-    allowed = {"torch", "weft", *sys.stdlib_module_names}
+    allowed = {"torch", "kasuri", *sys.stdlib_module_names}
     for node in ast.walk(ast.parse(file.read_text())):
         names = []
         if isinstance(node, ast.Import):
@@ -32,13 +32,13 @@ def test_import_needs_nothing_but_torch(file):
             names = [node.module]
         for name in names:
             assert name.partition(".")[0] in allowed
-            assert not name.startswith("weft") or name.startswith("weft.data")
+            assert not name.startswith("kasuri") or name.startswith("datasets")
             assert name != "pickle"
 
 
 def test_names():
-    assert len(set(weft.data.names())) == len(weft.data.names()) == 19
-    assert {"digits", "breast-cancer", "uci/boston", "cifar-100", "imdb"} <= set(weft.data.names())
+    assert len(set(datasets.names())) == len(datasets.names()) == 19
+    assert {"digits", "breast-cancer", "uci/boston", "cifar-100", "imdb"} <= set(datasets.names())
 
 
 @pytest.mark.parametrize(
@@ -46,28 +46,28 @@ def test_names():
     [("minst", "mnist"), ("uci/yach", "uci/yacht"), ("breast_cancer", "breast-cancer")],
 )
 def test_unknown_names(asked, nearest):
-    for function in (weft.data.load, weft.data.fetch):
+    for function in (datasets.load, datasets.fetch):
         with pytest.raises(ValueError, match=rf"did you mean '{nearest}'\?.*digits.*imdb"):
             function(asked)
     with pytest.raises(ValueError, match=r"no data set 'qqqq'\. There are: digits"):
-        weft.data.load("qqqq")
+        datasets.load("qqqq")
 
 
 def test_options_are_those_of_the_set():
     with pytest.raises(TypeError, match="colour"):
-        weft.data.load("mnist", colour=True)
+        datasets.load("mnist", colour=True)
     with pytest.raises(ValueError, match=r"uci\('beer'\): choose one of 'boston'"):
-        weft.data.uci("beer")
+        datasets.uci("beer")
     for valid in (1.0, -0.1):
         with pytest.raises(ValueError, match="share of the training rows"):
-            weft.data.uci("yacht", valid=valid)
+            datasets.uci("yacht", valid=valid)
     for options in ({"vocabulary": 3}, {"vocabulary": 20_001}, {"length": 0}):
         with pytest.raises(ValueError, match="vocabulary from 4 to 20000"):
-            weft.data.imdb(**options)
+            datasets.imdb(**options)
 
 
 def test_digits_are_those_of_the_example():
-    data, table = weft.data.load("digits"), load_digits()
+    data, table = datasets.load("digits"), load_digits()
     shuffle = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
     x = (torch.tensor(table.data, dtype=torch.float32) / 8 - 1)[shuffle]
     y = torch.tensor(table.target)[shuffle]
@@ -90,7 +90,7 @@ def test_digits_are_those_of_the_example():
     ],
 )
 def test_bundled_tables(name, table, sizes):
-    data, raw = weft.data.load(name), table()
+    data, raw = datasets.load(name), table()
     parts = (data.train, data.valid, data.test)
     assert tuple(map(len, parts)) == sizes
     assert sum(sizes) == len(raw.target)
@@ -107,21 +107,21 @@ def test_bundled_tables(name, table, sizes):
         assert y.dtype == torch.long
         assert torch.equal(y.bincount(), torch.tensor(raw.target).bincount()), "rows partitioned"
         assert len(data.classes) == len(raw.target_names)
-    again = weft.data.load(name)
+    again = datasets.load(name)
     assert torch.equal(again.train.x, data.train.x)
 
 
 def test_scikit_learn_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(
-        ImportError, match=r"weft\.data\.load\('breast-cancer'\) needs scikit-learn: pip install"
+        ImportError, match=r"kasuri\.data\.load\('breast-cancer'\) needs scikit-learn: pip install"
     ):
-        weft.data.breast_cancer()
+        datasets.breast_cancer()
 
 
 def test_status_of_an_empty_machine():
-    found = {s.name: s for s in weft.data.status()}
-    assert tuple(found) == weft.data.names()
+    found = {s.name: s for s in datasets.status()}
+    assert tuple(found) == datasets.names()
     assert found["digits"].present
     assert not found["mnist"].present
     assert found["mnist"].where == ""
@@ -137,20 +137,20 @@ def test_status_sees_complete_sets_only(folder, cache):
     seen = catalog._status("mnist", catalog.SETS["mnist"])
     assert (seen.present, seen.where, seen.size) == (True, str(folder / "mnist"), 19)
     put(cache, "imdb/imdb.npz", b"1")
-    assert {s.name for s in weft.data.status() if s.size} == {"mnist", "static-mnist", "imdb"}
+    assert {s.name for s in datasets.status() if s.size} == {"mnist", "static-mnist", "imdb"}
 
 
 def test_fetch_of_a_bundled_set():
-    assert weft.data.fetch("wine").present
+    assert datasets.fetch("wine").present
 
 
 def test_missing_file_message(monkeypatch, cache):
     monkeypatch.setattr(idx, "MNIST_URL", "http://127.0.0.1:9/mnist/")
     with pytest.raises(DataError) as caught:
-        weft.data.load("mnist")
+        datasets.load("mnist")
     for part in (
         "mnist/train-images-idx3-ubyte.gz",
-        "WEFT_DATA (not set)",
+        "KASURI_DATA (not set)",
         "http://127.0.0.1:9/mnist/train-images-idx3-ubyte.gz",
         str(cache / "mnist" / "train-images-idx3-ubyte.gz"),
     ):

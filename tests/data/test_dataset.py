@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from weft.data import Dataset, Split
-from weft.data.scaling import picture_set, regression, standardise
+from experiments.data import Dataset, Split
+from experiments.data.scaling import picture_set, regression, standardise
 
 
 def split(n: int) -> Split:

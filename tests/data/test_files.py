@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.data import DataError, files
+from experiments.data.files import Original, digest, find, find_together, obtain, read_arrays
 from tests.data.conftest import put
-from weft.data import DataError, files
-from weft.data.files import Original, digest, find, find_together, obtain, read_arrays
 
 CONTENT = b"some numbers" * 1000
 
@@ -45,16 +45,16 @@ def test_find_together_wants_one_folder(folder, cache):
 
 
 def test_user_folder_that_does_not_exist(monkeypatch, tmp_path):
-    monkeypatch.setenv("WEFT_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"WEFT_DATA=.*nowhere is not a folder"):
+    monkeypatch.setenv("KASURI_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"KASURI_DATA=.*nowhere is not a folder"):
         find("toy/file.bin")
-    monkeypatch.setenv("WEFT_DATA", "")
+    monkeypatch.setenv("KASURI_DATA", "")
     assert files.user_folder() is None
 
 
 def test_cache_is_that_of_the_system_by_default(monkeypatch):
-    monkeypatch.delenv("WEFT_CACHE")
-    assert files.cache_folder().name == "weft"
+    monkeypatch.delenv("KASURI_CACHE")
+    assert files.cache_folder().name == "kasuri"
 
 
 @pytest.mark.parametrize("where", ["folder", "cache"])
@@ -138,7 +138,7 @@ def test_offline_is_told_quickly_and_completely(folder, cache):
 
 def test_cache_that_cannot_be_written(tmp_path, monkeypatch, server):
     server.files["/file.bin"] = CONTENT
-    monkeypatch.setenv("WEFT_CACHE", str(put(tmp_path, "a-file", b"")))
+    monkeypatch.setenv("KASURI_CACHE", str(put(tmp_path, "a-file", b"")))
     with pytest.raises(DataError, match=r"toy/file\.bin"):
         obtain(original(server.url))
 
@@ -158,10 +158,10 @@ def test_progress_on_a_terminal(server, monkeypatch):
 
 def test_pooch_is_needed_for_downloads_only(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)  # as if not installed
-    with pytest.raises(ImportError, match=r"weft\.data\.load\('toy'\) needs pooch: pip install"):
+    with pytest.raises(ImportError, match=r"kasuri\.data\.load\('toy'\) needs pooch: pip install"):
         obtain(original())
     put(folder, "toy/file.bin", CONTENT)
-    monkeypatch.delenv("WEFT_CACHE")
+    monkeypatch.delenv("KASURI_CACHE")
     assert obtain(original()).is_file()
 
 

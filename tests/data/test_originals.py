@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-import weft.data
+from experiments import data as datasets
+from experiments.data import DataError, cifar, idx, reviews, tables
+from experiments.data.files import digest
 from tests.data.conftest import put
-from weft.data import DataError, cifar, idx, reviews, tables
-from weft.data.files import digest
 
 
 def tar(members: dict[str, bytes]) -> bytes:
@@ -58,17 +58,17 @@ def tiny_mnist(server, monkeypatch):
 
 def test_mnist_is_downloaded_once_and_read(tiny_mnist, server, cache):
     images, labels, test_images, _ = tiny_mnist
-    fetched = weft.data.fetch("mnist")
+    fetched = datasets.fetch("mnist")
     assert fetched.present
     assert fetched.where == str(cache / "mnist")
     assert fetched.size == sum(map(len, server.files.values()))
     assert len(server.asked) == 4
-    data = weft.data.mnist(valid=5, scale="unit", flat=False)
+    data = datasets.mnist(valid=5, scale="unit", flat=False)
     assert len(server.asked) == 4
     assert np.allclose(data.train.x.numpy()[:, 0] * 255, images[:15], atol=1e-4)
     assert data.valid.y.tolist() == labels[15:].tolist()
     assert np.allclose(data.test.x.numpy()[:, 0] * 255, test_images, atol=1e-4)
-    assert weft.data.mnist(valid=5).train.x.shape == (15, 784)
+    assert datasets.mnist(valid=5).train.x.shape == (15, 784)
 
 
 @pytest.mark.parametrize("wrong", ["kind", "length", "short"])
@@ -82,7 +82,7 @@ def test_files_that_are_no_idx(tiny_mnist, folder, monkeypatch, wrong):
     sums = (hashlib.sha256(content).hexdigest(), *idx.MNIST_SHA256[1:])
     monkeypatch.setattr(idx, "MNIST_SHA256", sums)
     with pytest.raises(DataError, match=r"idx|values for the shape"):
-        weft.data.mnist(valid=5)
+        datasets.mnist(valid=5)
 
 
 # CIFAR
@@ -106,7 +106,7 @@ def tiny_cifar100(monkeypatch):
 def test_cifar100_from_the_user_folder(tiny_cifar100, folder):
     rows, content = tiny_cifar100
     put(folder, cifar.CIFAR100.path, content)
-    data = weft.data.cifar100(valid=3)
+    data = datasets.cifar100(valid=3)
     raw = rows["train.bin"][:9]
     assert data.train.y.tolist() == raw[:, 1].tolist(), "fine labels"
     planes = raw[:, 2:].reshape(-1, 3, 32, 32)
@@ -120,7 +120,7 @@ def test_cifar100_from_the_user_folder(tiny_cifar100, folder):
 def test_cifar100_is_downloaded(tiny_cifar100, server, monkeypatch):
     server.files["/c.tar.gz"] = tiny_cifar100[1]
     monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, url=server.url + "c.tar.gz"))
-    assert len(weft.data.load("cifar-100", valid=0).train) == 12
+    assert len(datasets.load("cifar-100", valid=0).train) == 12
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "size", "lacking", "no tar"])
@@ -137,13 +137,13 @@ def test_cifar100_damaged(tiny_cifar100, folder, monkeypatch, damage):
         monkeypatch.setattr(cifar, "CIFAR100_SIZES", {"train.bin": 13, "test.bin": 4})
     if damage in ("flip", "truncate"):
         with pytest.raises(DataError) as caught:
-            weft.data.cifar100()
+            datasets.cifar100()
         assert md5(bad)[4:] in str(caught.value)
         assert md5(content)[4:] in str(caught.value)
         return
     monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, checksum=md5(bad)))
     with pytest.raises(DataError, match=r"cifar-100-binary\.tar\.gz is damaged"):
-        weft.data.cifar100()
+        datasets.cifar100()
     assert path.is_file()
 
 
@@ -154,13 +154,13 @@ def test_cifar10_from_the_archive(folder, monkeypatch):
     content = tar(turned | {"cifar-10-batches-bin/readme.html": b"x"})
     put(folder, cifar.CIFAR10.path, content)
     with pytest.raises(DataError, match="its md5 is"):
-        weft.data.cifar10()
+        datasets.cifar10()
     monkeypatch.setattr(cifar, "CIFAR10", replace(cifar.CIFAR10, checksum=md5(content)))
     with pytest.raises(DataError, match=r"md5 of data_batch_1\.bin"):
-        weft.data.cifar10()
+        datasets.cifar10()
     sums = {name: hashlib.md5(value.tobytes()).hexdigest() for name, value in rows.items()}
     monkeypatch.setattr(cifar, "CIFAR10_MD5", sums)
-    data = weft.data.cifar10(valid=7)
+    data = datasets.cifar10(valid=7)
     assert [len(part) for part in (data.train, data.valid, data.test)] == [18, 7, 8]
     train = np.concatenate(list(rows.values())[:-1])
     assert torch.cat([data.train.y, data.valid.y]).tolist() == train[:, 0].tolist()
@@ -210,9 +210,9 @@ def test_uci_from_the_archive(server, monkeypatch, cache):
     server.files["/uci.zip"] = uci_archive(arrays)
     monkeypatch.setattr(tables, "URL", server.url + "uci.zip")
     with pytest.raises(DataError, match=r"sha256 of its arrays.*expected 96d5650d8b"):
-        weft.data.uci("yacht")
+        datasets.uci("yacht")
     monkeypatch.setitem(tables.TABLES, "yacht", ("yacht", digest(arrays)))
-    data = weft.data.uci("yacht", split=1, valid=0.2)
+    data = datasets.uci("yacht", split=1, valid=0.2)
     assert server.asked == ["/uci.zip"]
     assert [len(part) for part in (data.train, data.valid, data.test)] == [22, 5, 3]
     rows = arrays["train_index"][1]
@@ -222,28 +222,28 @@ def test_uci_from_the_archive(server, monkeypatch, cache):
     expected = (arrays["X"][rows[22:]] - arrays["X"][fit].mean(0)) / arrays["X"][fit].std(0)
     assert np.allclose(data.valid.x.numpy(), expected, atol=1e-6)
     with pytest.raises(ValueError, match="there are 2 splits"):
-        weft.data.uci("yacht", split=2)
-    assert weft.data.fetch("uci/yacht").where == str(cache / "uci")
+        datasets.uci("yacht", split=2)
+    assert datasets.fetch("uci/yacht").where == str(cache / "uci")
 
 
 def test_uci_prepared_copy_comes_first(folder, monkeypatch):
     arrays = uci_arrays()
     monkeypatch.setitem(tables.TABLES, "yacht", ("yacht", digest(arrays)))
     np.savez_compressed(put(folder, "uci/yacht.npz", b""), **arrays)
-    assert weft.data.load("uci/yacht", valid=0).valid.x.shape == (0, 4)
+    assert datasets.load("uci/yacht", valid=0).valid.x.shape == (0, 4)
 
 
 @pytest.mark.parametrize("content", [b"a page of a captive portal", b""])
 def test_uci_archive_damaged(folder, content):
     put(folder, tables.ARCHIVE, content)
     with pytest.raises(DataError, match=r"the table yacht cannot be read.*Delete it"):
-        weft.data.uci("yacht")
+        datasets.uci("yacht")
 
 
 def test_uci_archive_without_the_table(folder):
     put(folder, tables.ARCHIVE, uci_archive(uci_arrays(), "another"))
     with pytest.raises(DataError, match="the table yacht cannot be read"):
-        weft.data.uci("yacht")
+        datasets.uci("yacht")
 
 
 # IMDB
@@ -284,25 +284,25 @@ def tiny_imdb(monkeypatch, server):
 
 
 def test_imdb_from_the_reviews(tiny_imdb, server, cache):
-    data = weft.data.imdb(length=4, valid=1)
+    data = datasets.imdb(length=4, valid=1)
     assert [len(part) for part in (data.train, data.valid, data.test)] == [2, 1, 2]
     rows = {tuple(r) for part in (data.train, data.valid) for r in part.x.tolist()}
     assert rows == {(0, 1, 4, 5), (0, 0, 1, 6), (5, 4, 5, 2)}, "padded and cut at the front"
     assert {tuple(r) for r in data.test.x.tolist()} == {(0, 0, 1, 4), (0, 1, 5, 4)}
     assert sorted(server.asked) == ["/r.tar.gz", "/w.json"]
     (cache / reviews.REVIEWS.path).unlink()  # the second load needs the kept result only
-    again = weft.data.imdb(length=4, valid=1, vocabulary=5)
+    again = datasets.imdb(length=4, valid=1, vocabulary=5)
     assert len(server.asked) == 2
     assert torch.equal(again.train.x, data.train.x.where(data.train.x < 5, 2))
     assert [p.name for p in (cache / "imdb").iterdir() if "tmp" in p.name] == []
     with pytest.raises(ValueError, match="3 training reviews"):
-        weft.data.imdb(valid=3)
+        datasets.imdb(valid=3)
 
 
 def test_imdb_that_converts_to_something_else(tiny_imdb, monkeypatch, cache):
     monkeypatch.setattr(reviews, "SHA256", "0" * 64)
     with pytest.raises(DataError, match="expected 0000"):
-        weft.data.imdb()
+        datasets.imdb()
     assert not (cache / reviews.PREPARED).exists()
 
 
@@ -311,4 +311,4 @@ def test_imdb_pickled_by_keras_is_refused(folder):
     ragged[:] = [[1, 2], [3]]
     np.savez(put(folder, reviews.PREPARED, b""), x_train=ragged, train_tokens=ragged)
     with pytest.raises(DataError, match=r"(?s)imdb\.npz is damaged.*pickle"):
-        weft.data.imdb()
+        datasets.imdb()

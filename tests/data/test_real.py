@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-import weft.data
+from experiments import data as datasets
+from experiments.data import DataError, cifar, idx, tables
+from experiments.data.scaling import _channel_statistics
 from tests.data.conftest import REAL, needs_real
 from tests.data.test_originals import uci_archive
-from weft.data import DataError, cifar, idx, tables
-from weft.data.scaling import _channel_statistics
 
 pytestmark = needs_real
 
@@ -34,7 +34,7 @@ UCI = {
 @pytest.fixture(scope="module")
 def cifar_raw():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_DATA", str(REAL))
+        patch.setenv("KASURI_DATA", str(REAL))
         return cifar.read_cifar10()
 
 
@@ -62,7 +62,7 @@ def test_mnist(real):
         found_mean, found_std = _channel_statistics(pixels)  # tested against numpy elsewhere
         assert found_mean.item() == pytest.approx(mean, abs=6e-6)
         assert found_std.item() == pytest.approx(std, abs=6e-6)
-    data = weft.data.load("mnist")
+    data = datasets.load("mnist")
     assert [len(part) for part in (data.train, data.valid, data.test)] == [50_000, 10_000, 10_000]
     assert torch.equal(torch.cat([data.train.y, data.valid.y]), y.long()), "last 10k are validation"
     assert torch.equal(((data.valid.x + 1) * 127.5).round().byte(), x[50_000:].flatten(1))
@@ -78,7 +78,7 @@ def test_fashion_mnist(real):
         found_mean, found_std = _channel_statistics(pixels)  # tested against numpy elsewhere
         assert found_mean.item() == pytest.approx(mean, abs=6e-6)
         assert found_std.item() == pytest.approx(std, abs=6e-6)
-    data = weft.data.fashion_mnist(scale="standard", flat=False)
+    data = datasets.fashion_mnist(scale="standard", flat=False)
     assert data.train.x.shape == (50_000, 1, 28, 28)
     assert data.train.x.mean().abs() < 1e-3
     assert data.train.x.std().item() == pytest.approx(1, abs=1e-3)
@@ -99,7 +99,7 @@ def test_cifar10(cifar_raw, monkeypatch):
         assert found_stds.flatten().tolist() == pytest.approx(stds, abs=6e-7)
     assert (REAL / "cifar-10" / "class_names.txt").read_text().split() == [*cifar.CIFAR10_CLASSES]
     monkeypatch.setattr(cifar, "read_cifar10", lambda: cifar_raw)
-    data = weft.data.cifar10()
+    data = datasets.cifar10()
     assert data.train.x.shape == (40_000, 3, 32, 32)
     assert torch.equal(torch.cat([data.train.y, data.valid.y]), y.long())
     assert torch.equal((data.valid.x * 255).round().byte(), x[40_000:])
@@ -110,7 +110,7 @@ def test_cifar10(cifar_raw, monkeypatch):
 def test_cifar10_damaged(folder, file, kind):
     spoil(mirror(folder, "cifar-10") / file, kind)
     with pytest.raises(DataError, match=r"cifar-10.* is damaged"):
-        weft.data.cifar10()
+        datasets.cifar10()
 
 
 def test_cifar10_with_wrong_labels(folder):
@@ -119,7 +119,7 @@ def test_cifar10_with_wrong_labels(folder):
         (made / "labels.npz").unlink()
         np.savez(made / "labels.npz", train_labels=labels, test_labels=np.zeros(10_000, "u1"))
         with pytest.raises(DataError, match=r"labels\.npz"):
-            weft.data.cifar10()
+            datasets.cifar10()
 
 
 def test_cifar10_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
@@ -127,7 +127,7 @@ def test_cifar10_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
     offline = "http://127.0.0.1:9/cifar-10-binary.tar.gz"
     monkeypatch.setattr(cifar, "CIFAR10", cifar.Original("cifar-10", "a/b", offline, None, "PREP"))
     with pytest.raises(DataError, match=r"nor PREP\. Its download from http://127\.0\.0\.1:9/"):
-        weft.data.cifar10()
+        datasets.cifar10()
 
 
 @pytest.mark.parametrize("kind", ["flip", "truncate"])
@@ -142,10 +142,10 @@ def test_cifar10_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
 )
 def test_damaged(folder, name, file, kind):
     path = mirror(folder, name.partition("/")[0]) / file
-    weft.data.fetch(name)
+    datasets.fetch(name)
     spoil(path, kind)
     with pytest.raises(DataError) as caught:
-        weft.data.load(name)
+        datasets.load(name)
     assert str(path) in str(caught.value)
     assert "sha256" in str(caught.value)
 
@@ -161,7 +161,7 @@ def test_uci(real, name):
     joined = torch.cat([trains, tests], 1).sort(1)[0]
     assert torch.equal(joined, torch.arange(n).expand(splits, n)), "each split is a partition"
     split = splits - 1
-    data = weft.data.load(f"uci/{name}", split=split)
+    data = datasets.load(f"uci/{name}", split=split)
     parts = (data.train, data.valid, data.test)
     assert len(data.train) + len(data.valid) == n_train
     assert len(data.valid) == round(0.1 * n_train)
@@ -174,7 +174,7 @@ def test_uci(real, name):
     spread = data.train.x.std(0, correction=0)
     assert torch.allclose(spread[spread > 0.5], torch.ones(()), atol=1e-5)
     assert (spread < 1e-6).sum() == (2 if name == "naval" else 0), "constant columns stay harmless"
-    whole = weft.data.uci(name, split=split, valid=0)
+    whole = datasets.uci(name, split=split, valid=0)
     assert len(whole.valid) == 0
     assert whole.target_mean == pytest.approx(y[trains[split]].mean().item(), rel=1e-9)
 
@@ -185,13 +185,13 @@ def test_uci_text_gives_the_prepared_numbers(real, folder, monkeypatch):
         arrays = {name: file[name] for name in tables.ARRAYS}
     (folder / "uci").mkdir()
     (folder / tables.ARCHIVE).write_bytes(uci_archive(arrays))
-    monkeypatch.setenv("WEFT_DATA", str(folder))
+    monkeypatch.setenv("KASURI_DATA", str(folder))
     x, *_ = tables.read_uci("yacht")
     assert np.array_equal(x.numpy(), arrays["X"])
 
 
 def test_imdb(real):
-    data = weft.data.load("imdb")
+    data = datasets.load("imdb")
     assert [len(part) for part in (data.train, data.valid, data.test)] == [20_000, 5_000, 25_000]
     labels = torch.cat([data.train.y, data.valid.y])
     assert labels.bincount().tolist() == data.test.y.bincount().tolist() == [12_500, 12_500]
@@ -202,13 +202,13 @@ def test_imdb(real):
     for i in (0, 5, 19_999):
         review = tokens[offsets[i] : offsets[i + 1]].tolist()[-80:]
         assert data.train.x[i].tolist() == [0] * (80 - len(review)) + review
-    short = weft.data.imdb(vocabulary=5000, length=40)
+    short = datasets.imdb(vocabulary=5000, length=40)
     tail = data.test.x[:, -40:]
     assert torch.equal(short.test.x, tail.where(tail < 5000, 2))
 
 
 def test_status_of_the_real_folder(real):
-    found = {s.name: s for s in weft.data.status()}
+    found = {s.name: s for s in datasets.status()}
     assert found["mnist"].size == 11_594_722
     assert found["cifar-10"].present
     assert found["uci/yacht"].where == str(REAL / "uci")

@@ -1,12 +1,12 @@
-"""Networks of every kind of layer with randomised posteriors, and families that weft has not."""
+"""Networks of every kind of layer with randomised posteriors, and families that kasuri has not."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-import weft
-from weft.posteriors.base import Located
+import kasuri
+from kasuri.posteriors.base import Located
 
 
 class Recurrent(nn.Module):
@@ -41,7 +41,7 @@ INPUTS = {
 
 def randomised(net, family, *, spread=0.5, **options):
     """The converted network with every posterior parameter moved by noise."""
-    bnn = weft.bayesianize(net, family, **options)
+    bnn = kasuri.bayesianize(net, family, **options)
     with torch.no_grad():
         for p in bnn.parameters():
             p.add_(torch.randn_like(p), alpha=spread)
@@ -57,7 +57,7 @@ def set_scale(q, scale):
 def mean_field_with(scale):
     """A linear layer in double precision whose posterior has these standard deviations."""
     out, inputs = scale.shape
-    bnn = weft.bayesianize(nn.Linear(inputs, out).double(), weft.MeanField())
+    bnn = kasuri.bayesianize(nn.Linear(inputs, out).double(), kasuri.MeanField())
     set_scale(bnn.posterior("weight"), scale)
     return bnn
 
@@ -70,7 +70,7 @@ def low_rank(rank, out, inputs, *, spread=1.0, noise=0.0, size=0.01):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheared(weft.Family):
+class Sheared(kasuri.Family):
     """Weights whose noise has one common factor per row: not independent."""
 
     def __call__(self, weight):
@@ -95,14 +95,14 @@ class ShearedPosterior(Located):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain(weft.Family):
+class Plain(kasuri.Family):
     """Independent weights whose scales are the softplus of parameters."""
 
     def __call__(self, weight):
         return PlainPosterior(weight, self.scale)
 
 
-class PlainPosterior(weft.Elementwise):
+class PlainPosterior(kasuri.Elementwise):
     def __init__(self, weight, scale):
         super().__init__()
         self.loc = nn.Parameter(weight.detach().clone())

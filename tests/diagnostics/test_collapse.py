@@ -7,21 +7,21 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.diagnostics import collapse_check
-from weft.priors import normal_precisions
+import kasuri
+from kasuri.diagnostics import collapse_check
+from kasuri.priors.base import normal_precisions
 
 
 def made(family=None, prior=None, **options):
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(40, 20), family or weft.MeanField())
+    bnn = kasuri.bayesianize(nn.Linear(40, 20), family or kasuri.MeanField())
     with torch.no_grad():
-        for _, q in weft.named_posteriors(bnn):
+        for _, q in kasuri.named_posteriors(bnn):
             q.loc.normal_(0, 0.05)
             for name, parameter in q.named_parameters():
                 if name == "log_scale":
                     parameter.normal_(math.log(0.5), 0.1)
-    return weft.ELBO(bnn, weft.Gaussian(1.0), prior or weft.Normal(0.5), 30, **options)
+    return kasuri.ELBO(bnn, kasuri.Gaussian(1.0), prior or kasuri.Normal(0.5), 30, **options)
 
 
 X, Y = torch.randn(25, 40), torch.randn(25, 20)
@@ -30,7 +30,7 @@ X, Y = torch.randn(25, 40), torch.randn(25, 20)
 def test_kl_and_shares_are_those_of_normal_distributions():
     elbo = made()
     found = collapse_check(elbo)
-    for one, (name, q) in zip(found.layers, weft.named_posteriors(elbo.bnn), strict=True):
+    for one, (name, q) in zip(found.layers, kasuri.named_posteriors(elbo.bnn), strict=True):
         each = td.kl_divergence(td.Normal(q.mean, q.scale), td.Normal(0.0, 0.5)).detach()
         assert (one.name, one.shape, one.weights) == (name, tuple(q.shape), q.numel())
         assert one.kl == pytest.approx(float(each.sum()), rel=1e-4)
@@ -44,10 +44,10 @@ def test_kl_and_shares_are_those_of_normal_distributions():
 
 @pytest.mark.parametrize(("scale", "wide", "narrow"), [(0.76, 1, 0), (0.74, 0, 0), (0.004, 0, 1)])
 def test_widths_are_told_in_units_of_the_prior(scale, wide, narrow):
-    found = collapse_check(made(weft.MeanField(scale=scale, noise=0.0)))
+    found = collapse_check(made(kasuri.MeanField(scale=scale, noise=0.0)))
     elbo = made()
     with torch.no_grad():
-        for _, q in weft.named_posteriors(elbo.bnn):
+        for _, q in kasuri.named_posteriors(elbo.bnn):
             q.log_scale.fill_(math.log(scale))
     found = collapse_check(elbo)
     assert all((one.wide, one.narrow) == (wide, narrow) for one in found.layers)
@@ -56,7 +56,7 @@ def test_widths_are_told_in_units_of_the_prior(scale, wide, narrow):
 def test_the_share_of_the_loss_is_that_of_the_tempered_kl():
     elbo = made(temperature=0.1)
     found = collapse_check(elbo, (X, Y), samples=150)
-    gibbs = weft.evaluate(elbo, (X, Y), samples=150)["gibbs_nll"]
+    gibbs = kasuri.evaluate(elbo, (X, Y), samples=150)["gibbs_nll"]
     cost = 0.1 * elbo.kl().item() / 30
     assert found.kl_share == pytest.approx(cost / (cost + gibbs), rel=0.03)
 
@@ -64,7 +64,7 @@ def test_the_share_of_the_loss_is_that_of_the_tempered_kl():
 def test_the_variance_of_outputs_is_compared_with_the_priors():
     """For one linear layer both are known: |x|² σ² + σ_b² against (|x|² + 1) s²."""
     elbo = made()
-    weight, bias = (q for _, q in weft.named_posteriors(elbo.bnn))
+    weight, bias = (q for _, q in kasuri.named_posteriors(elbo.bnn))
     mine = (X.square() @ weight.variance.T + bias.variance).mean()
     theirs = ((X.square().sum(1) + 1) * 0.25).mean()
     found = collapse_check(elbo, (X, Y), samples=300)
@@ -73,17 +73,17 @@ def test_the_variance_of_outputs_is_compared_with_the_priors():
 
 def test_a_network_may_come_without_objective():
     elbo = made()
-    bare = collapse_check(elbo.bnn, (X, Y), prior=weft.Normal(0.5))
+    bare = collapse_check(elbo.bnn, (X, Y), prior=kasuri.Normal(0.5))
     assert bare.layers == collapse_check(elbo).layers
     assert bare.kl_share is None
     assert bare.predictive_ratio is not None
 
 
 def test_priors_that_follow_the_posterior_have_no_fixed_width():
-    found = collapse_check(made(prior=weft.ARD()), (X, Y))
+    found = collapse_check(made(prior=kasuri.ARD()), (X, Y))
     assert all(one.at_prior is None and one.wide is None for one in found.layers)
     assert found.predictive_ratio is None
-    fitted = collapse_check(made(prior=weft.Normal(9.0, learn="closed form")), (X, Y))
+    fitted = collapse_check(made(prior=kasuri.Normal(9.0, learn="closed form")), (X, Y))
     assert all(one.at_prior > 0.1 for one in fitted.layers)  # at the scale it has found
 
 
@@ -93,21 +93,21 @@ def test_it_prints_a_table():
     assert lines[1].split()[:2] == ["weight", "800"]
     assert "of the loss" in lines[-1]
     assert "of the prior's" in lines[-1]
-    assert "–" in str(collapse_check(made(prior=weft.ARD())))
+    assert "–" in str(collapse_check(made(prior=kasuri.ARD())))
 
 
-@pytest.mark.parametrize("prior", [weft.Normal(0.3), weft.HeNormal(gain=1.5, bias_scale=2.0)])
+@pytest.mark.parametrize("prior", [kasuri.Normal(0.3), kasuri.HeNormal(gain=1.5, bias_scale=2.0)])
 def test_precisions_of_normal_priors(prior):
     for shape in ((3, 8), (5,)):
         scale = 0.3
-        if isinstance(prior, weft.HeNormal):
+        if isinstance(prior, kasuri.HeNormal):
             scale = prior.scale_for(shape)
         expected = torch.full(shape, scale**-2, dtype=torch.float64)
         torch.testing.assert_close(normal_precisions(prior, shape), expected)
-    assert normal_precisions(weft.ARD(), (2, 2)) is None
+    assert normal_precisions(kasuri.ARD(), (2, 2)) is None
 
 
-class Laplace(weft.Prior):
+class Laplace(kasuri.Prior):
     def log_prob(self, weight):
         return -weight.abs()
 

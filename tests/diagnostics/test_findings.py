@@ -1,4 +1,4 @@
-"""weft.diagnose on networks broken on purpose, one for each finding, and on healthy ones."""
+"""kasuri.diagnose on networks broken on purpose, one for each finding, and on healthy ones."""
 
 import functools
 import json
@@ -8,21 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.diagnostics import collapse_check
-from weft.diagnostics.rules import Measured, all_findings, constant_nll
-from weft.reference import LogJoint, conjugate
+import kasuri
+from experiments import data as datasets
+from kasuri.diagnostics import collapse_check
+from kasuri.diagnostics.reference import LogJoint, conjugate
+from kasuri.diagnostics.rules import Measured, all_findings, constant_nll
 
 
 def mlp(inputs, hidden, outputs, family=None, estimator="local"):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
-    return weft.bayesianize(net, family or weft.MeanField(), estimator=estimator)
+    return kasuri.bayesianize(net, family or kasuri.MeanField(), estimator=estimator)
 
 
 @functools.cache
 def digits():
-    return weft.data.load("digits")
+    return datasets.load("digits")
 
 
 @functools.cache
@@ -37,7 +38,9 @@ def wave():
 @functools.cache
 def healthy_digits():
     data = digits()
-    return weft.fit(mlp(64, 50, 10), data.train, data.valid, epochs=40, learning_rate=0.02, seed=0)
+    return kasuri.fit(
+        mlp(64, 50, 10), data.train, data.valid, epochs=40, learning_rate=0.02, seed=0
+    )
 
 
 def kinds(found):
@@ -45,7 +48,7 @@ def kinds(found):
 
 
 def test_a_healthy_classifier_is_left_alone():
-    found = weft.diagnose(healthy_digits(), digits().test, digits().train)
+    found = kasuri.diagnose(healthy_digits(), digits().test, digits().train)
     assert kinds(found) == []
     assert str(found).startswith("Nothing to report.")
     assert "k-hat was not looked at" in str(found)
@@ -53,9 +56,11 @@ def test_a_healthy_classifier_is_left_alone():
 
 def test_a_healthy_regression_is_left_alone():
     train, test = wave()
-    elbo = weft.ELBO(mlp(1, 10, 1), weft.Gaussian(), weft.HeNormal(), 300, weft.Balanced(0.02))
-    fitted = weft.fit(elbo, train, epochs=200, learning_rate=0.03, seed=0)
-    found = weft.diagnose(fitted, test, train)
+    elbo = kasuri.ELBO(
+        mlp(1, 10, 1), kasuri.Gaussian(), kasuri.HeNormal(), 300, kasuri.Balanced(0.02)
+    )
+    fitted = kasuri.fit(elbo, train, epochs=200, learning_rate=0.03, seed=0)
+    found = kasuri.diagnose(fitted, test, train)
     assert kinds(found) == []
     assert found.k_hat > 0.7  # told, but no finding: hidden units can change places
 
@@ -64,10 +69,10 @@ def linear(scale):
     torch.manual_seed(0)
     x = torch.randn(80, 3)
     data = x, x.sum(1, keepdim=True) + 0.5 * torch.randn(80, 1)
-    bnn = weft.bayesianize(nn.Linear(3, 1, bias=False), weft.MeanField(scale=0.1, noise=0.0))
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.5), weft.Normal(1.0), 80)
+    bnn = kasuri.bayesianize(nn.Linear(3, 1, bias=False), kasuri.MeanField(scale=0.1, noise=0.0))
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 80)
     exact = conjugate(LogJoint(elbo, data)).exact
-    q = dict(weft.named_posteriors(bnn))["weight"]
+    q = dict(kasuri.named_posteriors(bnn))["weight"]
     with torch.no_grad():
         q.loc.copy_(exact.mean.reshape(1, 3))
         best = exact.precision_matrix.diagonal().rsqrt()  # of independent weights
@@ -77,24 +82,24 @@ def linear(scale):
 
 def test_a_posterior_that_is_right_is_near_the_truth_and_one_that_is_not_is_far():
     right, data = linear(1.0)
-    found = weft.diagnose(right, data, data)
+    found = kasuri.diagnose(right, data, data)
     assert kinds(found) == []
     assert found.k_hat < 0.5
     narrow, data = linear(0.15)
-    found = weft.diagnose(narrow, data, data)
+    found = kasuri.diagnose(narrow, data, data)
     assert "far from the truth" in kinds(found)
-    assert "weft.FullNormal()" in str(found)
+    assert "kasuri.FullNormal()" in str(found)
 
 
 def test_a_network_at_its_prior_ignores_the_data():
     bnn = mlp(64, 300, 10)
     with torch.no_grad():
-        for _, q in weft.named_posteriors(bnn):
+        for _, q in kasuri.named_posteriors(bnn):
             q.loc.zero_()
             scale = math.sqrt(2 / q.shape[-1]) if len(q.shape) > 1 else 1.0
             q.log_scale.fill_(math.log(scale))
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=1000, temperature=1.0)
-    found = weft.diagnose(elbo, digits().test)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=1000, temperature=1.0)
+    found = kasuri.diagnose(elbo, digits().test)
     assert kinds(found)[:3] == ["ignores the data", "at the prior", "at the prior"]
     weights = 64 * 300 + 300 + 3000 + 10
     assert f"about {0.4 * 1000 / weights:.2g}" in found.findings[0].advice
@@ -108,17 +113,19 @@ def test_a_network_at_its_prior_ignores_the_data():
 def test_a_wide_network_trained_at_temperature_one_goes_to_its_prior():
     (x, y), test = wave()
     bnn = mlp(1, 300, 1)
-    elbo = weft.ELBO(bnn, weft.Gaussian(1.0), weft.HeNormal(), 20, temperature=1.0)
-    weft.fit(elbo, (x[:20], y[:20]), epochs=500, learning_rate=0.03, seed=0)
-    assert "at the prior" in kinds(weft.diagnose(elbo, test))
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.HeNormal(), 20, temperature=1.0)
+    kasuri.fit(elbo, (x[:20], y[:20]), epochs=500, learning_rate=0.03, seed=0)
+    assert "at the prior" in kinds(kasuri.diagnose(elbo, test))
 
 
 def test_targets_that_have_nothing_to_do_with_inputs_are_no_collapse():
     torch.manual_seed(0)
     x, y = torch.randn(400, 5), torch.randint(2, (400,))
-    fitted = weft.fit(mlp(5, 8, 2), (x, y), epochs=40, learning_rate=0.02, temperature=0.05, seed=0)
+    fitted = kasuri.fit(
+        mlp(5, 8, 2), (x, y), epochs=40, learning_rate=0.02, temperature=0.05, seed=0
+    )
     fresh = torch.randn(300, 5), torch.randint(2, (300,))
-    found = weft.diagnose(fitted, fresh)
+    found = kasuri.diagnose(fitted, fresh)
     assert kinds(found)[0] == "ignores the data"
     assert "belong to their targets" in found.findings[0].advice
     assert "at the prior" not in kinds(found)
@@ -126,18 +133,18 @@ def test_targets_that_have_nothing_to_do_with_inputs_are_no_collapse():
 
 def test_a_network_without_spread_is_a_point_estimate():
     data = digits()
-    bnn = mlp(64, 20, 10, weft.MeanField(scale=1e-6))
-    fitted = weft.fit(bnn, data.train, temperature=1e-9, epochs=10, learning_rate=0.02, seed=0)
-    found = weft.diagnose(fitted, data.test)
+    bnn = mlp(64, 20, 10, kasuri.MeanField(scale=1e-6))
+    fitted = kasuri.fit(bnn, data.train, temperature=1e-9, epochs=10, learning_rate=0.02, seed=0)
+    found = kasuri.diagnose(fitted, data.test)
     assert {"narrow"} == set(kinds(found))
     assert "raise the temperature" in found.findings[0].advice
 
 
 def test_a_posterior_wider_than_its_prior():
-    elbo = weft.ELBO(
-        mlp(64, 20, 10, weft.MeanField(scale=5.0)), weft.Categorical(), weft.HeNormal(), 1000
+    elbo = kasuri.ELBO(
+        mlp(64, 20, 10, kasuri.MeanField(scale=5.0)), kasuri.Categorical(), kasuri.HeNormal(), 1000
     )
-    assert "wide" in kinds(weft.diagnose(elbo, digits().test))
+    assert "wide" in kinds(kasuri.diagnose(elbo, digits().test))
 
 
 def test_noisy_labels_learned_by_heart_make_it_too_sure():
@@ -145,10 +152,10 @@ def test_noisy_labels_learned_by_heart_make_it_too_sure():
     x = torch.randn(400, 10)
     y = (x[:, 0] > 0).long() ^ (torch.rand(400) < 0.25).long()
     bnn = mlp(10, 100, 2)
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bnn, (x[:150], y[:150]), temperature=1e-4, epochs=150, learning_rate=0.01, seed=0
     )
-    found = weft.diagnose(fitted, (x[150:], y[150:]))
+    found = kasuri.diagnose(fitted, (x[150:], y[150:]))
     assert "overconfident" in kinds(found)
     advice = next(one.advice for one in found.findings if one.kind == "overconfident")
     assert "raise the temperature to about 0.0003" in advice
@@ -158,7 +165,7 @@ def test_outputs_that_are_shrunk_make_it_timid():
     elbo = healthy_digits().objective
     elbo.output = lambda out: 0.2 * out
     try:
-        found = weft.diagnose(elbo, digits().test)
+        found = kasuri.diagnose(elbo, digits().test)
     finally:
         elbo.output = None
     assert kinds(found) == ["timid"]
@@ -168,17 +175,17 @@ def test_outputs_that_are_shrunk_make_it_timid():
 @pytest.mark.parametrize(("noise", "kind"), [(0.05, "overconfident"), (1.5, "timid")])
 def test_noise_of_a_wrong_size(noise, kind):
     train, test = wave()
-    elbo = weft.ELBO(mlp(1, 10, 1), weft.Gaussian(noise), weft.HeNormal(), 300, 1e-3)
-    weft.fit(elbo, train, epochs=60, learning_rate=0.02, seed=0)
-    found = [one for one in weft.diagnose(elbo, test).findings if one.kind == kind]
-    assert "weft.Gaussian()" in found[0].advice
+    elbo = kasuri.ELBO(mlp(1, 10, 1), kasuri.Gaussian(noise), kasuri.HeNormal(), 300, 1e-3)
+    kasuri.fit(elbo, train, epochs=60, learning_rate=0.02, seed=0)
+    found = [one for one in kasuri.diagnose(elbo, test).findings if one.kind == kind]
+    assert "kasuri.Gaussian()" in found[0].advice
     assert "intervals of 90 % hold" in found[0].what
 
 
 def test_training_that_has_hardly_begun_is_unfinished():
     data = digits()
-    fitted = weft.fit(mlp(64, 50, 10), data.train, temperature=0.03, epochs=1, seed=0)
-    found = weft.diagnose(fitted, data.test, data.train)
+    fitted = kasuri.fit(mlp(64, 50, 10), data.train, temperature=0.03, epochs=1, seed=0)
+    found = kasuri.diagnose(fitted, data.test, data.train)
     assert "unfinished" in kinds(found)
 
 
@@ -186,20 +193,20 @@ def test_a_layer_that_the_data_do_not_reach():
     data = digits()
     bnn = mlp(64, 30, 10)
     with torch.no_grad():
-        dict(weft.named_posteriors(bnn))["0.bias"].loc.fill_(-100.0)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), len(data.train), 0.03)
-    found = weft.diagnose(elbo, data.test, data.train)
+        dict(kasuri.named_posteriors(bnn))["0.bias"].loc.fill_(-100.0)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), len(data.train), 0.03)
+    found = kasuri.diagnose(elbo, data.test, data.train)
     dead = [one.what for one in found.findings if one.kind == "dead"]
     assert any("0.weight" in what for what in dead)
-    assert "dead" not in kinds(weft.diagnose(healthy_digits(), data.test, data.train))
+    assert "dead" not in kinds(kasuri.diagnose(healthy_digits(), data.test, data.train))
 
 
 def test_numbers_that_are_none_end_the_look():
     bnn = mlp(4, 3, 2)
     with torch.no_grad():
-        dict(weft.named_posteriors(bnn))["0.weight"].loc[0, :2] = math.nan
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), 10)
-    found = weft.diagnose(elbo, (torch.randn(10, 4), torch.arange(10) % 2))
+        dict(kasuri.named_posteriors(bnn))["0.weight"].loc[0, :2] = math.nan
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), 10)
+    found = kasuri.diagnose(elbo, (torch.randn(10, 4), torch.arange(10) % 2))
     assert kinds(found) == ["not finite"]
     assert "0.0/weight" not in str(found)
     assert "2 values that are not finite" in str(found)
@@ -208,39 +215,39 @@ def test_numbers_that_are_none_end_the_look():
 def test_looking_leaves_no_trace_and_repeats_itself():
     elbo = healthy_digits().objective.train()
     before, state = torch.get_rng_state(), {k: v.clone() for k, v in elbo.state_dict().items()}
-    found = weft.diagnose(elbo, digits().test, digits().train)
+    found = kasuri.diagnose(elbo, digits().test, digits().train)
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(state[k], v) for k, v in elbo.state_dict().items())
     assert elbo.training
     assert all(p.grad is None for p in elbo.parameters())
-    again = weft.diagnose(elbo, digits().test, digits().train)
+    again = kasuri.diagnose(elbo, digits().test, digits().train)
     assert again.as_dict() == found.as_dict()
     json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_other_priors_and_families_are_looked_at_as_far_as_they_can_be():
     for family, prior in (
-        (weft.MeanField(), weft.ARD()),
-        (weft.Radial(), weft.RadialPrior(others=weft.HeNormal())),
-        (weft.MatrixNormalDiagonal(), weft.Normal(1.0, learn="closed form")),
-        (weft.Point(), weft.HeNormal()),
+        (kasuri.MeanField(), kasuri.ARD()),
+        (kasuri.Radial(), kasuri.RadialPrior(others=kasuri.HeNormal())),
+        (kasuri.MatrixNormalDiagonal(), kasuri.Normal(1.0, learn="closed form")),
+        (kasuri.Point(), kasuri.HeNormal()),
     ):
-        elbo = weft.ELBO(mlp(4, 3, 2, family, "shared"), weft.Categorical(), prior, 20)
+        elbo = kasuri.ELBO(mlp(4, 3, 2, family, "shared"), kasuri.Categorical(), prior, 20)
         data = torch.randn(20, 4), torch.arange(20) % 2
-        found = weft.diagnose(elbo, data, data)
+        found = kasuri.diagnose(elbo, data, data)
         assert found.k_hat is None
         assert any("no density" in note for note in found.notes)
         json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_what_has_no_prior_is_refused():
-    with pytest.raises(TypeError, match=r"weft\.ELBO"):
-        weft.diagnose(mlp(4, 3, 2), (torch.randn(9, 4), torch.arange(9) % 2))
+    with pytest.raises(TypeError, match=r"kasuri\.ELBO"):
+        kasuri.diagnose(mlp(4, 3, 2), (torch.randn(9, 4), torch.arange(9) % 2))
     with pytest.raises(ValueError, match="does not know its prior"):
         collapse_check(mlp(4, 3, 2))
-    elbo = weft.ELBO(mlp(4, 3, 2), weft.Categorical(), weft.HeNormal(), 9)
+    elbo = kasuri.ELBO(mlp(4, 3, 2), kasuri.Categorical(), kasuri.HeNormal(), 9)
     with pytest.raises(ValueError, match="its own prior"):
-        collapse_check(elbo, prior=weft.HeNormal())
+        collapse_check(elbo, prior=kasuri.HeNormal())
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -259,7 +266,7 @@ def test_the_constant_prediction_is_the_best_one(classes):
 
 def test_chance_is_no_finding():
     """Ten examples cannot tell a confidence of 0.8 from an accuracy of 0.7."""
-    collapse = collapse_check(mlp(4, 3, 2), prior=weft.HeNormal())
+    collapse = collapse_check(mlp(4, 3, 2), prior=kasuri.HeNormal())
     scores = {"nll": 0.3, "accuracy": 0.7, "accuracy_sem": 0.15, "confidence": 0.8}
     few = Measured(collapse, scores, 0.69, 0.1, 100)
     assert all_findings(few) == ()

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.diagnostics import GradientSNR, ScaleDrift, snr
 from tests.diagnostics.networks import Recurrent, dense, randomised
 from tests.training.jobs import Stop, interrupt
-from weft.diagnostics import GradientSNR, ScaleDrift, snr
 
 BY_HAND = {
     "standard": lambda g: g.mean(0) ** 2 / g.var(0, ddof=1),
@@ -69,7 +69,7 @@ def test_impossible_options_are_refused(act, words):
         act()
 
 
-class Collect(weft.Callback):
+class Collect(kasuri.Callback):
     """Every gradient of every posterior parameter, kept whole."""
 
     def __init__(self):
@@ -80,7 +80,7 @@ class Collect(weft.Callback):
         self.seen.append(
             {
                 (layer, name): p.grad.double().numpy().copy()
-                for layer, q in weft.named_posteriors(objective.net)
+                for layer, q in kasuri.named_posteriors(objective.net)
                 for name, p in q.named_parameters()
             }
         )
@@ -93,8 +93,8 @@ def data(count=60):
 
 def train(callbacks, family=None, **options):
     torch.manual_seed(3)
-    bnn = weft.bayesianize(dense(), family or weft.KTied(rank=2), estimator="local")
-    return weft.fit(
+    bnn = kasuri.bayesianize(dense(), family or kasuri.KTied(rank=2), estimator="local")
+    return kasuri.fit(
         bnn,
         data(),
         **{"epochs": 4, "batch_size": 10, "temperature": 1.0, "seed": 0, "show": False} | options,
@@ -128,8 +128,8 @@ def test_fit_records_what_gradients_collected_by_hand_give(definition, of):
 
 
 def test_recurrent_networks_and_a_loop_of_ones_own():
-    bnn = randomised(Recurrent(), weft.MeanField(), spread=0.1)
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=50)
+    bnn = randomised(Recurrent(), kasuri.MeanField(), spread=0.1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=50)
     x, y = torch.randint(11, (8, 4)), torch.randint(3, (8,))
     optimizer = torch.optim.Adam(bnn.parameters())
     own, other = GradientSNR([6], window=4), GradientSNR([6], window=4)
@@ -140,12 +140,12 @@ def test_recurrent_networks_and_a_loop_of_ones_own():
         other.record(elbo, step)
         optimizer.step()
     assert own.rows == other.rows
-    assert {row["layer"] for row in own.rows} == {n for n, _ in weft.named_posteriors(bnn)}
+    assert {row["layer"] for row in own.rows} == {n for n, _ in kasuri.named_posteriors(bnn)}
     assert all(row["elements"] > 0 for row in own.rows)
 
 
 def test_frozen_and_unused_parameters():
-    bnn = weft.bayesianize(dense(), weft.MeanField(), bias=False)
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField(), bias=False)
     first, second = bnn[0].posterior("weight"), bnn[2].posterior("weight")
     first.log_scale.requires_grad_(False)
     recorder = GradientSNR([2], window=2, of="all")
@@ -164,7 +164,7 @@ def test_frozen_and_unused_parameters():
 
 
 def test_records_that_cannot_be_right_are_refused():
-    bnn = weft.bayesianize(dense(), weft.MeanField())
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField())
     with pytest.raises(ValueError, match="backward"):
         GradientSNR([2], window=2).record(bnn, 0)
     with pytest.raises(ValueError, match="bayesianize"):
@@ -180,7 +180,7 @@ def test_records_that_cannot_be_right_are_refused():
 
 
 def test_nothing_is_kept_outside_of_windows():
-    bnn = weft.bayesianize(dense(), weft.MeanField())
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField())
     recorder = GradientSNR([10, 100], window=5)
     for p in bnn.parameters():
         p.grad = torch.ones_like(p)
@@ -197,18 +197,18 @@ def test_a_resumed_run_records_what_a_whole_one_does(tmp_path, stop):
         return [GradientSNR([10, 14, 15], 5), ScaleDrift(3)]
 
     whole, parts, later = recorders(), recorders(), recorders()
-    train([*whole, Stop()], weft.MeanField())
-    with pytest.raises(weft.Interrupted):
-        train([*parts, Stop(stop, interrupt)], weft.MeanField(), folder=tmp_path)
+    train([*whole, Stop()], kasuri.MeanField())
+    with pytest.raises(kasuri.Interrupted):
+        train([*parts, Stop(stop, interrupt)], kasuri.MeanField(), folder=tmp_path)
     assert parts[0].rows != whole[0].rows or stop > 13
-    train([*later, Stop()], weft.MeanField(), folder=tmp_path, resume=True)
+    train([*later, Stop()], kasuri.MeanField(), folder=tmp_path, resume=True)
     assert later[0].rows == whole[0].rows
     assert len(later[0].rows) == 3 * 4
     assert later[1].curves == whole[1].curves
 
 
 def test_state_is_a_copy_and_refuses_other_settings():
-    bnn = weft.bayesianize(dense(), weft.MeanField())
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField())
     recorder, again = GradientSNR([3], window=3), GradientSNR([3], window=3)
     states = []
     for step in range(3):
@@ -231,10 +231,10 @@ def test_state_is_a_copy_and_refuses_other_settings():
 def test_drift_is_the_mean_scale_after_so_many_steps():
     drift, means = ScaleDrift(5), []
 
-    class Watch(weft.Callback):
+    class Watch(kasuri.Callback):
         def on_step(self, objective, step, terms):
             means.append(
-                [float(q.scale.detach().mean()) for _, q in weft.named_posteriors(objective.net)]
+                [float(q.scale.detach().mean()) for _, q in kasuri.named_posteriors(objective.net)]
             )
 
     train([drift, Watch()])
@@ -247,8 +247,8 @@ def test_drift_is_the_mean_scale_after_so_many_steps():
 
 
 def test_drift_passes_points_over_and_follows_the_network():
-    bnn = weft.bayesianize(dense(), weft.Point(), where="0")
-    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2")
+    bnn = kasuri.bayesianize(dense(), kasuri.Point(), where="0")
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2")
     drift = ScaleDrift()
     drift.record(bnn, 0)
     with torch.no_grad():

@@ -7,9 +7,9 @@ import torch
 from scipy import stats
 from torch import nn
 
-import weft
-from weft.diagnostics.pareto import fit_pareto, k_hat, posterior_k_hat
-from weft.reference import LogJoint, conjugate
+import kasuri
+from kasuri.diagnostics.pareto import fit_pareto, k_hat, posterior_k_hat
+from kasuri.diagnostics.reference import LogJoint, conjugate
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.0, 0.2, 0.5, 0.9, 1.5])
@@ -75,16 +75,16 @@ def linear(family, temperature=1.0):
     torch.manual_seed(0)
     x = torch.randn(40, 3)
     data = x, x.sum(1, keepdim=True) + 0.5 * torch.randn(40, 1)
-    bnn = weft.bayesianize(nn.Linear(3, 1, bias=False), family)
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.5), weft.Normal(1.0), 40, temperature)
+    bnn = kasuri.bayesianize(nn.Linear(3, 1, bias=False), family)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 40, temperature)
     return elbo, LogJoint(elbo, data)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_a_posterior_that_is_right_has_a_small_k_and_a_narrow_one_a_large_one(temperature):
-    elbo, joint = linear(weft.FullNormal(), temperature)
+    elbo, joint = linear(kasuri.FullNormal(), temperature)
     exact = conjugate(joint).exact
-    q = dict(weft.named_posteriors(elbo.bnn))["weight"]
+    q = dict(kasuri.named_posteriors(elbo.bnn))["weight"]
     with torch.no_grad():
         q.loc.copy_(exact.mean.reshape(1, 3))
         factor = exact.scale_tril.float()
@@ -98,7 +98,7 @@ def test_a_posterior_that_is_right_has_a_small_k_and_a_narrow_one_a_large_one(te
 
 
 def test_densities_of_families_are_those_of_torch():
-    for family in (weft.MeanField(scale=0.3), weft.KTied(rank=2, scale=0.3)):
+    for family in (kasuri.MeanField(scale=0.3), kasuri.KTied(rank=2, scale=0.3)):
         torch.manual_seed(0)
         q = family(torch.randn(4, 3))
         w = torch.randn(4, 3)
@@ -107,5 +107,5 @@ def test_densities_of_families_are_those_of_torch():
 
 
 def test_a_family_without_density_has_no_k():
-    _, joint = linear(weft.MatrixNormalDiagonal())
+    _, joint = linear(kasuri.MatrixNormalDiagonal())
     assert posterior_k_hat(joint, 30) is None

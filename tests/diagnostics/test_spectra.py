@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri import diagnostics
+from kasuri.diagnostics import Spectrum, spectrum, spectrum_table
 from tests.diagnostics.networks import (
     Plain,
     Recurrent,
@@ -18,10 +20,14 @@ from tests.diagnostics.networks import (
     mean_field_with,
     randomised,
 )
-from weft import diagnostics
-from weft.diagnostics import Spectrum, spectrum, spectrum_table
 
-FAMILIES = [weft.MeanField(), weft.MeanField(max_scale=2.0), weft.KTied(rank=3), Sheared(), Plain()]
+FAMILIES = [
+    kasuri.MeanField(),
+    kasuri.MeanField(max_scale=2.0),
+    kasuri.KTied(rank=3),
+    Sheared(),
+    Plain(),
+]
 
 
 def shares(matrix):
@@ -31,10 +37,10 @@ def shares(matrix):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: type(f).__name__)
 def test_values_and_shares_are_those_of_numpy(family):
-    bnn = randomised(dense(), family, bias=weft.MeanField())
+    bnn = randomised(dense(), family, bias=kasuri.MeanField())
     found = spectrum(bnn)
     assert list(found) == ["0.weight", "2.weight"]
-    for name, q in weft.named_posteriors(bnn):
+    for name, q in kasuri.named_posteriors(bnn):
         if name not in found:
             continue
         one = found[name]
@@ -76,7 +82,7 @@ def test_structure_is_told_from_triviality():
 
 
 def test_shuffle_depends_on_the_seed_alone():
-    bnn = randomised(dense(), weft.MeanField())
+    bnn = randomised(dense(), kasuri.MeanField())
     state = torch.get_rng_state()
     first, again, other = (spectrum(bnn, seed=seed)["0.weight"].shuffled for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
@@ -100,8 +106,8 @@ def test_scales_far_below_single_precision():
 
 
 def test_points_have_means_only():
-    bnn = weft.bayesianize(dense(), weft.Point(), where="0")
-    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2")
+    bnn = kasuri.bayesianize(dense(), kasuri.Point(), where="0")
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2")
     found = spectrum(bnn)
     assert found["0.weight"].scale is None
     assert found["0.weight"].constant is None
@@ -111,21 +117,21 @@ def test_points_have_means_only():
 
 
 def test_blocks_have_an_entry_each():
-    bnn = randomised(Recurrent(), weft.MeanField(), blocks=True)
+    bnn = randomised(Recurrent(), kasuri.MeanField(), blocks=True)
     found = spectrum(bnn)
     assert [f"lstm.weight_ih_l0[{i}]" in found for i in range(5)] == [True] * 4 + [False]
     assert "embedding.weight" in found
     assert not any("bias" in name for name in found)
-    q = dict(weft.named_posteriors(bnn))["lstm.weight_hh_l0"]
+    q = dict(kasuri.named_posteriors(bnn))["lstm.weight_hh_l0"]
     values, _ = shares(q.scale[2])
     np.testing.assert_allclose(found["lstm.weight_hh_l0[2]"].scale.values, values, rtol=1e-5)
-    found = spectrum(randomised(convolutional(), weft.KTied(rank=1)))
+    found = spectrum(randomised(convolutional(), kasuri.KTied(rank=1)))
     assert found["0.weight"].shape == (6, 18)
     assert found["2.weight[1]"].shape == (2, 12)
 
 
 def test_as_dict_is_json_and_cut():
-    told = spectrum(randomised(dense(), weft.MeanField()))["0.weight"].as_dict(limit=4)
+    told = spectrum(randomised(dense(), kasuri.MeanField()))["0.weight"].as_dict(limit=4)
     assert json.loads(json.dumps(told)) == told
     assert told["layer"] == "0.weight"
     assert told["shape"] == [9, 7]
@@ -167,9 +173,9 @@ def test_what_cannot_be_analysed_is_refused():
             self.shift = nn.Parameter(torch.zeros(3))
 
     with pytest.raises(ValueError, match="vector has no rank"):
-        spectrum(weft.bayesianize(Vector(), weft.MeanField()))
-    bnn = randomised(dense(), weft.MeanField())
+        spectrum(kasuri.bayesianize(Vector(), kasuri.MeanField()))
+    bnn = randomised(dense(), kasuri.MeanField())
     with torch.no_grad():
-        dict(weft.named_posteriors(bnn))["2.weight"].log_scale[0, 0] = torch.nan
+        dict(kasuri.named_posteriors(bnn))["2.weight"].log_scale[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"standard deviations of 2\.weight are not all finite"):
         spectrum(bnn)

@@ -9,7 +9,9 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.diagnostics import scale_maps, truncate
+from kasuri.posteriors.mean_field import MeanFieldPosterior
 from tests.diagnostics.networks import (
     INPUTS,
     Plain,
@@ -22,14 +24,12 @@ from tests.diagnostics.networks import (
     randomised,
     set_scale,
 )
-from weft.diagnostics import scale_maps, truncate
-from weft.posteriors.mean_field import MeanFieldPosterior
 
 FAMILIES = {
-    "mean-field": weft.MeanField(scale=0.1),
-    "mean-field, bounded": weft.MeanField(scale=0.1, max_scale=0.9),
-    "3-tied": weft.KTied(rank=3, scale=0.1),
-    "3-tied, bounded": weft.KTied(rank=3, scale=0.1, max_scale=0.9),
+    "mean-field": kasuri.MeanField(scale=0.1),
+    "mean-field, bounded": kasuri.MeanField(scale=0.1, max_scale=0.9),
+    "3-tied": kasuri.KTied(rank=3, scale=0.1),
+    "3-tied, bounded": kasuri.KTied(rank=3, scale=0.1, max_scale=0.9),
     "own": Plain(),
 }
 
@@ -52,7 +52,7 @@ def test_scales_are_those_of_numpy_and_means_stay(family, make, rank):
     before = copy.deepcopy(bnn.state_dict())
     small = truncate(bnn, rank)
     assert all(torch.equal(before[key], value) for key, value in bnn.state_dict().items())
-    olds, news = dict(weft.named_posteriors(bnn)), dict(weft.named_posteriors(small))
+    olds, news = dict(kasuri.named_posteriors(bnn)), dict(kasuri.named_posteriors(small))
     assert list(olds) == list(news)
     for name, old in olds.items():
         new = news[name]
@@ -80,22 +80,22 @@ def test_rank_one_needs_no_floor_and_higher_ranks_may():
 
 
 def test_full_rank_changes_nothing_at_all():
-    bnn = randomised(dense(), weft.MeanField())
+    bnn = randomised(dense(), kasuri.MeanField())
     same = truncate(bnn, 100)
     assert all(torch.equal(a, b) for a, b in zip(bnn.parameters(), same.parameters(), strict=True))
-    bnn = randomised(dense(), weft.KTied(rank=2))  # there the family changes, the scales do not
+    bnn = randomised(dense(), kasuri.KTied(rank=2))  # there the family changes, the scales do not
     for (_, a), (_, b) in zip(
-        weft.named_posteriors(bnn), weft.named_posteriors(truncate(bnn, 7)), strict=True
+        kasuri.named_posteriors(bnn), kasuri.named_posteriors(truncate(bnn, 7)), strict=True
     ):
         torch.testing.assert_close(a.scale, b.scale, rtol=1e-5, atol=0)
 
 
 def test_where_chooses_by_glob_over_parameters_and_modules():
-    bnn = randomised(Recurrent(), weft.MeanField())
-    olds = dict(weft.named_posteriors(bnn))
+    bnn = randomised(Recurrent(), kasuri.MeanField())
+    olds = dict(kasuri.named_posteriors(bnn))
 
     def changed(where):
-        news = dict(weft.named_posteriors(truncate(bnn, 1, where=where)))
+        news = dict(kasuri.named_posteriors(truncate(bnn, 1, where=where)))
         return [name for name, q in olds.items() if not torch.equal(q.scale, news[name].scale)]
 
     assert changed("head") == ["head.weight"]
@@ -108,10 +108,10 @@ def test_where_chooses_by_glob_over_parameters_and_modules():
 
 
 def test_points_are_passed_over():
-    bnn = weft.bayesianize(dense(), weft.Point(), where="0")
-    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2")
+    bnn = kasuri.bayesianize(dense(), kasuri.Point(), where="0")
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2")
     small = truncate(bnn, 1)
-    kinds = [type(q).__name__ for _, q in weft.named_posteriors(small)]
+    kinds = [type(q).__name__ for _, q in kasuri.named_posteriors(small)]
     assert kinds == ["PointPosterior", "PointPosterior", *["MeanFieldPosterior"] * 2]
 
 
@@ -120,20 +120,20 @@ def test_points_are_passed_over():
 def test_result_predicts_trains_and_goes_through_a_file(family, make, tmp_path):
     small = truncate(randomised(make(), family, spread=0.3, blocks=True, bias=False), 2)
     x, y = INPUTS[make](), torch.randint(3, (8,))
-    assert weft.predict(small, x, samples=3).mean.shape == (8, 3)
-    elbo = weft.ELBO(small, weft.Categorical(), weft.Normal(1.0), num_data=8)
+    assert kasuri.predict(small, x, samples=3).mean.shape == (8, 3)
+    elbo = kasuri.ELBO(small, kasuri.Categorical(), kasuri.Normal(1.0), num_data=8)
     oracle = sum(
         td.kl_divergence(td.Normal(q.mean, q.scale), td.Normal(0.0, 1.0)).sum()
-        for _, q in weft.named_posteriors(small)
+        for _, q in kasuri.named_posteriors(small)
     )
     torch.testing.assert_close(elbo.kl(), oracle, rtol=1e-4, atol=1e-3)
     elbo(x, y).loss.backward()
     assert all(p.grad is not None for p in small.parameters())
-    weft.save(small, tmp_path / "small.safetensors", objective=elbo)
-    again = weft.load(tmp_path / "small.safetensors", make())
+    kasuri.save(small, tmp_path / "small.safetensors", objective=elbo)
+    again = kasuri.load(tmp_path / "small.safetensors", make())
     for a, b in zip(small.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    with weft.frozen(small, 3), weft.frozen(again, 3):
+    with kasuri.frozen(small, 3), kasuri.frozen(again, 3):
         assert torch.equal(small(x), again(x))
 
 
@@ -147,22 +147,22 @@ def test_tied_weights_stay_one_posterior():
         def forward(self, x):
             return self.head(self.embedding(x))
 
-    small = truncate(randomised(Tied(), weft.MeanField()), 1)
+    small = truncate(randomised(Tied(), kasuri.MeanField()), 1)
     assert small.embedding.posterior("weight") is small.head.posterior("weight")
     scale = small.head.posterior("weight").scale.detach().double()
     assert torch.linalg.matrix_rank(scale, rtol=1e-5) == 1
 
 
 def test_modes_flags_and_bounds_are_kept():
-    bnn = randomised(dense(), weft.KTied(rank=2, max_scale=0.5)).eval()
-    dict(weft.named_posteriors(bnn))["0.weight"].loc.requires_grad_(False)
+    bnn = randomised(dense(), kasuri.KTied(rank=2, max_scale=0.5)).eval()
+    dict(kasuri.named_posteriors(bnn))["0.weight"].loc.requires_grad_(False)
     small = truncate(bnn, 1)
-    q = dict(weft.named_posteriors(small))["0.weight"]
+    q = dict(kasuri.named_posteriors(small))["0.weight"]
     assert (q.training, q.loc.requires_grad, q.log_scale.requires_grad) == (False, False, True)
     assert q.max_scale == 0.5
     families = [layer.families["weight"] for layer in (small[0], small[2])]
-    assert families == [weft.MeanField(max_scale=0.5)] * 2
-    made = randomised(dense(), lambda w: weft.MeanField(max_scale=0.05)(w))
+    assert families == [kasuri.MeanField(max_scale=0.5)] * 2
+    made = randomised(dense(), lambda w: kasuri.MeanField(max_scale=0.05)(w))
     assert truncate(made, 1)[0].families["weight"].max_scale == 0.05  # and can be saved now
 
 
@@ -183,18 +183,18 @@ def test_modes_flags_and_bounds_are_kept():
 )
 def test_impossible_truncations_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        truncate(randomised(Recurrent(), weft.MeanField()), **options)
+        truncate(randomised(Recurrent(), kasuri.MeanField()), **options)
 
 
 def test_posteriors_without_a_matrix_of_scales_are_refused():
-    mixed = weft.bayesianize(dense(), Sheared(), where="0", bias=False)
-    mixed = weft.bayesianize(mixed, weft.MeanField(), where="2")
+    mixed = kasuri.bayesianize(dense(), Sheared(), where="0", bias=False)
+    mixed = kasuri.bayesianize(mixed, kasuri.MeanField(), where="2")
     with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*ShearedPosterior"):
         truncate(mixed, 1)
     truncate(mixed, 1, where="2")
     with pytest.raises(ValueError, match="point estimates"):
-        truncate(weft.bayesianize(dense(), weft.Point()), 1)
-    bnn = randomised(dense(), weft.MeanField())
+        truncate(kasuri.bayesianize(dense(), kasuri.Point()), 1)
+    bnn = randomised(dense(), kasuri.MeanField())
     set_scale(bnn[0].posterior("weight"), torch.zeros(9, 7))
     with pytest.raises(ValueError, match=r"'0\.weight' are not above 0 in torch\.float32"):
         truncate(bnn, 1)
@@ -225,7 +225,7 @@ def test_maps_are_block_means_of_the_truncations():
 
 
 def test_maps_of_small_matrices_modules_and_blocks():
-    bnn = randomised(Recurrent(), weft.MeanField(), blocks=True)
+    bnn = randomised(Recurrent(), kasuri.MeanField(), blocks=True)
     told = scale_maps(bnn, "head")
     assert told["layer"] == "head.weight"
     q = bnn.head.posterior("weight")
@@ -240,4 +240,4 @@ def test_maps_of_small_matrices_modules_and_blocks():
     with pytest.raises(ValueError, match="rank"):
         scale_maps(bnn, "head", ranks=(0,))
     with pytest.raises(ValueError, match="point estimate"):
-        scale_maps(weft.bayesianize(convolutional(), weft.Point()), "0")
+        scale_maps(kasuri.bayesianize(convolutional(), kasuri.Point()), "0")

@@ -10,7 +10,9 @@ import torch
 from scipy.optimize import minimize
 from torch import distributions as td
 
-import weft
+import kasuri
+from kasuri.diagnostics import choose_rank, factors, rank_losses, tie
+from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.diagnostics.networks import (
     INPUTS,
     Plain,
@@ -20,8 +22,6 @@ from tests.diagnostics.networks import (
     mean_field_with,
     randomised,
 )
-from weft.diagnostics import choose_rank, factors, rank_losses, tie
-from weft.posteriors.k_tied import KTiedPosterior
 
 
 def kl(tied, given):
@@ -151,7 +151,7 @@ def test_known_ranks_are_found(rank, noise, seed):
 
 def test_choice_stops_at_the_largest_rank_and_is_one_number_if_wanted():
     torch.manual_seed(1)
-    bnn = weft.bayesianize(dense(), weft.MeanField(noise=0.0))
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField(noise=0.0))
     with torch.no_grad():
         bnn[0].posterior("weight").log_scale.add_(torch.randn(9, 7))
     assert choose_rank(bnn, max_rank=2) == {"0.weight": 2, "2.weight": 1}
@@ -167,9 +167,9 @@ def test_auto_and_mappings():
     scale = low_rank(2, 30, 20, noise=0.05)
     bnn = mean_field_with(scale)
     assert weight_of(tie(bnn, "auto")).rank == 2
-    net = randomised(dense(), weft.MeanField())
+    net = randomised(dense(), kasuri.MeanField())
     tied = tie(net, {"2.weight": 2})
-    assert [type(q).__name__ for _, q in weft.named_posteriors(tied)] == [
+    assert [type(q).__name__ for _, q in kasuri.named_posteriors(tied)] == [
         "MeanFieldPosterior",
         "MeanFieldPosterior",
         "KTiedPosterior",
@@ -177,17 +177,17 @@ def test_auto_and_mappings():
     ]
     ranks = choose_rank(net, tolerance=0.2)
     tied = tie(net, ranks)
-    assert {n: q.rank for n, q in weft.named_posteriors(tied) if n in ranks} == ranks
+    assert {n: q.rank for n, q in kasuri.named_posteriors(tied) if n in ranks} == ranks
 
 
 @pytest.mark.parametrize("make", INPUTS)
 def test_result_trains_further_and_goes_through_a_file(make, tmp_path):
-    bnn = randomised(make(), weft.MeanField(), blocks=True, spread=0.3)
+    bnn = randomised(make(), kasuri.MeanField(), blocks=True, spread=0.3)
     before = copy.deepcopy(bnn.state_dict())
     tied = tie(bnn, 2)
     assert all(torch.equal(before[key], value) for key, value in bnn.state_dict().items())
-    for name, q in weft.named_posteriors(tied):
-        old = dict(weft.named_posteriors(bnn))[name]
+    for name, q in kasuri.named_posteriors(tied):
+        old = dict(kasuri.named_posteriors(bnn))[name]
         assert torch.equal(q.mean, old.mean)
         if len(q.shape) > 1:
             assert isinstance(q, KTiedPosterior)
@@ -195,17 +195,17 @@ def test_result_trains_further_and_goes_through_a_file(make, tmp_path):
             assert q.scale.dtype == torch.float32
             assert ((q.scale / old.scale).log().abs() < 1.5).all()
     x, y = INPUTS[make](), torch.randint(3, (8,))
-    weft.save(tied, tmp_path / "tied.safetensors")
-    again = weft.load(tmp_path / "tied.safetensors", make())
+    kasuri.save(tied, tmp_path / "tied.safetensors")
+    again = kasuri.load(tmp_path / "tied.safetensors", make())
     for a, b in zip(tied.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    fitted = weft.fit(tied, (x, y), temperature=1.0, epochs=2, seed=0, show=False)
+    fitted = kasuri.fit(tied, (x, y), temperature=1.0, epochs=2, seed=0, show=False)
     assert math.isfinite(fitted.history[-1]["loss"])
-    assert weft.predict(tied, x, samples=3).mean.shape == (8, 3)
+    assert kasuri.predict(tied, x, samples=3).mean.shape == (8, 3)
 
 
 def test_bounds_hold_and_are_kept():
-    wide = weft.MeanField(scale=0.01, max_scale=0.2)
+    wide = kasuri.MeanField(scale=0.01, max_scale=0.2)
     bnn = randomised(dense(), wide, spread=0.1)
     free = copy.deepcopy(bnn)
     q, plain = (weight_of(tie(net, 2)[0]) for net in (bnn, free))
@@ -217,13 +217,13 @@ def test_bounds_hold_and_are_kept():
     given, q = weight_of(bnn[0]).scale, weight_of(tied[0]).scale
     assert (q < 0.2).all()
     assert ((q / given).log().abs() < 0.35).all()
-    assert tied[0].families["weight"] == weft.KTied(rank=2, max_scale=0.2)
+    assert tied[0].families["weight"] == kasuri.KTied(rank=2, max_scale=0.2)
 
 
 def test_other_elementwise_families_can_be_tied():
-    for family in (Plain(), weft.KTied(rank=3)):
-        tied = tie(weft.bayesianize(dense(), family, bias=False), 1)
-        assert {q.rank for _, q in weft.named_posteriors(tied)} == {1}
+    for family in (Plain(), kasuri.KTied(rank=3)):
+        tied = tie(kasuri.bayesianize(dense(), family, bias=False), 1)
+        assert {q.rank for _, q in kasuri.named_posteriors(tied)} == {1}
 
 
 @pytest.mark.parametrize(
@@ -240,18 +240,18 @@ def test_other_elementwise_families_can_be_tied():
         (lambda bnn: choose_rank(bnn, max_rank=0), "whole number, 1 or more"),
         (lambda bnn: choose_rank(bnn, iterations=True), "iterations"),
         (lambda bnn: rank_losses(bnn, 0), "whole number, 1 or more"),
-        (lambda bnn: tie(weft.bayesianize(dense(), Sheared(), bias=False), 1), "not independent"),
-        (lambda bnn: choose_rank(weft.bayesianize(dense(), weft.Point())), "point estimates"),
+        (lambda bnn: tie(kasuri.bayesianize(dense(), Sheared(), bias=False), 1), "not independent"),
+        (lambda bnn: choose_rank(kasuri.bayesianize(dense(), kasuri.Point())), "point estimates"),
         (lambda bnn: tie(dense(), 1), "bayesianize"),
     ],
 )
 def test_impossible_ties_are_refused(act, words):
     with pytest.raises(ValueError, match=words):
-        act(weft.bayesianize(dense(), weft.MeanField()))
+        act(kasuri.bayesianize(dense(), kasuri.MeanField()))
 
 
 def test_scales_that_are_zero_are_refused():
-    bnn = weft.bayesianize(dense(), weft.MeanField())
+    bnn = kasuri.bayesianize(dense(), kasuri.MeanField())
     with torch.no_grad():
         bnn[2].posterior("weight").log_scale[0, 0] = -200.0
     with pytest.raises(ValueError, match=r"'2\.weight' are not above 0.*double"):

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from weft import data
+from experiments import data
 
 _load = functools.lru_cache(maxsize=None)(
     lambda name, options: data.catalog.load(name, **dict(options))

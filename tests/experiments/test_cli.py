@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from weft.cli import commands, main
-from weft.data.catalog import Status
+from experiments.cli import commands, main
+from experiments.data.catalog import Status
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def test_help_lists_the_commands(capsys):
     assert main([]) == 0
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"weft {name}" in shown for name in ("list", "run", "sweep", "report", "compare"))
+    assert all(f"kasuri {name}" in shown for name in ("list", "run", "sweep", "report", "compare"))
 
 
 def test_version(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("weft 0.")
+    assert capsys.readouterr().out.startswith("kasuri 0.")
 
 
 def test_unknown_command_names_the_nearest(capsys):
@@ -97,7 +97,7 @@ def test_overrides_reach_the_run(folder, capsys):
 
 def test_compare_without_results_says_what_to_do(folder, capsys):
     assert main(["compare"]) == 1
-    assert "weft run demo/digits" in capsys.readouterr().err
+    assert "kasuri run demo/digits" in capsys.readouterr().err
 
 
 def test_damaged_result_is_named(folder, capsys):
@@ -117,10 +117,10 @@ def test_data_lists_what_is_here(capsys):
 
 def test_module_can_be_run():
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "kasuri", "--version"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0
-    assert done.stdout.startswith("weft 0.")
+    assert done.stdout.startswith("kasuri 0.")
 
 
 def test_smoke_runs_can_be_changed_too(folder):
@@ -140,12 +140,12 @@ def test_report_links_trained_networks(folder):
 
 
 def test_control_c_says_where_it_stopped(folder, capsys, monkeypatch):
-    from weft.training.interrupts import Interrupted
+    from kasuri.training.interrupts import Interrupted
 
     def stopped(*_: object) -> None:
         raise Interrupted("a hint for Python", "epoch 3, step 21")
 
-    monkeypatch.setattr("weft.cli.commands.run_all", stopped)
+    monkeypatch.setattr("kasuri.cli.commands.run_all", stopped)
     assert main(["run", "demo/digits"]) == 130
     assert "epoch 3, step 21; the same command goes on" in capsys.readouterr().err
 
@@ -191,7 +191,7 @@ def test_a_setting_that_one_of_several_experiments_has_not_is_refused(folder, ca
 def test_workers_save_and_stop_with_the_process_that_started_them(folder, number):
     words = ["run", "demo/digits", "--variants", "plain", "mean-field", "--epochs", "100000"]
     running = subprocess.Popen(
-        [sys.executable, "-m", "weft", *words, "--workers", "2"],
+        [sys.executable, "-m", "kasuri", *words, "--workers", "2"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -221,7 +221,7 @@ def test_a_report_fetches_no_data(monkeypatch):
     absent = [Status("mnist", False, "", 0)]
     monkeypatch.setattr(commands.datasets, "status", lambda: absent)
     monkeypatch.setattr(commands.datasets, "load", fetched)
-    with pytest.raises(FileNotFoundError, match="weft data mnist"):
+    with pytest.raises(FileNotFoundError, match="kasuri data mnist"):
         commands._load("mnist")
     with pytest.raises(AssertionError, match="download"):
         commands._load("digits")

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.experiments.catalog import variants
-from weft.experiments.compressed import remembered, scored
-from weft.experiments.networks import MLP
-from weft.experiments.spec import Where
+import kasuri
+from experiments import data as datasets
+from experiments.catalog import variants
+from experiments.compressed import remembered, scored
+from experiments.networks import MLP
+from experiments.spec import Where
 
 
 def on_digits(**changes):
@@ -20,12 +21,12 @@ def on_digits(**changes):
 
 
 def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
-    data = weft.data.load("digits")
+    data = datasets.load("digits")
     net = nn.Sequential(nn.Linear(64, 10))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.01, noise=0.0))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():
         bnn[0].posterior("weight").loc[:, 5:] = 0.0  # 5 of 64 inputs are left
-    small, report = weft.compress(bnn, data.test.x[:9], threshold=1e-6, calls=0)
+    small, report = kasuri.compress(bnn, data.test.x[:9], threshold=1e-6, calls=0)
     found = scored(small, report, data)
     assert found["weights"] == 5 * 10
     assert found["flops"] == 5 * 10 + 10
@@ -35,7 +36,9 @@ def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
     assert (
         found["error"]
         == 1
-        - weft.evaluate(weft.MaximumLikelihood(small, weft.Categorical()), data.test)["accuracy"]
+        - kasuri.evaluate(kasuri.MaximumLikelihood(small, kasuri.Categorical()), data.test)[
+            "accuracy"
+        ]
     )
     assert abs(found["error"] - float(wrong.float().mean())) < 1e-6
 
@@ -71,7 +74,7 @@ def test_stages_keep_a_budget():
     assert one.allowed(data, 0) == round((whole * 400) ** 0.5)
     assert one.allowed(data, 1) == 400
     (fitted,) = one.trained(data, 0, Where(None, show=False))
-    weights = [q.mean for name, q in weft.named_posteriors(fitted.net) if "weight" in name]
+    weights = [q.mean for name, q in kasuri.named_posteriors(fitted.net) if "weight" in name]
     assert sum(int((weight != 0).sum()) for weight in weights) <= 400
 
 
@@ -128,7 +131,7 @@ def test_units_go_while_training_goes_on():
     ]
     data = one.load(one.data, one.options, 0)
     (fitted,) = one.trained(data, 0, Where(None, show=False))
-    sizes = {name: tuple(q.shape) for name, q in weft.named_posteriors(fitted.net)}
+    sizes = {name: tuple(q.shape) for name, q in kasuri.named_posteriors(fitted.net)}
     assert sizes["0.weight"][0] < 30, "units are really gone"
     assert sizes["2.weight"][1] == sizes["0.weight"][0]
     assert [row["epoch"] for row in fitted.history] == list(range(1, 41))

@@ -7,21 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.data.dataset import Dataset, Split
-from weft.experiments import catalog
-from weft.experiments.generative import Generative
-from weft.experiments.networks import auto_encoder
-from weft.experiments.running import Plan, run_one
-from weft.experiments.spec import Where
-from weft.report import compare, read, write_report
-from weft.training.distributed import Processes
+import kasuri
+from experiments import catalog
+from experiments.data.dataset import Dataset, Split
+from experiments.generative import Generative
+from experiments.networks import auto_encoder
+from experiments.report import compare, read, write_report
+from experiments.running import Plan, run_one
+from experiments.spec import Where
+from kasuri.training.distributed import Processes
 
 TINY = Generative(
     name="vae/tiny",
     variant="matrix-normal",
     title="",
-    latent=weft.vae.MatrixNormalLatent(2, 2),
+    latent=kasuri.vae.MatrixNormalLatent(2, 2),
     hidden=(8,),
     epochs=3,
     batch_size=50,
@@ -45,7 +45,7 @@ def bars(monkeypatch):
         "static-mnist", part(200, 0), part(100, 1), part(60, 2), classes=tuple("abcdef"),
         pictures=(1, 6, 6), pixel_range=(0.0, 1.0), note="made of bars",
     )  # fmt: skip
-    monkeypatch.setattr("weft.experiments.generative.datasets.load", lambda name: data)
+    monkeypatch.setattr("kasuri.experiments.generative.datasets.load", lambda name: data)
     return data
 
 
@@ -67,7 +67,7 @@ def test_the_settings_are_those_of_the_paper(z, sizes):
 
 
 def test_networks_start_at_the_variances_of_the_prior():
-    latent = weft.vae.FullNormal(9)
+    latent = kasuri.vae.FullNormal(9)
     torch.manual_seed(0)
     encoder, decoder = auto_encoder(36, (12, 10, 8), latent.size, 9)
     assert [layer.out_features for layer in encoder if isinstance(layer, nn.Linear)] == [
@@ -91,7 +91,11 @@ def test_networks_start_at_the_variances_of_the_prior():
 
 def test_families_start_with_the_same_networks_and_means():
     started = []
-    for latent in (weft.vae.Diagonal(9), weft.vae.FullNormal(9), weft.vae.KTiedLatent(3, 3, 1)):
+    for latent in (
+        kasuri.vae.Diagonal(9),
+        kasuri.vae.FullNormal(9),
+        kasuri.vae.KTiedLatent(3, 3, 1),
+    ):
         torch.manual_seed(0)
         started.append(auto_encoder(36, (12, 10), latent.size, 9))
     x = torch.rand(5, 36)
@@ -115,7 +119,10 @@ def test_the_kl_is_annealed(annealing, values):
 def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path):
     plan = Plan(tmp_path / "results", tmp_path / "runs")
     for seed in (0, 1):
-        for variant, latent in (("diagonal", weft.vae.Diagonal(4)), ("matrix-normal", TINY.latent)):
+        for variant, latent in (
+            ("diagonal", kasuri.vae.Diagonal(4)),
+            ("matrix-normal", TINY.latent),
+        ):
             one = replace(TINY, variant=variant, latent=latent)
             path = run_one(one, seed, plan, Processes(), say=lambda text: None)
     content = json.loads(path.read_text())
@@ -144,7 +151,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path):
 
 def _interrupted(folder):
     with pytest.MonkeyPatch.context() as patch:
-        forward, calls = weft.vae.VAE.forward, []
+        forward, calls = kasuri.vae.VAE.forward, []
 
         def limited(self, *args, **kwargs):
             calls.append(1)
@@ -152,7 +159,7 @@ def _interrupted(folder):
                 raise RuntimeError("enough")
             return forward(self, *args, **kwargs)
 
-        patch.setattr(weft.vae.VAE, "forward", limited)
+        patch.setattr(kasuri.vae.VAE, "forward", limited)
         TINY.run(0, Where(folder, show=False))
 
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from weft.contexts import named_posteriors
-from weft.data.dataset import Dataset, Split
-from weft.experiments.catalog import variants
-from weft.experiments.convergence import Curve
-from weft.experiments.networks import LSTM, LeNet, ResNet
-from weft.experiments.running import Plan, run_one
-from weft.experiments.spec import Where
-from weft.experiments.supervised import Supervised, trained_numbers
-from weft.experiments.truncation import Truncation
-from weft.likelihoods import Categorical
-from weft.objectives import ELBO
-from weft.report import read, write_report
-from weft.training.distributed import Processes
+from experiments.catalog import variants
+from experiments.convergence import Curve
+from experiments.data.dataset import Dataset, Split
+from experiments.networks import LSTM, LeNet, ResNet
+from experiments.report import read, write_report
+from experiments.running import Plan, run_one
+from experiments.spec import Where
+from experiments.supervised import Supervised, trained_numbers
+from experiments.truncation import Truncation
+from kasuri.likelihoods import Categorical
+from kasuri.network.contexts import named_posteriors
+from kasuri.objectives.elbo import ELBO
+from kasuri.training.distributed import Processes
 
 
 def data(shape, classes, dtype=torch.float32):
@@ -165,13 +165,13 @@ def test_steps_of_standard_deviations_can_be_scaled():
 
 def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("weft.experiments.convergence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kasuri.experiments.convergence.time.monotonic", lambda: now[0])
 
     def slow(*args, **options):
         now[0] += 100.0
         return {"neg_elbo": 5.0}
 
-    monkeypatch.setattr("weft.experiments.convergence.evaluate", slow)
+    monkeypatch.setattr("kasuri.experiments.convergence.evaluate", slow)
     curve = Curve(MNIST.valid, every=2, seed=0)
     for step in range(3):
         now[0] += 1.0

@@ -7,7 +7,7 @@ import pytest
 
 COUNT = """
 import resource, sys, torch
-from weft.experiments.memory import keep_freed_memory
+from experiments.memory import keep_freed_memory
 torch.set_num_threads(1)
 kept = keep_freed_memory() if sys.argv[1] == "kept" else True
 def step():  # as in a network: many tensors at a time, all freed at the end
@@ -37,7 +37,7 @@ def test_steps_take_no_new_pages_from_the_system():
 
 
 def test_elsewhere_nothing_is_told(monkeypatch):
-    from weft.experiments.memory import keep_freed_memory
+    from experiments.memory import keep_freed_memory
 
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not keep_freed_memory()

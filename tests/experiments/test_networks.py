@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from weft import MeanField, bayesianize
-from weft.data.dataset import Dataset, Split
-from weft.experiments.networks import ELUMLP, VGG, LeNet, LeNet5
+from experiments.data.dataset import Dataset, Split
+from experiments.networks import ELUMLP, VGG, LeNet, LeNet5
+from kasuri import MeanField, bayesianize
 
 
 def pictures(*shape):

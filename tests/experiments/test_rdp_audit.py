@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from weft.experiments import rdp_audit, uci_published
+from experiments import rdp_audit, uci_published
 
 RESULTS = Path(__file__).parents[2] / "results/uci"
 

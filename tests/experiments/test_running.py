@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-import weft
-from weft.data.dataset import Dataset
-from weft.experiments import catalog, quality, results
-from weft.experiments.compressed import Compressed
-from weft.experiments.generative import Generative
-from weft.experiments.networks import ELUMLP, LSTM, MLP, VGG, LeNet, LeNet5, ResNet
-from weft.experiments.running import Plan, changed, run_one
-from weft.experiments.spec import Experiment, Where
-from weft.experiments.splits import Splits
-from weft.experiments.supervised import Supervised
-from weft.experiments.tempered import Tempered
-from weft.experiments.tempered_networks import CifarResNet, TwoLayer
-from weft.experiments.truncation import Truncation
-from weft.experiments.wide import Wide
-from weft.report import read
-from weft.training.distributed import Processes
+from experiments import catalog, quality, results
+from experiments import data as datasets
+from experiments.compressed import Compressed
+from experiments.data.dataset import Dataset
+from experiments.generative import Generative
+from experiments.networks import ELUMLP, LSTM, MLP, VGG, LeNet, LeNet5, ResNet
+from experiments.report import read
+from experiments.running import Plan, changed, run_one
+from experiments.spec import Experiment, Where
+from experiments.splits import Splits
+from experiments.supervised import Supervised
+from experiments.tempered import Tempered
+from experiments.tempered_networks import CifarResNet, TwoLayer
+from experiments.truncation import Truncation
+from experiments.wide import Wide
+from kasuri.training.distributed import Processes
 
 ALONE = Processes()
 TINY = replace(
@@ -80,7 +80,7 @@ def shrunk(experiment: Experiment) -> Experiment:
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch):
     """Pictures take seconds to read, and every experiment of a paper reads the same."""
-    monkeypatch.setattr("weft.experiments.supervised.datasets.load", _load)
+    monkeypatch.setattr("kasuri.experiments.supervised.datasets.load", _load)
 
 
 def _load(name: str, **options: Any) -> Dataset:
@@ -93,11 +93,11 @@ def _load(name: str, **options: Any) -> Dataset:
 
 
 _LOADED: dict[Any, Dataset] = {}
-_real_load = weft.data.load
+_real_load = datasets.load
 
 
 def missing(names: list[str]) -> list[str]:
-    present = {one.name for one in weft.data.status() if one.present}
+    present = {one.name for one in datasets.status() if one.present}
     return [name for name in names if name not in present]
 
 
@@ -152,7 +152,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("experiment", cases())
 def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
     if absent := missing(needs(experiment)):
-        pytest.skip(f"{absent} not on this machine: set WEFT_DATA")
+        pytest.skip(f"{absent} not on this machine: set KASURI_DATA")
     plan = Plan(tmp_path / "results", tmp_path / "runs", smoke=True)
     path = run_one(shrunk(experiment), 3, plan, ALONE, say=lambda text: None)
     assert path == tmp_path / "results/smoke" / experiment.name / experiment.variant / "3.json"
@@ -223,7 +223,7 @@ def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypa
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("weft.experiments.supervised.save", killed)
+    monkeypatch.setattr("kasuri.experiments.supervised.save", killed)
     with pytest.raises(KeyboardInterrupt):
         TINY.run(0, Where(folder=tmp_path / "half", show=False))
     monkeypatch.undo()

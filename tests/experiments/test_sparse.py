@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from experiments import data as datasets
+from experiments.catalog import variants
+from experiments.networks import ELUMLP
+from experiments.sparse import Sparse
+from experiments.spec import Where
 from tests.training.jobs import network
-from weft.experiments.catalog import variants
-from weft.experiments.networks import ELUMLP
-from weft.experiments.sparse import Sparse
-from weft.experiments.spec import Where
 
 DIGITS = Sparse(
     name="sparse",
@@ -19,7 +20,7 @@ DIGITS = Sparse(
     title="",
     data="digits",
     network=ELUMLP((30,)),
-    family=weft.MeanField(),
+    family=kasuri.MeanField(),
     epochs=60,
     batch_size=100,
     learning_rate=0.01,
@@ -54,12 +55,12 @@ def test_priors_follow_the_kind_of_relevance():
         kind: replace(DIGITS, relevance=kind).prior() for kind in ("constant", "weights", "rows")
     }
     assert kinds["constant"].learn == "closed form"
-    assert isinstance(kinds["weights"], weft.ARD)
+    assert isinstance(kinds["weights"], kasuri.ARD)
     assert kinds["rows"].options()["groups"] == "rows"
 
 
 def test_the_kl_is_off_first_and_then_rises():
-    data = weft.data.load("digits")
+    data = datasets.load("digits")
     weight = replace(DIGITS, hold=0.1, ramp=0.2).tempered(data)["kl_weight"]
     batches = -(-len(data.train) // 100)
     assert [weight(round(epoch * batches)) for epoch in (6, 12, 18, 50)] == pytest.approx(
@@ -75,7 +76,7 @@ def test_the_paper_prunes_inputs_as_rows():
 
 def test_the_wide_network_is_annealed_exponentially_as_published():
     wide = variants("matrix-normal/cifar10-group-4x")["free"]
-    data = weft.data.load("digits")
+    data = datasets.load("digits")
     batches = -(-len(data.train) // 100)
     weight = replace(wide, epochs=60, batch_size=100).tempered(data)["kl_weight"]
     held, risen = round(8 * batches), round(15 * batches)
@@ -96,7 +97,7 @@ def test_training_inputs_can_be_changed_and_validation_is_not():
     torch.manual_seed(0)
     x = torch.randn(60, 2)
     y = (x[:, 0] > 0).long()
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         nn.Linear(2, 2),
         (x, y),
         (-x, y),
@@ -109,9 +110,9 @@ def test_training_inputs_can_be_changed_and_validation_is_not():
     assert set(seen) == {30}
     assert len(seen) >= 80
     assert fitted.history[-1]["valid_accuracy"] > 0.95
-    batches = weft.data.Batches(x, y, 30)
+    batches = datasets.Batches(x, y, 30)
     with pytest.raises(ValueError, match="augment"):
-        weft.fit(network(), batches, augment=negated, epochs=1)
+        kasuri.fit(network(), batches, augment=negated, epochs=1)
 
 
 def test_the_control_differs_in_the_steps_of_its_standard_deviations_alone():

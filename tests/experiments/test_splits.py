@@ -6,14 +6,14 @@ import math
 import pytest
 import torch
 
-import weft
-from weft import data as datasets
-from weft.data.scaling import regression
-from weft.evaluation import evaluate
-from weft.experiments import splits, uci, uci_published
-from weft.experiments.spec import Where
-from weft.experiments.splits import Choice, Splits, pooled
-from weft.numerics.seeds import mix
+import kasuri
+from experiments import data as datasets
+from experiments import splits, uci, uci_published
+from experiments.data.scaling import regression
+from experiments.spec import Where
+from experiments.splits import Choice, Splits, pooled
+from kasuri.prediction.evaluate import evaluate
+from kasuri.streams import mix
 
 QUIET = Where(show=False)
 
@@ -100,7 +100,7 @@ def test_a_sweep_leaves_the_test_part_alone(table):
 
 
 def test_rates_of_dropout_are_tried_apart_and_masks_are_averaged(table):
-    one = experiment(family=weft.Point(), dropouts=(0.05, 0.5), steps=200, learning_rate=0.02)
+    one = experiment(family=kasuri.Point(), dropouts=(0.05, 0.5), steps=200, learning_rate=0.02)
     choices, *_ = one.choose(one.load(0.2), 0, QUIET)
     assert {choice.dropout for choice in choices} <= {0.05, 0.5}
     mixed = [Choice(1.0, 0.5), Choice(1.0, 0.05), Choice(1.0, 0.5)]
@@ -120,7 +120,11 @@ def test_kinds_of_noise_are_tried_apart_and_counted_as_one_choice(table):
     mixed = [Choice(1.0, 0.0, "input"), Choice(1.0, 0.0), Choice(0.1, 0.0, "input")]
     groups = one.train(one.load(0.0), mixed, 0, 1, QUIET)
     noises = [type(fit.objective.likelihood) for (fit,) in groups]
-    assert noises == [weft.HeteroscedasticGaussian, weft.Gaussian, weft.HeteroscedasticGaussian]
+    assert noises == [
+        kasuri.HeteroscedasticGaussian,
+        kasuri.Gaussian,
+        kasuri.HeteroscedasticGaussian,
+    ]
     assert [fit.objective.temperature(0) for (fit,) in groups] == [1.0, 1.0, 0.1]
     found = one.run(0, QUIET)
     assert {row["noise"] for row in found.figures["splits"]} <= {"constant", "input"}
@@ -131,7 +135,7 @@ def test_both_kinds_of_noise_are_mixed(table):
     one = experiment(noises=("both",), temperatures=(1.0, 0.1), members=2, steps=20, samples=8)
     groups = one.train(one.load(0.0), [Choice(1.0, 0.0, "both")] * 3, 0, 2, QUIET)
     kinds = [type(fit.objective.likelihood) for fit in groups[1]]
-    assert kinds == [weft.Gaussian] * 2 + [weft.HeteroscedasticGaussian] * 2
+    assert kinds == [kasuri.Gaussian] * 2 + [kasuri.HeteroscedasticGaussian] * 2
     found = one.run(0, QUIET)
     assert math.isfinite(found.metrics["nll"])
     assert found.parameters == 2 * sum(2 * (15 + 6 * outputs) for outputs in (1, 2))
@@ -141,7 +145,7 @@ def test_the_radial_directional_paper_has_a_row(table):
     one = next(row for row in uci.EXPERIMENTS if row.variant == "radial-double-published")
     one = dataclasses.replace(one.smoke(), table="yacht", count=0, limit=0, hidden=3)
     ((fit,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0, "gamma")] * 3, 0, 1, QUIET)
-    assert isinstance(fit.objective.likelihood, weft.GammaGaussian)
+    assert isinstance(fit.objective.likelihood, kasuri.GammaGaussian)
     assert fit.objective.likelihood.prior == (6.0, 6.0)
     (prior,) = fit.objective.priors
     assert (prior.form, prior.gap) == ("augmented", 0.5)
@@ -149,10 +153,10 @@ def test_the_radial_directional_paper_has_a_row(table):
 
 
 def test_members_of_an_ensemble_count_as_one_model(table):
-    found = experiment(family=weft.Point(), members=3).run(0, QUIET)
-    alone = experiment(family=weft.Point()).run(0, QUIET)
+    found = experiment(family=kasuri.Point(), members=3).run(0, QUIET)
+    alone = experiment(family=kasuri.Point()).run(0, QUIET)
     assert found.parameters == 3 * alone.parameters
-    one = experiment(family=weft.Point(), members=3, steps=3)
+    one = experiment(family=kasuri.Point(), members=3, steps=3)
     ((*fits,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0)] * 3, 0, 3, QUIET)
     part = one.load(0.0)[0]
     with torch.no_grad():
@@ -187,7 +191,7 @@ def test_the_audit_scores_the_residuals_of_draws(table):
     ((fit,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0)] * 3, 0, 1, QUIET)
     part = one.load(0.0)[0]
     found = one.audited(fit, part.test, part, 0)["as_published"]
-    draws = weft.predict(fit.net, part.test.x, 10, seed=mix(0, 7)).draws[..., 0].double()
+    draws = kasuri.predict(fit.net, part.test.x, 10, seed=mix(0, 7)).draws[..., 0].double()
     residuals = part.target_scale * (part.test.y[:, 0] - draws)
     noise = torch.distributions.Normal(0.0, fit.objective.likelihood.scale.double().detach())
     by_hand = (noise.log_prob(residuals).exp().sum(1).log() - math.log(10)).mean()

@@ -8,10 +8,10 @@ from typing import Any
 import optuna
 import pytest
 
-from weft.cli import main
-from weft.experiments import catalog
-from weft.experiments.networks import MLP
-from weft.experiments.sweeping import sweep
+from experiments import catalog
+from experiments.cli import main
+from experiments.networks import MLP
+from experiments.sweeping import sweep
 
 TINY = replace(
     catalog.variants("demo/digits")["k-tied-1"],
@@ -62,7 +62,7 @@ def test_trials_of_a_killed_worker_are_not_listed(tmp_path):
 
 
 def test_value_is_that_of_a_run_with_those_settings(tmp_path):
-    from weft.experiments.spec import Where
+    from experiments.spec import Where
 
     best = run(tmp_path)["best"]
     again = replace(TINY, **best["settings"]).run(0, Where(show=False))

@@ -7,17 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.experiments import catalog, tempering_published
-from weft.experiments.networks import MLP
-from weft.experiments.spec import Where
-from weft.experiments.tempered import Tempered, batched_error, sweep
-from weft.experiments.tempered_networks import CifarResNet, TwoLayer
-from weft.experiments.wide import Wide, widths
-from weft.metrics import ece
-from weft.reference.wide import wide_optimum
-from weft.report import Result, compare
-from weft.report.sweeps import pooled
+import kasuri
+from experiments import catalog, tempering_published
+from experiments import data as datasets
+from experiments.networks import MLP
+from experiments.report import Result, compare
+from experiments.report.sweeps import pooled
+from experiments.spec import Where
+from experiments.tempered import Tempered, batched_error, sweep
+from experiments.tempered_networks import CifarResNet, TwoLayer
+from experiments.wide import Wide, widths
+from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.prediction.metrics import ece
 
 ALONE = Where(None, show=False)
 DIGITS = Tempered(
@@ -26,7 +27,7 @@ DIGITS = Tempered(
     title="",
     data="digits",
     network=TwoLayer(20),
-    family=weft.MeanField(),
+    family=kasuri.MeanField(),
     bias=False,
     epochs=25,
     batch_size=100,
@@ -56,7 +57,7 @@ def test_a_sweep_over_tau_is_good_where_it_is_cold_and_at_chance_where_it_is_hot
     cold, hot = (one.metrics for one in found)
     assert cold["accuracy"] > 0.8
     assert hot["accuracy"] < 0.4
-    data, weights = len(weft.data.load("digits").train), 64 * 20 + 200
+    data, weights = len(datasets.load("digits").train), 64 * 20 + 200
     assert cold["eta"] == pytest.approx(0.001 * data / weights)
     assert found[0].history[-1]["temperature"] == pytest.approx(cold["eta"])
     assert found[0].figures["sweep"]["marks"]["η = 1"] == pytest.approx(weights / data)
@@ -122,15 +123,15 @@ def test_a_wide_relu_network_collapses_at_temperature_one_and_not_when_balanced(
 
 
 def test_networks_have_the_slides_number_of_weights():
-    mnist = weft.data.Split(torch.zeros(2, 784), torch.zeros(2, dtype=torch.long))
-    data = weft.data.Dataset(
+    mnist = datasets.Split(torch.zeros(2, 784), torch.zeros(2, dtype=torch.long))
+    data = datasets.Dataset(
         "m", mnist, mnist, mnist, classes=tuple("0123456789"), target_mean=0.0, target_scale=1.0
     )
     net = TwoLayer(100)(data)
     assert sum(p.numel() for p in net.parameters()) == 79_400
     x = torch.rand(3, 784)
     torch.testing.assert_close(net(x), net[2](net[1](net[0](x))) / 100)
-    pictures = weft.data.Split(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.long))
+    pictures = datasets.Split(torch.zeros(2, 3, 32, 32), torch.zeros(2, dtype=torch.long))
     cifar = replace(data, train=pictures, valid=pictures, test=pictures)
     net = CifarResNet()(cifar)
     layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
@@ -177,7 +178,7 @@ def test_curves_are_scores_that_a_file_can_hold(name):
         assert all(curve in found.metrics for curve in curves)
 
 
-@pytest.mark.parametrize("family", [weft.KTied(rank=2), weft.MatrixNormal(), weft.Radial()])
+@pytest.mark.parametrize("family", [kasuri.KTied(rank=2), kasuri.MatrixNormal(), kasuri.Radial()])
 def test_other_posteriors_run_on_pictures(family):
     one = replace(
         DIGITS,

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import weft
+import kasuri
 
 MASK = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
 OPTIONS = {
@@ -32,12 +32,14 @@ class Attending(nn.Module):
 def test_with_little_noise_the_mean_is_the_network_and_the_spread_that_of_draws(name):
     torch.manual_seed(0)
     net, x = Attending(OPTIONS[name]), torch.randn(5, 3, 4)
-    bnn = weft.bayesianize(net, weft.MeanField(scale=1e-3))
-    pred = weft.predict_moments(bnn, x)
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=1e-3))
+    pred = kasuri.predict_moments(bnn, x)
     with torch.no_grad():
-        centre = weft.collapse(bnn)(x)
+        centre = kasuri.collapse(bnn)(x)
     torch.testing.assert_close(pred.mean, centre, atol=1e-4, rtol=0)
-    drawn = weft.predict(bnn, x, 2000, seed=0).std  # relative error of a standard deviation: 1.6 %
+    drawn = kasuri.predict(
+        bnn, x, 2000, seed=0
+    ).std  # relative error of a standard deviation: 1.6 %
     torch.testing.assert_close(pred.std, drawn, rtol=0.1, atol=0)
 
 
@@ -45,8 +47,8 @@ def test_with_little_noise_the_mean_is_the_network_and_the_spread_that_of_draws(
 def test_encoders_with_masks_are_exported_without_shortcuts(format):
     """In evaluation mode torch writes zeros at masked positions, if it takes its shortcut."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    bnn = weft.bayesianize(nn.TransformerEncoder(layer, 1), weft.MeanField())
+    bnn = kasuri.bayesianize(nn.TransformerEncoder(layer, 1), kasuri.MeanField())
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[:, 4:] = True
     example = {"src": torch.randn(3, 6, 8), "src_key_padding_mask": mask}
-    assert weft.export(bnn, example, format=format).error < 1e-5
+    assert kasuri.export(bnn, example, format=format).error < 1e-5

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import weft
-from weft.exporting.programs import _computed_beforehand
+import kasuri
+from kasuri.export.programs import _computed_beforehand
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def test_channels_last(kind: str, form: str) -> None:
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)
     net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
-    bnn = weft.bayesianize(net, weft.MeanField())
-    found = weft.export(
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
+    found = kasuri.export(
         bnn,
         torch.randn(4, 3, 8, 8),
         kind=kind,
         format=form,
         members=3,
-        likelihood=weft.Categorical(),
+        likelihood=kasuri.Categorical(),
     )
     assert found.error < 1e-5
 
@@ -62,9 +62,9 @@ def test_what_changes_is_not_computed_beforehand() -> None:
 
 def test_files_do_not_hold_weights_twice() -> None:
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
-    bnn = weft.bayesianize(net, weft.KTied(rank=1))
+    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1))
     held = sum(one.numel() for one in net.parameters())
-    made = weft.export(bnn, torch.randn(2, 64), kind="variance", format="torch")
+    made = kasuri.export(bnn, torch.randn(2, 64), kind="variance", format="torch")
     program = torch.export.load(io.BytesIO(made.data))
     stored = sum(one.numel() for one in (*program.constants.values(), *program.state_dict.values()))
     assert stored < 2.2 * held  # means and standard deviations

@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import weft
-from weft.moments.predictor import MomentNetwork
+import kasuri
+from kasuri.prediction.moments.predictor import MomentNetwork
 
 
 def moments(bnn: nn.Module, x: Tensor, draws: int = 5_000) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the outputs by drawing."""
-    prediction = weft.predict(bnn, x, samples=draws, seed=0)
+    prediction = kasuri.predict(bnn, x, samples=draws, seed=0)
     return prediction.mean, prediction.std
 
 
@@ -25,9 +25,9 @@ def moments(bnn: nn.Module, x: Tensor, draws: int = 5_000) -> tuple[Tensor, Tens
 )
 def test_transposed_convolutions(layer, shape):
     torch.manual_seed(0)
-    bnn = weft.bayesianize(layer.double(), weft.MeanField(scale=0.3))
+    bnn = kasuri.bayesianize(layer.double(), kasuri.MeanField(scale=0.3))
     x = torch.randn(shape).double()
-    found = weft.predict_moments(bnn, x, covariance="diagonal")
+    found = kasuri.predict_moments(bnn, x, covariance="diagonal")
     mean, std = moments(bnn, x)
     assert (found.mean - mean).abs().max() < 0.08  # five standard errors of the draws
     torch.testing.assert_close(found.std, std, rtol=0.08, atol=0)
@@ -37,7 +37,7 @@ def test_transposed_convolutions(layer, shape):
 def test_slopes_that_are_random(slopes):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.PReLU(slopes, init=0.3))
-    bnn = weft.bayesianize(net.double(), weft.MeanField(scale=0.4))
+    bnn = kasuri.bayesianize(net.double(), kasuri.MeanField(scale=0.4))
     x = torch.randn(6, 3).double()
     network = MomentNetwork(bnn, (x,), "diagonal")
     mean, variance = network(x)
@@ -47,9 +47,9 @@ def test_slopes_that_are_random(slopes):
 
 
 def test_advice_is_what_works():
-    transposed = weft.bayesianize(nn.ConvTranspose1d(2, 3, 3), weft.MeanField())
+    transposed = kasuri.bayesianize(nn.ConvTranspose1d(2, 3, 3), kasuri.MeanField())
     with pytest.raises(ValueError, match='no linearisation: write covariance="diagonal", leave it'):
-        weft.predict_moments(transposed, torch.randn(2, 2, 5))
+        kasuri.predict_moments(transposed, torch.randn(2, 2, 5))
 
     class Odd(nn.Module):
         def __init__(self) -> None:
@@ -59,15 +59,15 @@ def test_advice_is_what_works():
         def forward(self, x: Tensor) -> Tensor:
             return x @ torch.linalg.matrix_exp(self.weight)
 
-    odd = weft.bayesianize(Odd(), weft.MeanField())
+    odd = kasuri.bayesianize(Odd(), kasuri.MeanField())
     for covariance in ("full", "diagonal"):
         with pytest.raises(
-            ValueError, match=r"leave it out of the conversion, or use weft\.predict"
+            ValueError, match=r"leave it out of the conversion, or use kasuri\.predict"
         ):
-            weft.predict_moments(odd, torch.randn(2, 3), covariance=covariance)
-    sorting = weft.bayesianize(nn.Sequential(nn.Linear(3, 3), Sorted()), weft.MeanField())
+            kasuri.predict_moments(odd, torch.randn(2, 3), covariance=covariance)
+    sorting = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 3), Sorted()), kasuri.MeanField())
     with pytest.raises(ValueError, match='write covariance="full", which'):
-        weft.predict_moments(sorting, torch.randn(2, 3), covariance="diagonal")
+        kasuri.predict_moments(sorting, torch.randn(2, 3), covariance="diagonal")
 
 
 class Sorted(nn.Module):
@@ -85,37 +85,37 @@ class Choosing(nn.Linear):
 
 
 def test_inputs_and_options_are_refused_in_words():
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
     with pytest.raises(ValueError, match="does not run on its inputs, float32"):
-        weft.predict_moments(bnn, torch.randn(4, 5))
+        kasuri.predict_moments(bnn, torch.randn(4, 5))
     with pytest.raises(ValueError, match="nothing in them"):
-        weft.predict_moments(bnn, torch.randn(0, 3))
+        kasuri.predict_moments(bnn, torch.randn(0, 3))
     for chunk in ("a", 1.5, 0):
         with pytest.raises(ValueError, match="whole number, at least 1"):
-            weft.predict_moments(bnn, torch.randn(4, 3), chunk=chunk)
-    with pytest.raises(TypeError, match=r"weft\.Categorical\(\)"):
-        weft.predict_moments(bnn, torch.randn(4, 3), likelihood="categorical")
+            kasuri.predict_moments(bnn, torch.randn(4, 3), chunk=chunk)
+    with pytest.raises(TypeError, match=r"kasuri\.Categorical\(\)"):
+        kasuri.predict_moments(bnn, torch.randn(4, 3), likelihood="categorical")
 
 
 def test_what_cannot_be_traced_is_said():
-    bnn = weft.bayesianize(Choosing(3, 2), weft.MeanField())
+    bnn = kasuri.bayesianize(Choosing(3, 2), kasuri.MeanField())
     with pytest.raises(RuntimeError, match=r"torch\.export cannot make a graph"):
-        weft.predict_moments(bnn, torch.randn(4, 3))
-    with pytest.raises(weft.ExportError, match=r"torch\.export cannot make a graph"):
-        weft.export(bnn, torch.randn(4, 3), kind="variance")
+        kasuri.predict_moments(bnn, torch.randn(4, 3))
+    with pytest.raises(kasuri.ExportError, match=r"torch\.export cannot make a graph"):
+        kasuri.export(bnn, torch.randn(4, 3), kind="variance")
 
 
 def test_export_refuses_in_words():
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
     x = torch.randn(4, 3)
-    with pytest.raises(TypeError, match=r"weft\.Categorical\(\)"):
-        weft.export(bnn, x, likelihood="categorical")
+    with pytest.raises(TypeError, match=r"kasuri\.Categorical\(\)"):
+        kasuri.export(bnn, x, likelihood="categorical")
     with pytest.raises(ValueError, match="a scale is 0"):
-        weft.export(bnn, x, input_scaling=(torch.zeros(3), torch.tensor([1.0, 0.0, 1.0])))
+        kasuri.export(bnn, x, input_scaling=(torch.zeros(3), torch.tensor([1.0, 0.0, 1.0])))
     with pytest.raises(ValueError, match="does not run on it"):
-        weft.export(bnn, {"other": x})
+        kasuri.export(bnn, {"other": x})
     with pytest.raises(ValueError, match="nothing in them"):
-        weft.export(bnn, torch.randn(0, 3))
+        kasuri.export(bnn, torch.randn(0, 3))
 
 
 class Tied(nn.Module):
@@ -129,13 +129,13 @@ class Tied(nn.Module):
         return F.linear(torch.tanh(self.words(ids).mean(1)), self.words.weight)
 
 
-@pytest.mark.parametrize("family", [weft.MeanField(scale=0.02), weft.MatrixNormal(scale=0.02)])
+@pytest.mark.parametrize("family", [kasuri.MeanField(scale=0.02), kasuri.MatrixNormal(scale=0.02)])
 def test_an_embedding_that_makes_outputs_as_well(family):
     """Small noise, where the linearisation is exact to first order."""
     torch.manual_seed(0)
-    bnn = weft.bayesianize(Tied().double(), family)
+    bnn = kasuri.bayesianize(Tied().double(), family)
     ids = torch.randint(9, (4, 5))
     mean, std = moments(bnn, ids)
-    found = weft.predict_moments(bnn, ids)
+    found = kasuri.predict_moments(bnn, ids)
     torch.testing.assert_close(found.mean, mean, rtol=0, atol=0.002)
     torch.testing.assert_close(found.std, std, rtol=0.08, atol=1e-6)

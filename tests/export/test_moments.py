@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-import weft
+import kasuri
+from kasuri.prediction.moments.places import Place
+from kasuri.prediction.moments.predictor import MomentNetwork
 from tests.export.nets import NAMES, make
 from tests.laws.families import FAMILIES
-from weft.moments.places import Place
-from weft.moments.predictor import MomentNetwork
 
 CORRELATED = [name for name in FAMILIES if "radial" not in name and not name.startswith("point")]
 
@@ -38,13 +38,13 @@ def test_pull_is_a_root_of_the_covariance(name):
 
 
 def test_pull_of_blocks_and_masks():
-    q = weft.MatrixNormal(scale=0.5)(torch.randn(2, 3, 4)).double()
+    q = kasuri.MatrixNormal(scale=0.5)(torch.randn(2, 3, 4)).double()
     randomise(q)
     pulled = q.pull(torch.eye(24, dtype=torch.float64).reshape(24, 2, 3, 4))
     full = pulled @ pulled.T
     assert torch.allclose(full.diagonal(), q.variance.flatten())
     assert torch.equal(full[:12, 12:], torch.zeros(12, 12, dtype=torch.float64))
-    from weft.posteriors.masked import masked
+    from kasuri.posteriors.masked import masked
 
     mask = torch.rand(2, 3, 4) > 0.5
     left = masked(q, mask).pull(torch.eye(24, dtype=torch.float64).reshape(24, 2, 3, 4))
@@ -54,8 +54,8 @@ def test_pull_of_blocks_and_masks():
 
 def dense_covariance(bnn, x):
     """J Σ Jᵀ of every example, from gradients of the mean network and draws' variances."""
-    net = weft.collapse(bnn).eval()
-    spread = {name: q for name, q in weft.named_posteriors(bnn)}
+    net = kasuri.collapse(bnn).eval()
+    spread = {name: q for name, q in kasuri.named_posteriors(bnn)}
     parameters = dict(net.named_parameters())
     found = []
     for one in x:
@@ -79,7 +79,7 @@ def dense_covariance(bnn, x):
 def test_small_noise_is_linear(name):
     net, x = make(name)
     x = x.double() if x.is_floating_point() else x
-    bnn = weft.bayesianize(net.double(), weft.MeanField(scale=1e-7, noise=0.5)).eval()
+    bnn = kasuri.bayesianize(net.double(), kasuri.MeanField(scale=1e-7, noise=0.5)).eval()
     mean, full = MomentNetwork(bnn, (x,))(x)
     expected = dense_covariance(bnn, x).detach()
     largest = expected.abs().amax((1, 2), keepdim=True)
@@ -91,25 +91,27 @@ def test_small_noise_is_linear(name):
 def test_close_to_draws(name):
     net, x = make(name)
     matrices = name in ("lenet", "transformer")
-    family = weft.MatrixNormal(scale=0.05) if matrices else weft.KTied(rank=2, scale=0.05)
-    bnn = weft.bayesianize(net, family)
-    for posterior in dict(weft.named_posteriors(bnn)).values():
+    family = kasuri.MatrixNormal(scale=0.05) if matrices else kasuri.KTied(rank=2, scale=0.05)
+    bnn = kasuri.bayesianize(net, family)
+    for posterior in dict(kasuri.named_posteriors(bnn)).values():
         for key, parameter in posterior.named_parameters():
             if "lower" in key:  # correlations, which start at 0
                 nn.init.normal_(parameter, std=0.5)
-    draws = weft.predict(bnn, x, samples=1000, seed=0)
-    full = weft.predict_moments(bnn, x)
+    draws = kasuri.predict(bnn, x, samples=1000, seed=0)
+    full = kasuri.predict_moments(bnn, x)
     assert (full.std / draws.std).log().mean().abs() < 0.06
     assert (full.std / draws.std).log().std() < 0.08
     assert ((full.mean - draws.mean) / draws.std).abs().mean() < 0.15
-    rough = weft.predict_moments(bnn, x, covariance="diagonal")
+    rough = kasuri.predict_moments(bnn, x, covariance="diagonal")
     assert torch.allclose(rough.mean, full.mean, atol=1e-5)
     assert (rough.std / draws.std).log().mean().abs() < 0.8
 
 
 def test_a_last_layer_is_exact():
     net, x = make("mlp")
-    bnn = weft.bayesianize(net, weft.FullNormal(scale=0.3), where=weft.last_layer(net)).double()
+    bnn = kasuri.bayesianize(
+        net, kasuri.FullNormal(scale=0.3), where=kasuri.last_layer(net)
+    ).double()
     x = x.double()
     layer = bnn[4]
     randomise(layer.posteriors)
@@ -125,14 +127,14 @@ def test_a_last_layer_is_exact():
 
 def test_words_of_a_prediction():
     net, x = make("mlp")
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.2))
-    classes = weft.predict_moments(bnn, x, likelihood=weft.Categorical(), chunk=4)
-    draws = weft.predict(bnn, x, samples=2000, likelihood=weft.Categorical(), seed=0)
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.2))
+    classes = kasuri.predict_moments(bnn, x, likelihood=kasuri.Categorical(), chunk=4)
+    draws = kasuri.predict(bnn, x, samples=2000, likelihood=kasuri.Categorical(), seed=0)
     assert torch.allclose(classes.mean, draws.mean, atol=0.02)
     assert torch.allclose(classes.mutual_information, draws.mutual_information, atol=0.02)
     assert torch.allclose(classes.mean.sum(-1), torch.ones(6))
-    real = weft.predict_moments(bnn, x, likelihood=weft.Gaussian(0.5))
-    plain = weft.predict_moments(bnn, x)
+    real = kasuri.predict_moments(bnn, x, likelihood=kasuri.Gaussian(0.5))
+    plain = kasuri.predict_moments(bnn, x)
     assert torch.allclose(real.std.square(), plain.std.square() + 0.25, rtol=1e-4)
     low, high = real.interval(0.9)
     normal = torch.distributions.Normal(real.mean, real.std)
@@ -141,10 +143,10 @@ def test_words_of_a_prediction():
 
 def test_the_network_and_the_generator_stay_as_they_are():
     net, x = make("mlp")
-    bnn = weft.bayesianize(net, weft.MeanField()).train()
+    bnn = kasuri.bayesianize(net, kasuri.MeanField()).train()
     before = copy.deepcopy(bnn.state_dict())
     state = torch.get_rng_state()
-    one, two = (weft.predict_moments(bnn, x).mean for _ in range(2))
+    one, two = (kasuri.predict_moments(bnn, x).mean for _ in range(2))
     assert torch.equal(one, two)
     assert torch.equal(torch.get_rng_state(), state)
     assert bnn.training
@@ -163,18 +165,20 @@ class Scaled(nn.Module):
 
 def test_refusals_are_sentences():
     x = torch.randn(5, 4)
-    bnn = weft.bayesianize(Scaled(), weft.MeanField())
-    with pytest.raises(ValueError, match=r"gain is used by aten\.mul.*weft\.predict with draws"):
-        weft.predict_moments(bnn, x)
+    bnn = kasuri.bayesianize(Scaled(), kasuri.MeanField())
+    with pytest.raises(ValueError, match=r"gain is used by aten\.mul.*kasuri\.predict with draws"):
+        kasuri.predict_moments(bnn, x)
     with pytest.raises(ValueError, match=r"no rule for the variance of aten\.sort"):
-        weft.predict_moments(bnn, x, covariance="diagonal")
+        kasuri.predict_moments(bnn, x, covariance="diagonal")
     with pytest.raises(ValueError, match="no Bayesian layer"):
-        weft.predict_moments(Scaled(), x)
+        kasuri.predict_moments(Scaled(), x)
     with pytest.raises(ValueError, match='"full" or "diagonal"'):
-        weft.predict_moments(bnn, x, covariance="half")
+        kasuri.predict_moments(bnn, x, covariance="half")
     pool = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten())
     with pytest.raises(ValueError, match="ceil_mode"):
-        weft.predict_moments(weft.bayesianize(pool, weft.MeanField()), torch.randn(3, 1, 7, 7))
+        kasuri.predict_moments(
+            kasuri.bayesianize(pool, kasuri.MeanField()), torch.randn(3, 1, 7, 7)
+        )
 
 
 @pytest.mark.parametrize("place", [Place(0), Place(1), Place(0, 2, 1), Place(1, 1, 3)])
@@ -201,10 +205,10 @@ def test_a_random_denominator_counts(numerator):
             return top / (self.below(x).sigmoid() + 1)
 
     torch.manual_seed(0)
-    bnn = weft.bayesianize(Ratio(), weft.MeanField(scale=0.03))
+    bnn = kasuri.bayesianize(Ratio(), kasuri.MeanField(scale=0.03))
     x = torch.randn(20, 4)
-    found = weft.predict_moments(bnn, x, covariance="diagonal").std
-    drawn = weft.predict(bnn, x, samples=4000, seed=0).std
+    found = kasuri.predict_moments(bnn, x, covariance="diagonal").std
+    drawn = kasuri.predict(bnn, x, samples=4000, seed=0).std
     assert torch.allclose(found, drawn, rtol=0.15, atol=1e-3)
 
 
@@ -212,8 +216,8 @@ def test_many_outputs_have_their_own_standard_deviations():
     """More outputs than the points can be stretched for."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 100))
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1, noise=0.0)).double().eval()
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.1, noise=0.0)).double().eval()
     x = torch.randn(20, 3).double()
     _, covariance = MomentNetwork(bnn, (x,), "full")(x)
     wanted = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-    torch.testing.assert_close(weft.predict_moments(bnn, x).std, wanted)
+    torch.testing.assert_close(kasuri.predict_moments(bnn, x).std, wanted)

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import weft
-from weft.moments.rules import RULES
-from weft.moments.values import Gauss
+import kasuri
+from kasuri.prediction.moments.rules import RULES
+from kasuri.prediction.moments.values import Gauss
 
 aten = torch.ops.aten
 SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 6), 3: (1, 2, 4, 3, 4)}
@@ -69,11 +69,11 @@ def test_a_network_of_sequences():
         nn.Flatten(),
         nn.Linear(12, 2),
     )
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.05))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05))
     x = torch.randn(8, 2, 10)
-    drawn = weft.predict(bnn, x, 2000, seed=0)
+    drawn = kasuri.predict(bnn, x, 2000, seed=0)
     for covariance in ("full", "diagonal"):
-        found = weft.predict_moments(bnn, x, covariance=covariance)
+        found = kasuri.predict_moments(bnn, x, covariance=covariance)
         assert (found.mean - drawn.mean).abs().max() < 0.1 * drawn.std.mean()
         assert (
             0.6 < (found.std / drawn.std).mean() < 1.1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import weft
+import kasuri
 from benchmarks import moments
 from tests.export.nets import make
 from tools.tables import shown
@@ -24,10 +24,10 @@ EXAMPLE = ROOT / "examples" / "serve_onnx.py"
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     net, x = make("mlp")
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.1))
     path = tmp_path_factory.mktemp("served") / "net.onnx"
-    weft.export(bnn, x, path, kind="ensemble", members=3, likelihood=weft.Categorical())
-    return path, weft.predict(bnn, x, samples=3, seed=0, likelihood=weft.Categorical()), x
+    kasuri.export(bnn, x, path, kind="ensemble", members=3, likelihood=kasuri.Categorical())
+    return path, kasuri.predict(bnn, x, samples=3, seed=0, likelihood=kasuri.Categorical()), x
 
 
 def test_predictions_without_torch(file, tmp_path):
@@ -37,14 +37,14 @@ def test_predictions_without_torch(file, tmp_path):
         "import runpy, sys\n"
         f"sys.argv = ['serve', r'{path}', r'{tmp_path / 'rows.npy'}']\n"
         f"runpy.run_path(r'{EXAMPLE}', run_name='__main__')\n"
-        "assert not {'torch', 'weft', 'onnx', 'sklearn'} & set(sys.modules), 'imports too much'\n"
+        "assert not {'torch', 'kasuri', 'onnx', 'sklearn'} & set(sys.modules), 'imports too much'\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     about, *lines = done.stdout.splitlines()
-    assert "weft.kind ensemble" in about
+    assert "kasuri.kind ensemble" in about
     assert len(lines) == len(x)
     best = int(pred.mean[0].argmax())
     assert f"class {best} with probability {pred.mean[0, best]:.3f}" in lines[0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
 
 
 class Pair(NamedTuple):
@@ -45,7 +45,7 @@ class TwoHeads(nn.Module):
 
 def bayesian(form=as_mapping):
     torch.manual_seed(0)
-    return weft.bayesianize(TwoHeads(form), weft.KTied(rank=1, scale=0.2)).eval()
+    return kasuri.bayesianize(TwoHeads(form), kasuri.KTied(rank=1, scale=0.2)).eval()
 
 
 def tensors(out):
@@ -62,24 +62,24 @@ def onnx_run(data, x):
 @pytest.mark.parametrize("count", [1, 7])
 def test_all_outputs_are_in_the_file_under_their_names(form, count):
     bnn, x = bayesian(form), torch.randn(count, 4)
-    file = weft.export(bnn, torch.randn(5, 4))
+    file = kasuri.export(bnn, torch.randn(5, 4))
     assert file.outputs == FORMS[form]
     found, described = onnx_run(file.data, x)
     assert [one.shape for one in described] == [["batch", 3], ["batch", 1]]
     for mine, expected in zip(found, tensors(bnn(x)), strict=True):
         np.testing.assert_allclose(mine, expected, atol=1e-5)
-    program = torch.export.load(io.BytesIO(weft.export(bnn, x, format="torch").data)).module()
+    program = torch.export.load(io.BytesIO(kasuri.export(bnn, x, format="torch").data)).module()
     for mine, expected in zip(program(x), tensors(bnn(x)), strict=True):
         torch.testing.assert_close(mine, expected, atol=1e-5, rtol=0)
 
 
 def test_an_ensemble_has_a_mean_and_a_spread_for_each():
     bnn, x = bayesian(), torch.randn(6, 4)
-    file = weft.export(bnn, x, kind="ensemble", members=4, seed=3)
+    file = kasuri.export(bnn, x, kind="ensemble", members=4, seed=3)
     assert file.outputs == ("logits_mean", "logits_std", "value_mean", "value_std")
     found = dict(zip(file.outputs, onnx_run(file.data, x)[0], strict=True))
     for name in ("logits", "value"):
-        alone = weft.predict(bnn, x, samples=4, seed=3, output=lambda out, name=name: out[name])
+        alone = kasuri.predict(bnn, x, samples=4, seed=3, output=lambda out, name=name: out[name])
         np.testing.assert_allclose(found[f"{name}_mean"], alone.mean, atol=1e-5)
         np.testing.assert_allclose(found[f"{name}_std"], alone.std, atol=1e-5)
 
@@ -87,18 +87,18 @@ def test_an_ensemble_has_a_mean_and_a_spread_for_each():
 @pytest.mark.parametrize("kind", ["ensemble", "variance"])
 def test_one_named_output_is_enough_for_a_likelihood(kind):
     bnn, x = bayesian(lambda logits, value: {"logits": logits}), torch.randn(6, 4)
-    assert weft.export(bnn, x).outputs == ("logits",)
-    options = {"kind": kind, "members": 2, "likelihood": weft.Categorical(), "format": "torch"}
-    file = weft.export(bnn, x, **options)
+    assert kasuri.export(bnn, x).outputs == ("logits",)
+    options = {"kind": kind, "members": 2, "likelihood": kasuri.Categorical(), "format": "torch"}
+    file = kasuri.export(bnn, x, **options)
     assert file.outputs == ("mean", "std", "entropy", "mutual_information")
     mean = torch.export.load(io.BytesIO(file.data)).module()(x)[0]
-    taken = weft.export(bnn, x, output=lambda out: out["logits"], **options)
+    taken = kasuri.export(bnn, x, output=lambda out: out["logits"], **options)
     assert torch.equal(mean, torch.export.load(io.BytesIO(taken.data)).module()(x)[0])
 
 
 def test_an_output_that_is_the_same_for_every_batch_keeps_its_size():
     bnn = bayesian(lambda logits, value: (logits, torch.arange(2.0)))
-    _, described = onnx_run(weft.export(bnn, torch.randn(5, 4)).data, torch.randn(3, 4))
+    _, described = onnx_run(kasuri.export(bnn, torch.randn(5, 4)).data, torch.randn(3, 4))
     assert [one.shape for one in described] == [["batch", 3], [2]]
 
 
@@ -106,23 +106,25 @@ def test_an_output_that_is_the_same_for_every_batch_keeps_its_size():
     "options",
     [
         {"kind": "variance"},
-        {"kind": "ensemble", "likelihood": weft.Categorical()},
+        {"kind": "ensemble", "likelihood": kasuri.Categorical()},
         {"target_mean": 1.0},
     ],
 )
 def test_where_one_output_is_meant_you_are_asked_which(options):
     bnn, x = bayesian(), torch.randn(5, 4)
     with pytest.raises(ValueError, match=r"returns 'logits', 'value'; .* Say which"):
-        weft.export(bnn, x, **options)
-    assert weft.export(bnn, x, output=lambda out: out["logits"], format="torch", **options).outputs
+        kasuri.export(bnn, x, **options)
+    assert kasuri.export(
+        bnn, x, output=lambda out: out["logits"], format="torch", **options
+    ).outputs
 
 
 def test_what_no_file_can_put_out_is_named():
     x = torch.randn(5, 4)
     with pytest.raises(TypeError, match=r"returned tuple 'rest'; .*output=lambda"):
-        weft.export(bayesian(lambda a, b: {"logits": a, "rest": (a, b)}), x)
+        kasuri.export(bayesian(lambda a, b: {"logits": a, "rest": (a, b)}), x)
     with pytest.raises(TypeError, match=r"returned nothing"):
-        weft.export(bayesian(lambda a, b: ()), x)
+        kasuri.export(bayesian(lambda a, b: ()), x)
     with pytest.raises(ValueError, match=r"\['output_1'\] are whole numbers"):
-        weft.export(bayesian(lambda a, b: (a, a.argmax(-1))), x, kind="ensemble", members=2)
-    assert weft.export(bayesian(lambda a, b: (a, a.argmax(-1))), x).error <= 1e-5
+        kasuri.export(bayesian(lambda a, b: (a, a.argmax(-1))), x, kind="ensemble", members=2)
+    assert kasuri.export(bayesian(lambda a, b: (a, a.argmax(-1))), x).error <= 1e-5

@@ -1,35 +1,37 @@
-"""Every family of weft, under the options that change its mathematics. Add a family: one line."""
+"""Every family of kasuri, under the options that change its mathematics. Add a family: one line."""
 
-import weft
+import kasuri
 
 FAMILIES = {
-    "mean-field": weft.MeanField(),
-    "mean-field, bounded": weft.MeanField(max_scale=2.0),
-    "1-tied": weft.KTied(rank=1),
-    "2-tied": weft.KTied(rank=2),
-    "3-tied": weft.KTied(rank=3),
-    "2-tied, bounded": weft.KTied(rank=2, max_scale=2.0),
-    "matrix normal": weft.MatrixNormal(),
-    "matrix normal, bounded": weft.MatrixNormal(max_scale=2.0),
-    "matrix normal, diagonal": weft.MatrixNormal(rows="diagonal", columns="diagonal"),
-    "matrix normal, rank 1": weft.MatrixNormal(rows=1, columns=1),
-    "matrix normal, mixed": weft.MatrixNormal(rows="diagonal", columns=1, max_scale=2.0),
-    "matrix normal, rank-1 diagonal": weft.MatrixNormalDiagonal(),
-    "matrix normal, rank-1 diagonal, bounded": weft.MatrixNormalDiagonal(columns=1, max_scale=2.0),
-    "matrix normal, free diagonal": weft.MatrixNormalDiagonal(diagonal="free"),
-    "matrix normal, free diagonal, bounded": weft.MatrixNormalDiagonal(
+    "mean-field": kasuri.MeanField(),
+    "mean-field, bounded": kasuri.MeanField(max_scale=2.0),
+    "1-tied": kasuri.KTied(rank=1),
+    "2-tied": kasuri.KTied(rank=2),
+    "3-tied": kasuri.KTied(rank=3),
+    "2-tied, bounded": kasuri.KTied(rank=2, max_scale=2.0),
+    "matrix normal": kasuri.MatrixNormal(),
+    "matrix normal, bounded": kasuri.MatrixNormal(max_scale=2.0),
+    "matrix normal, diagonal": kasuri.MatrixNormal(rows="diagonal", columns="diagonal"),
+    "matrix normal, rank 1": kasuri.MatrixNormal(rows=1, columns=1),
+    "matrix normal, mixed": kasuri.MatrixNormal(rows="diagonal", columns=1, max_scale=2.0),
+    "matrix normal, rank-1 diagonal": kasuri.MatrixNormalDiagonal(),
+    "matrix normal, rank-1 diagonal, bounded": kasuri.MatrixNormalDiagonal(
+        columns=1, max_scale=2.0
+    ),
+    "matrix normal, free diagonal": kasuri.MatrixNormalDiagonal(diagonal="free"),
+    "matrix normal, free diagonal, bounded": kasuri.MatrixNormalDiagonal(
         diagonal="free", rows="diagonal", max_scale=2.0
     ),
-    "scaled matrix normal": weft.ScaledMatrixNormal(),
-    "scaled matrix normal, bounded": weft.ScaledMatrixNormal(rows=1, max_scale=2.0),
-    "full normal": weft.FullNormal(),
-    "full normal, bounded": weft.FullNormal(max_scale=2.0),
-    "radial": weft.Radial(),
-    "radial, columns": weft.Radial(grouping="column", factors=2, concentration="group"),
-    "radial, weibull": weft.Radial(radius="weibull"),
-    "radial, both sides": weft.Radial(grouping="double", rescale=True),
-    "radial, column scales": weft.Radial(grouping="double", double="scales", radius="gamma"),
-    "point": weft.Point(),
+    "scaled matrix normal": kasuri.ScaledMatrixNormal(),
+    "scaled matrix normal, bounded": kasuri.ScaledMatrixNormal(rows=1, max_scale=2.0),
+    "full normal": kasuri.FullNormal(),
+    "full normal, bounded": kasuri.FullNormal(max_scale=2.0),
+    "radial": kasuri.Radial(),
+    "radial, columns": kasuri.Radial(grouping="column", factors=2, concentration="group"),
+    "radial, weibull": kasuri.Radial(radius="weibull"),
+    "radial, both sides": kasuri.Radial(grouping="double", rescale=True),
+    "radial, column scales": kasuri.Radial(grouping="double", double="scales", radius="gamma"),
+    "point": kasuri.Point(),
 }
 
 BOUNDED_ENTROPY = {name for name in FAMILIES if "free diagonal" in name}

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from kasuri import testing
+from kasuri.posteriors.full_normal import FullNormalPosterior
+from kasuri.posteriors.kronecker import KroneckerPosterior
+from kasuri.testing import layer_laws, posterior_laws
 from tests.laws.families import BOUNDED_ENTROPY, FAMILIES
 from tests.matrix_normal.oracles import covariance
-from weft import testing
-from weft.posteriors.full_normal import FullNormalPosterior
-from weft.posteriors.kronecker import KroneckerPosterior
-from weft.testing import layer_laws, posterior_laws
 
 EXACT = {name: family for name, family in FAMILIES.items() if name not in BOUNDED_ENTROPY}
 BOUNDED_AND_SLOW = {

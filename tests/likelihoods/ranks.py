@@ -5,17 +5,17 @@ from pathlib import Path
 
 import torch
 
-import weft
+import kasuri
+from kasuri.training.distributed import started_by_torchrun
 from tests.likelihoods.test_learning import bayesian, line
-from weft.training.distributed import started_by_torchrun
 
 
 def main(folder):
     torch.set_num_threads(1)
     with started_by_torchrun() as group:
-        likelihood = weft.GammaGaussian(learn="closed form")
+        likelihood = kasuri.GammaGaussian(learn="closed form")
         options = {"temperature": 1.0, "epochs": 40, "batch_size": 20, "learning_rate": 0.03}
-        weft.fit(bayesian(), line(100), likelihood=likelihood, seed=0, **options)
+        kasuri.fit(bayesian(), line(100), likelihood=likelihood, seed=0, **options)
         torch.save(likelihood.state_dict(), folder / f"{group.rank}.pt")
 
 

@@ -8,9 +8,9 @@ import torch
 from scipy import integrate, optimize, special, stats
 from torch import distributions as td
 
-import weft
-from weft.numerics import gamma
-from weft.numerics.mixture import mixture_entropy, mixture_quantile
+import kasuri
+from kasuri.numerics import gamma
+from kasuri.numerics.mixture import mixture_entropy, mixture_quantile
 
 SHAPES = [(0.7, 1.9), (1.0, 1.0), (6.0, 6.0), (56.3, 3.2), (4000.0, 250.0)]
 
@@ -18,7 +18,7 @@ SHAPES = [(0.7, 1.9), (1.0, 1.0), (6.0, 6.0), (56.3, 3.2), (4000.0, 250.0)]
 def noise(a, b, prior=(6.0, 6.0), learn="gradient", dtype=torch.float64):
     """The likelihood with this posterior; a and b are numbers or lists, one number per output."""
     a, b = torch.as_tensor(a, dtype=dtype), torch.as_tensor(b, dtype=dtype)
-    made = weft.GammaGaussian(prior, learn, outputs=len(a) if a.dim() else None).to(dtype)
+    made = kasuri.GammaGaussian(prior, learn, outputs=len(a) if a.dim() else None).to(dtype)
     with torch.no_grad():
         made.log_spread.copy_(-0.5 * a.log())
         made.log_scale.copy_(0.5 * (b / a).log())
@@ -168,7 +168,7 @@ def test_extreme_parameters_stay_finite_and_have_gradients_that_lead_back():
     f, y = torch.zeros(4, 1), torch.randn(4, 1)
     for spread in (-100.0, 100.0):
         for scale in (-100.0, 100.0):
-            likelihood = weft.GammaGaussian()
+            likelihood = kasuri.GammaGaussian()
             with torch.no_grad():
                 likelihood.log_spread.fill_(spread)
                 likelihood.log_scale.fill_(scale)
@@ -185,7 +185,7 @@ def test_optimum_in_closed_form_is_the_numerical_one():
     """Of N E log p - KL over (a, b), by a simplex search."""
     torch.manual_seed(3)
     f, y = torch.randn(60, 2).double(), torch.randn(60, 2).double()
-    likelihood = weft.GammaGaussian((3.0, 0.7), "closed form").double()
+    likelihood = kasuri.GammaGaussian((3.0, 0.7), "closed form").double()
 
     def minus_bound(logs):
         return -(
@@ -211,7 +211,7 @@ def test_optimum_in_closed_form_is_the_numerical_one():
 @pytest.mark.parametrize("method", ["log_prob", "expected_log_prob"])
 def test_vmap_and_compile(method):
     fs, y = torch.randn(3, 5, 2), torch.randn(5, 2)
-    for likelihood in (noise(7.0, 2.0, dtype=torch.float32), weft.HeteroscedasticGaussian()):
+    for likelihood in (noise(7.0, 2.0, dtype=torch.float32), kasuri.HeteroscedasticGaussian()):
         apply = getattr(likelihood, method)
         inputs = fs if likelihood.kl() is not None else torch.randn(3, 5, 4)
         each = torch.stack([apply(f, y) for f in inputs])
@@ -238,35 +238,35 @@ def test_predictive_densities_in_single_precision_with_many_examples(a):
 def test_what_cannot_be_is_refused():
     for prior in ((0.0, 1.0), (1.0,), (1.0, math.inf), (1.0, math.nan)):
         with pytest.raises(ValueError, match=r"prior=\(6\.0, 6\.0\)"):
-            weft.GammaGaussian(prior)
-    with pytest.raises(ValueError, match=r"weft\.Gaussian\(scale\)"):
-        weft.GammaGaussian(learn="no")
+            kasuri.GammaGaussian(prior)
+    with pytest.raises(ValueError, match=r"kasuri\.Gaussian\(scale\)"):
+        kasuri.GammaGaussian(learn="no")
     with pytest.raises(ValueError, match="at least one"):
-        weft.GammaGaussian(outputs=0)
+        kasuri.GammaGaussian(outputs=0)
     with pytest.raises(ValueError, match="last dimension"):
-        weft.GammaGaussian(outputs=2).log_prob(torch.zeros(4, 3), torch.zeros(4, 3))
+        kasuri.GammaGaussian(outputs=2).log_prob(torch.zeros(4, 3), torch.zeros(4, 3))
     with pytest.raises(ValueError, match=r"unsqueeze"):
-        weft.GammaGaussian().log_prob(torch.zeros(4, 1), torch.zeros(4))
+        kasuri.GammaGaussian().log_prob(torch.zeros(4, 1), torch.zeros(4))
     with pytest.raises(ValueError, match='learn="closed form"'):
-        weft.GammaGaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)
+        kasuri.GammaGaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)
     with pytest.raises(ValueError, match="at most 1"):
-        weft.GammaGaussian(learn="closed form").update(
+        kasuri.GammaGaussian(learn="closed form").update(
             torch.zeros(4, 1), torch.zeros(4, 1), 4, step_size=1.5
         )
     with pytest.raises(TypeError, match="nothing to update"):
-        weft.Gaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)
+        kasuri.Gaussian().update(torch.zeros(4, 1), torch.zeros(4, 1), 4)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: weft.GammaGaussian(prior=6),
-        lambda: weft.GammaGaussian(prior=("a", "b")),
-        lambda: weft.GammaGaussian(outputs=2.5),
-        lambda: weft.Gaussian("a"),
-        lambda: weft.Gaussian(float("inf")),
-        lambda: weft.HeteroscedasticGaussian("a"),
-        lambda: weft.Normal("a"),
+        lambda: kasuri.GammaGaussian(prior=6),
+        lambda: kasuri.GammaGaussian(prior=("a", "b")),
+        lambda: kasuri.GammaGaussian(outputs=2.5),
+        lambda: kasuri.Gaussian("a"),
+        lambda: kasuri.Gaussian(float("inf")),
+        lambda: kasuri.HeteroscedasticGaussian("a"),
+        lambda: kasuri.Normal("a"),
     ],
 )
 def test_what_is_no_number_is_refused_in_words(make):

@@ -8,8 +8,8 @@ from scipy import integrate, stats
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.numerics.mixture import mixture_entropy, mixture_quantile
+import kasuri
+from kasuri.numerics.mixture import mixture_entropy, mixture_quantile
 
 
 def scales(raw, least=1e-3):
@@ -21,7 +21,7 @@ def scales(raw, least=1e-3):
 def test_log_density():
     f, y = torch.randn(6, 5, 4).double(), torch.randn(6, 5, 2).double()
     expected = td.Normal(f[..., :2], scales(f[..., 2:], 0.1)).log_prob(y).sum((1, 2))
-    likelihood = weft.HeteroscedasticGaussian(min_scale=0.1)
+    likelihood = kasuri.HeteroscedasticGaussian(min_scale=0.1)
     torch.testing.assert_close(likelihood.log_prob(f, y), expected)
     torch.testing.assert_close(likelihood(f).log_prob(y).sum((1, 2)), expected)
     torch.testing.assert_close(likelihood.expected_log_prob(f, y), expected)
@@ -32,7 +32,7 @@ def test_log_density():
 def test_mixture_and_moments():
     fs, y = torch.randn(7, 5, 4).double(), torch.randn(5, 2).double()
     mean, scale = fs[..., :2], scales(fs[..., 2:])
-    likelihood = weft.HeteroscedasticGaussian()
+    likelihood = kasuri.HeteroscedasticGaussian()
     mixture = likelihood.predictive(fs)
     logs = td.Normal(mean, scale).log_prob(y).logsumexp(0) - math.log(7)
     torch.testing.assert_close(mixture.log_prob(y), logs)
@@ -48,7 +48,7 @@ def test_mixture_and_moments():
 
 @pytest.mark.parametrize("raw", [-100.0, 100.0])
 def test_extreme_scales_are_finite(raw):
-    likelihood = weft.HeteroscedasticGaussian()
+    likelihood = kasuri.HeteroscedasticGaussian()
     f = torch.tensor([[0.3, raw], [-100.0, raw], [100.0, raw]], requires_grad=True)
     total = likelihood.log_prob(f, torch.zeros(3, 1)).sum()
     total.backward()
@@ -61,11 +61,11 @@ def test_extreme_scales_are_finite(raw):
 def test_prediction_has_every_draw_s_own_noise():
     """Split of the variance, interval, entropy and information of a converted network."""
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField(scale=0.5))
-    x, likelihood = torch.randn(6, 3), weft.HeteroscedasticGaussian()
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField(scale=0.5))
+    x, likelihood = torch.randn(6, 3), kasuri.HeteroscedasticGaussian()
     for chunk in (None, 4):
-        pred = weft.predict(bnn, x, 40, likelihood=likelihood, seed=1, chunk=chunk)
-        raw = weft.predict(bnn, x, 40, seed=1).draws
+        pred = kasuri.predict(bnn, x, 40, likelihood=likelihood, seed=1, chunk=chunk)
+        raw = kasuri.predict(bnn, x, 40, seed=1).draws
         mean, scale = raw[..., :1], scales(raw[..., 1:])
         torch.testing.assert_close(pred.draws, mean)
         torch.testing.assert_close(pred.scale, scale)
@@ -78,7 +78,7 @@ def test_prediction_has_every_draw_s_own_noise():
         torch.testing.assert_close(below[1], torch.full((6, 1), 0.9), rtol=0, atol=1e-4)
         inside = td.Normal(mean, scale).entropy().mean(0)
         torch.testing.assert_close(pred.mutual_information, pred.entropy - inside)
-    short = weft.predict(bnn, x, 40, likelihood=likelihood, seed=1, keep_draws=False)
+    short = kasuri.predict(bnn, x, 40, likelihood=likelihood, seed=1, keep_draws=False)
     torch.testing.assert_close(short.std, pred.std)
     with pytest.raises(ValueError, match="keep_draws=True"):
         short.interval()
@@ -114,19 +114,19 @@ def test_training_finds_where_the_noise_is_large(convert):
     x = 2 * torch.rand(800, 1) - 1
     y = x + torch.where(x < 0, 0.1, 1.0) * torch.randn(800, 1)
     net = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 2))
-    model = weft.bayesianize(net, weft.MeanField(), estimator="local") if convert else net
+    model = kasuri.bayesianize(net, kasuri.MeanField(), estimator="local") if convert else net
     options = {"temperature": 0.1} if convert else {}
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         model,
         (x[:600], y[:600]),
-        likelihood=weft.HeteroscedasticGaussian(),
+        likelihood=kasuri.HeteroscedasticGaussian(),
         epochs=80,
         batch_size=100,
         learning_rate=0.05,
         seed=0,
         **options,
     )
-    found = weft.assess(fitted.objective, (x[600:], y[600:]), samples=20)
+    found = kasuri.assess(fitted.objective, (x[600:], y[600:]), samples=20)
     # a smooth function cannot jump: look beside the edge
     std, left, right = found.examples["std"], x[600:, 0] < -0.2, x[600:, 0] > 0.2
     assert std[right].mean() > 5 * std[left].mean()
@@ -148,10 +148,10 @@ def test_training_finds_where_the_noise_is_large(convert):
 )
 def test_other_shapes_are_refused(f, y, hint):
     with pytest.raises(ValueError, match=hint):
-        weft.HeteroscedasticGaussian().log_prob(torch.zeros(f), torch.zeros(y))
+        kasuri.HeteroscedasticGaussian().log_prob(torch.zeros(f), torch.zeros(y))
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1.0, math.nan])
 def test_impossible_smallest_scales_are_refused(bad):
     with pytest.raises(ValueError, match=r"min_scale=0\.001"):
-        weft.HeteroscedasticGaussian(bad)
+        kasuri.HeteroscedasticGaussian(bad)

@@ -1,4 +1,4 @@
-"""Learning the noise: by gradient and in closed form, by hand and by `weft.fit`, killed and resumed."""
+"""Learning the noise: by gradient and in closed form, by hand and by `kasuri.fit`, killed and resumed."""
 
 import functools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
 from tests.training import jobs
 from tests.training.jobs import Stop, differences
 from tests.training.test_distributed import shortened, torchrun
@@ -23,7 +23,9 @@ def line(count=60, noise=0.3, seed=0):
 
 def bayesian(outputs=1, estimator="local"):
     torch.manual_seed(0)
-    return weft.bayesianize(nn.Linear(2, outputs), weft.MeanField(scale=0.05), estimator=estimator)
+    return kasuri.bayesianize(
+        nn.Linear(2, outputs), kasuri.MeanField(scale=0.05), estimator=estimator
+    )
 
 
 def exact_optimum(x, y, prior, rounds=200):
@@ -49,9 +51,9 @@ def test_the_optimum_of_a_conjugate_problem_is_found(learn):
     mean, covariance, a, b = exact_optimum(x, y, prior)
     torch.manual_seed(0)
     net = nn.Linear(2, 1, bias=False).double()
-    bnn = weft.bayesianize(net, weft.MeanField(scale=0.1), estimator="local")
-    likelihood = weft.GammaGaussian(prior, learn).double()
-    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=40)
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.1), estimator="local")
+    likelihood = kasuri.GammaGaussian(prior, learn).double()
+    elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=40)
     steps = 550
     opt = torch.optim.Adam(elbo.parameters(), 0.05, betas=(0.9, 0.99))
     for step in range(steps):
@@ -64,7 +66,7 @@ def test_the_optimum_of_a_conjugate_problem_is_found(learn):
         with torch.no_grad():
             for count in range(1, 400):
                 likelihood.update(bnn(x), y, num_data=40, step_size=1 / count)
-    ((_, q),) = weft.named_posteriors(bnn)
+    ((_, q),) = kasuri.named_posteriors(bnn)
     torch.testing.assert_close(q.mean.detach(), mean.T, rtol=0, atol=0.02)
     torch.testing.assert_close(q.variance.detach()[0], covariance.diagonal(), rtol=0.2, atol=0)
     assert likelihood.concentration.item() == pytest.approx(a, rel=0.02)
@@ -77,9 +79,9 @@ def test_gradient_descent_converges_to_the_closed_form():
     torch.manual_seed(0)
     f = torch.randn(50, 2).double()
     y = f + torch.randn(50, 2).double() * torch.tensor([0.2, 3.0])
-    closed = weft.GammaGaussian((4.0, 1.0), "closed form", outputs=2).double()
+    closed = kasuri.GammaGaussian((4.0, 1.0), "closed form", outputs=2).double()
     closed.update(f, y, num_data=50)
-    learned = weft.GammaGaussian((4.0, 1.0), outputs=2).double()
+    learned = kasuri.GammaGaussian((4.0, 1.0), outputs=2).double()
     opt = torch.optim.LBFGS(learned.parameters(), max_iter=500, line_search_fn="strong_wolfe")
     opt.param_groups[0].update(tolerance_grad=1e-12, tolerance_change=1e-16)
 
@@ -101,15 +103,15 @@ def test_small_batches_average_to_the_closed_form():
     """Batches in turn, by shares of batch / num_data: a is exact, b within its own uncertainty."""
     torch.manual_seed(1)
     y = 0.5 * torch.randn(4000, 1).double()
-    likelihood = weft.GammaGaussian(learn="closed form").double()
+    likelihood = kasuri.GammaGaussian(learn="closed form").double()
     for _ in range(8):
         for batch in y.split(50):
             likelihood.update(torch.zeros_like(batch), batch, num_data=4000)
-    whole = weft.GammaGaussian(learn="closed form").double()
+    whole = kasuri.GammaGaussian(learn="closed form").double()
     whole.update(torch.zeros_like(y), y, num_data=4000)
     assert likelihood.concentration.item() == pytest.approx(2006, rel=1e-3)
     assert likelihood.rate.item() == pytest.approx(whole.rate.item(), rel=3 / 2000**0.5)
-    half = weft.GammaGaussian(learn="closed form").double()
+    half = kasuri.GammaGaussian(learn="closed form").double()
     half.update(torch.zeros_like(y), y, num_data=4000, step_size=0.5)
     assert half.concentration.item() == pytest.approx((6 + 2006) / 2)
 
@@ -118,19 +120,19 @@ def test_small_batches_average_to_the_closed_form():
 def test_its_kl_counts_once_and_whole(objective):
     """Divided by num_data, whatever temperature, warm-up, batch size and number of draws."""
     x, y = line(12)
-    likelihood = weft.GammaGaussian((2.0, 5.0))
+    likelihood = kasuri.GammaGaussian((2.0, 5.0))
     with torch.no_grad():
         likelihood.log_spread.add_(-0.8)
     if objective == "elbo":
         options = {"temperature": 0.1, "kl_weight": 0.5, "samples": 3}
-        made = weft.ELBO(bayesian(), likelihood, weft.Normal(1.0), num_data=200, **options)
+        made = kasuri.ELBO(bayesian(), likelihood, kasuri.Normal(1.0), num_data=200, **options)
     else:
-        made = weft.MaximumLikelihood(nn.Linear(2, 1), likelihood, num_data=200)
+        made = kasuri.MaximumLikelihood(nn.Linear(2, 1), likelihood, num_data=200)
     ((a, b),) = [(likelihood.concentration.item(), likelihood.rate.item())]
     gamma = torch.distributions.Gamma
     noise_kl = torch.distributions.kl_divergence(gamma(a, b), gamma(2.0, 5.0))
     for rows in (12, 5):
-        with weft.using(made.net, "mean") if objective == "elbo" else torch.no_grad():
+        with kasuri.using(made.net, "mean") if objective == "elbo" else torch.no_grad():
             loss, nll, kl = made(x[:rows], y[:rows])
             data = -likelihood.expected_log_prob(made.net(x[:rows]), y[:rows]).mean()
         torch.testing.assert_close(nll, data + noise_kl / 200, rtol=1e-5, atol=1e-5)
@@ -141,7 +143,7 @@ def test_its_kl_counts_once_and_whole(objective):
 
 def test_an_objective_without_a_posterior_of_the_noise_does_nothing():
     bnn = bayesian()
-    elbo = weft.ELBO(bnn, weft.Gaussian(), weft.Normal(1.0), num_data=5)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(), kasuri.Normal(1.0), num_data=5)
     state = torch.get_rng_state()
     assert elbo.update(*line(5)) is False
     assert torch.equal(torch.get_rng_state(), state), "no forward pass"
@@ -149,9 +151,9 @@ def test_an_objective_without_a_posterior_of_the_noise_does_nothing():
 
 def test_update_draws_in_either_mode_and_leaves_gradients_alone():
     x, y = line(40)
-    bnn = weft.bayesianize(nn.Linear(2, 1), weft.MeanField(scale=1.0), estimator="local")
-    likelihood = weft.GammaGaussian(learn="closed form")
-    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=40)
+    bnn = kasuri.bayesianize(nn.Linear(2, 1), kasuri.MeanField(scale=1.0), estimator="local")
+    likelihood = kasuri.GammaGaussian(learn="closed form")
+    elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=40)
     with torch.no_grad():
         residuals = (bnn.eval()(x) - y).square().sum() / 2
     for mode in (True, False):
@@ -173,10 +175,10 @@ def test_fit_finds_the_noise(learn, convert):
     net = nn.Linear(2, 1)
     model = bayesian() if convert else net
     options = {"temperature": 1.0} if convert else {}
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         model,
         (x, y),
-        likelihood=weft.GammaGaussian(learn=learn),
+        likelihood=kasuri.GammaGaussian(learn=learn),
         epochs=80,
         batch_size=50,
         learning_rate=0.03,
@@ -201,11 +203,11 @@ def test_fit_finds_the_noise(learn, convert):
 @pytest.mark.parametrize("step", [0, 4, 7])
 def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, learn, step):
     def go(folder, callback, resume=False):
-        return weft.fit(
+        return kasuri.fit(
             bayesian(),
             line(40),
             line(20, seed=1),
-            likelihood=weft.GammaGaussian(learn=learn),
+            likelihood=kasuri.GammaGaussian(learn=learn),
             epochs=3,
             batch_size=10,
             seed=0,
@@ -215,38 +217,38 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, learn, step):
         )
 
     whole = go(tmp_path / "whole", Stop())
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(tmp_path / "two", Stop(step, jobs.interrupt))
     again = go(tmp_path / "two", Stop(), resume=True)
     state = again.objective.state_dict()
     assert differences(whole.objective.state_dict(), state) == []
     assert {"likelihood.log_spread", "likelihood.log_scale"} <= set(state)
-    assert state["likelihood.log_spread"] != weft.GammaGaussian().log_spread
+    assert state["likelihood.log_spread"] != kasuri.GammaGaussian().log_spread
     assert differences(jobs.timeless(whole.history), jobs.timeless(again.history)) == []
 
 
 @pytest.mark.parametrize(
     "likelihood",
     [
-        weft.GammaGaussian((2.0, 3.0), outputs=2),
-        weft.GammaGaussian(learn="closed form"),
-        weft.HeteroscedasticGaussian(min_scale=0.01),
+        kasuri.GammaGaussian((2.0, 3.0), outputs=2),
+        kasuri.GammaGaussian(learn="closed form"),
+        kasuri.HeteroscedasticGaussian(min_scale=0.01),
     ],
     ids=repr,
 )
 def test_saved_and_loaded(tmp_path, likelihood):
     outputs = 4 if likelihood.kl() is None else 2
     bnn = bayesian(outputs)
-    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=50)
+    elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=50)
     x, y = line(8)[0], torch.randn(8, 2)
     if likelihood.updates:
         elbo.update(x, y)
     else:
         for parameter in likelihood.parameters():
             parameter.data += torch.randn_like(parameter)
-    weft.save(bnn, tmp_path / "m.safetensors", objective=elbo)
-    loaded = weft.load(tmp_path / "m.safetensors", nn.Linear(2, outputs))
-    again = weft.load_objective(tmp_path / "m.safetensors", loaded).likelihood
+    kasuri.save(bnn, tmp_path / "m.safetensors", objective=elbo)
+    loaded = kasuri.load(tmp_path / "m.safetensors", nn.Linear(2, outputs))
+    again = kasuri.load_objective(tmp_path / "m.safetensors", loaded).likelihood
     assert repr(again) == repr(likelihood)
     assert differences(likelihood.state_dict(), again.state_dict()) == []
     f = torch.randn(8, outputs)
@@ -257,8 +259,8 @@ def test_compiled_training_learns_the_noise(monkeypatch):
     torch._dynamo.reset()
     compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
     monkeypatch.setattr(torch, "compile", compiled)
-    likelihood = weft.GammaGaussian(learn="closed form")
-    weft.fit(
+    likelihood = kasuri.GammaGaussian(learn="closed form")
+    kasuri.fit(
         bayesian(), line(60), likelihood=likelihood, temperature=1.0, epochs=4, seed=0, compile=True
     )
     assert likelihood.concentration.item() == pytest.approx(36, rel=1e-3)
@@ -268,11 +270,13 @@ def test_compiled_training_learns_the_noise(monkeypatch):
 @pytest.mark.parametrize("learn", LEARN)
 def test_networks_trained_together_have_their_own_noise(learn):
     objectives = [
-        weft.ELBO(bayesian(), weft.GammaGaussian((6.0, 6.0), learn), weft.Normal(1.0), num_data=100)
+        kasuri.ELBO(
+            bayesian(), kasuri.GammaGaussian((6.0, 6.0), learn), kasuri.Normal(1.0), num_data=100
+        )
         for _ in range(2)
     ]
     trains = [line(100, noise=0.2), line(100, noise=2.0, seed=1)]
-    weft.fit_many(objectives, trains, epochs=110, batch_size=25, learning_rate=0.04, seed=0)
+    kasuri.fit_many(objectives, trains, epochs=110, batch_size=25, learning_rate=0.04, seed=0)
     for one, (x, y) in zip(objectives, trains, strict=True):
         likelihood, net = one.likelihood, one.net.eval()
         with torch.no_grad():
@@ -301,18 +305,18 @@ def test_two_processes_end_with_the_same_noise(tmp_path):
 
 def test_maximum_likelihood_asks_for_the_number_of_data():
     with pytest.raises(ValueError, match=r"num_data=len\(train_set\)"):
-        weft.MaximumLikelihood(nn.Linear(2, 1), weft.GammaGaussian())
+        kasuri.MaximumLikelihood(nn.Linear(2, 1), kasuri.GammaGaussian())
 
 
 def test_resuming_with_another_prior_of_the_noise_is_refused(tmp_path):
     x, y = torch.randn(30, 2), torch.randn(30, 1)
 
     def go(prior):
-        net = weft.bayesianize(torch.nn.Linear(2, 1), weft.MeanField())
-        noise = weft.GammaGaussian(prior)
+        net = kasuri.bayesianize(torch.nn.Linear(2, 1), kasuri.MeanField())
+        noise = kasuri.GammaGaussian(prior)
         options = {"temperature": 1.0, "epochs": 2, "seed": 0, "folder": tmp_path, "resume": True}
-        weft.fit(net, (x, y), likelihood=noise, **options)
+        kasuri.fit(net, (x, y), likelihood=noise, **options)
 
     go((6.0, 6.0))
-    with pytest.raises(weft.CheckpointError, match="likelihood"):
+    with pytest.raises(kasuri.CheckpointError, match="likelihood"):
         go((600.0, 1.0))

@@ -9,18 +9,18 @@ from scipy import integrate, stats
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.likelihoods.predictions import Draws
+from kasuri.prediction.metrics import crps, pit
+from kasuri.streams import mix
 from tests.likelihoods.test_gamma import noise
-from weft.metrics import crps, pit
-from weft.numerics.seeds import mix
-from weft.predictions import Draws
 
 LIKELIHOODS = {
-    "gaussian": lambda: weft.Gaussian(0.4),
+    "gaussian": lambda: kasuri.Gaussian(0.4),
     "shared": lambda: noise(9.0, 3.0, dtype=torch.float32),
     "each": lambda: noise([9.0, 300.0], [3.0, 20.0], dtype=torch.float32),
     "closed form": lambda: noise(30.0, 3.0, learn="closed form", dtype=torch.float32),
-    "heteroscedastic": lambda: weft.HeteroscedasticGaussian(),
+    "heteroscedastic": lambda: kasuri.HeteroscedasticGaussian(),
 }
 
 
@@ -29,10 +29,10 @@ def model(name, samples=12):
     torch.manual_seed(0)
     likelihood = LIKELIHOODS[name]()
     outputs = 4 if name == "heteroscedastic" else 2
-    bnn = weft.bayesianize(nn.Linear(3, outputs), weft.MeanField(scale=0.3))
-    elbo = weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=50, temperature=0.2)
+    bnn = kasuri.bayesianize(nn.Linear(3, outputs), kasuri.MeanField(scale=0.3))
+    elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=50, temperature=0.2)
     x, y = torch.randn(30, 3), torch.randn(30, 2)
-    return elbo, x, y, weft.predict(bnn, x, samples, seed=0).draws
+    return elbo, x, y, kasuri.predict(bnn, x, samples, seed=0).draws
 
 
 def log_densities(elbo, fs, y):
@@ -58,7 +58,7 @@ def test_nll_is_of_the_mixture_over_draws_and_changes_with_the_unit(name):
     own = 0.0 if noise_kl is None else noise_kl.item()
     kl = elbo.kl().item()
     for unit in (torch.ones(2), torch.tensor([7.0, 0.02])):
-        told = weft.evaluate(elbo, (x, y), samples=12, target_scale=unit)
+        told = kasuri.evaluate(elbo, (x, y), samples=12, target_scale=unit)
         density = unit.log().sum().item()
         close = {"abs": 2e-5, "rel": 2e-5}
         assert told["nll"] == pytest.approx(-predictive.mean().item() + density, **close)
@@ -70,15 +70,15 @@ def test_nll_is_of_the_mixture_over_draws_and_changes_with_the_unit(name):
         mean = elbo.likelihood.moments(fs)[0].mean(0)
         squares = ((mean - y) * unit).square()
         assert told["rmse"] == pytest.approx(squares.mean().sqrt().item(), rel=1e-5)
-        one = weft.evaluate(elbo, (x, y), samples=12)
+        one = kasuri.evaluate(elbo, (x, y), samples=12)
         assert told["coverage_90"] == one["coverage_90"]
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_one_unit_for_all_outputs_multiplies_every_error(name):
     elbo, x, y, _ = model(name)
-    plain = weft.evaluate(elbo, (x, y), samples=12)
-    scaled = weft.evaluate(elbo, (x, y), samples=12, target_scale=3.0)
+    plain = kasuri.evaluate(elbo, (x, y), samples=12)
+    scaled = kasuri.evaluate(elbo, (x, y), samples=12, target_scale=3.0)
     for key in ("rmse", "crps", "std", "interval_width_90"):
         assert scaled[key] == pytest.approx(3 * plain[key], rel=1e-6)
     for key in ("nll", "gibbs_nll", "neg_elbo"):
@@ -95,7 +95,7 @@ def test_a_function_is_scored_like_the_network_it_is_made_of(name):
             draws.add(*elbo.likelihood.moments(f[: len(inputs)]))
         return elbo.likelihood.summarise(draws, ())
 
-    ours, theirs = weft.evaluate(by_hand, (x, y)), weft.evaluate(elbo, (x, y), samples=12)
+    ours, theirs = kasuri.evaluate(by_hand, (x, y)), kasuri.evaluate(elbo, (x, y), samples=12)
     for key, value in ours.items():
         assert value == pytest.approx(theirs[key], rel=1e-4, abs=1e-4), key
 
@@ -104,14 +104,14 @@ def test_intervals_of_a_student_t_cover_what_they_say():
     """Targets drawn with precisions of the posterior fall into the 90 % interval nine times in ten."""
     torch.manual_seed(0)
     likelihood = noise(7.0, 2.0, dtype=torch.float32)
-    bnn = weft.bayesianize(nn.Linear(2, 1), weft.MeanField(scale=0.4))
+    bnn = kasuri.bayesianize(nn.Linear(2, 1), kasuri.MeanField(scale=0.4))
     x = torch.randn(5000, 2)
-    pred = weft.predict(bnn, x, 20, likelihood=likelihood, seed=3)
+    pred = kasuri.predict(bnn, x, 20, likelihood=likelihood, seed=3)
     which = torch.randint(20, (5000,))
     taus = td.Gamma(likelihood.concentration.detach(), likelihood.rate.detach()).sample((5000, 1))
     y = pred.draws[which, torch.arange(5000)] + torch.randn(5000, 1) / taus.sqrt().float()
     for level in (0.5, 0.95):
-        share = weft.metrics.coverage(*pred.interval(level), y)
+        share = kasuri.metrics.coverage(*pred.interval(level), y)
         assert share == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / 5000))
     total = pred.aleatoric + pred.epistemic
     assert (y - pred.mean).square().mean().item() == pytest.approx(total.mean().item(), rel=0.1)
@@ -139,17 +139,17 @@ def test_crps_of_student_ts_is_the_integral(a):
         assert below[k].item() == pytest.approx(gap(y[k]) + 1, abs=1e-6)
 
 
-def members_of(*noises: weft.Likelihood) -> list[weft.MaximumLikelihood]:
-    return [weft.MaximumLikelihood(nn.Linear(3, 1), noise, num_data=9) for noise in noises]
+def members_of(*noises: kasuri.Likelihood) -> list[kasuri.MaximumLikelihood]:
+    return [kasuri.MaximumLikelihood(nn.Linear(3, 1), noise, num_data=9) for noise in noises]
 
 
 def test_members_of_an_ensemble_of_student_ts_keep_their_noise():
     rates = (1.0, 7.0)
     members = members_of(*(noise(9.0, b, dtype=torch.float32) for b in rates))
     x, y = torch.randn(8, 3), torch.randn(8, 1)
-    pred = weft.ensemble(members)(x)
+    pred = kasuri.ensemble(members)(x)
     assert pred.aleatoric.flatten()[0].item() == pytest.approx(4 / 8)
-    result = weft.evaluate(weft.ensemble(members), (x, y))
+    result = kasuri.evaluate(kasuri.ensemble(members), (x, y))
     scales = torch.tensor(rates).div(9).sqrt()[:, None]
     law = stats.t(18, loc=pred.draws[..., 0], scale=scales)
     oracle = math.log(2) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
@@ -158,9 +158,9 @@ def test_members_of_an_ensemble_of_student_ts_keep_their_noise():
 
 def test_members_of_an_ensemble_of_normals_keep_their_noise():
     scales = torch.tensor([0.2, 1.5, 0.7])
-    members = members_of(*(weft.Gaussian(float(scale)) for scale in scales))
+    members = members_of(*(kasuri.Gaussian(float(scale)) for scale in scales))
     x, y = torch.randn(8, 3), torch.randn(8, 1)
-    result = weft.evaluate(weft.ensemble(members), (x, y))
+    result = kasuri.evaluate(kasuri.ensemble(members), (x, y))
     means = torch.stack([one.net(x) for one in members])[..., 0].detach()
     law = stats.norm(means, scales[:, None])
     oracle = math.log(3) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
@@ -169,30 +169,30 @@ def test_members_of_an_ensemble_of_normals_keep_their_noise():
 
 def test_an_ensemble_of_posteriors_mixes_their_draws_and_their_noise():
     x, y = torch.randn(8, 3), torch.randn(8, 1)
-    noises = (weft.Gaussian(0.3), weft.HeteroscedasticGaussian())
+    noises = (kasuri.Gaussian(0.3), kasuri.HeteroscedasticGaussian())
     members = []
     for outputs, likelihood in zip((1, 2), noises, strict=True):
-        bnn = weft.bayesianize(nn.Linear(3, outputs), weft.MeanField(scale=0.5))
-        members.append(weft.ELBO(bnn, likelihood, weft.Normal(1.0), num_data=9))
-    pred = weft.ensemble(members, samples=5, seed=3)(x)
+        bnn = kasuri.bayesianize(nn.Linear(3, outputs), kasuri.MeanField(scale=0.5))
+        members.append(kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=9))
+    pred = kasuri.ensemble(members, samples=5, seed=3)(x)
     logs = []
     for member, one in enumerate(members):
-        draws = weft.predict(one.bnn, x, 5, seed=mix(3, member)).draws
+        draws = kasuri.predict(one.bnn, x, 5, seed=mix(3, member)).draws
         logs += [one.likelihood.log_prob(f, y) for f in draws]
     oracle = math.log(10) - torch.stack(logs).double().logsumexp(0).mean()
     assert len(pred.draws) == 10
-    result = weft.evaluate(weft.ensemble(members, samples=5, seed=3), (x, y))
+    result = kasuri.evaluate(kasuri.ensemble(members, samples=5, seed=3), (x, y))
     assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
 
 
 def test_an_ensemble_of_different_tails_is_refused():
     with pytest.raises(ValueError, match="degrees of freedom differ"):
-        weft.ensemble(members_of(noise(9.0, 1.0), noise(8.0, 1.0)))
+        kasuri.ensemble(members_of(noise(9.0, 1.0), noise(8.0, 1.0)))
 
 
 def test_noise_without_a_variance_cannot_be_summarised():
-    bnn = weft.bayesianize(nn.Linear(3, 1), weft.MeanField())
-    pred = weft.predict(bnn, torch.randn(4, 3), 5, likelihood=weft.GammaGaussian((1.0, 1.0)))
+    bnn = kasuri.bayesianize(nn.Linear(3, 1), kasuri.MeanField())
+    pred = kasuri.predict(bnn, torch.randn(4, 3), 5, likelihood=kasuri.GammaGaussian((1.0, 1.0)))
     assert pred.std.isinf().all()
     with pytest.raises(ValueError, match=r"2 degrees of freedom has no variance.*train first"):
         pred.interval()

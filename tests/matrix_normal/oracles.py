@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-import weft
-from weft.numerics.triangular import unfold
-from weft.posteriors.full_normal import FullNormalPosterior
-from weft.posteriors.full_side import FullSide
-from weft.posteriors.kronecker import KroneckerPosterior
-from weft.posteriors.low_rank_side import LowRankSide
-from weft.posteriors.matrix_plus_diagonal import MatrixNormalDiagonalPosterior
-from weft.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide, Side
+import kasuri
+from kasuri.numerics.triangular import unfold
+from kasuri.posteriors.full_normal import FullNormalPosterior
+from kasuri.posteriors.full_side import FullSide
+from kasuri.posteriors.kronecker import KroneckerPosterior
+from kasuri.posteriors.low_rank_side import LowRankSide
+from kasuri.posteriors.matrix_plus_diagonal import MatrixNormalDiagonalPosterior
+from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
+from kasuri.posteriors.sides import DiagonalSide, Side
 
 
 def side_covariance(side: Side) -> Tensor:
@@ -62,7 +62,7 @@ def dense_normal(q) -> torch.distributions.MultivariateNormal:
 def randomised_linear(family):
     """(Bayesian linear layer 4 → 3 with shaken parameters, its posteriors, an input), in float64."""
     torch.manual_seed(1)
-    bnn = weft.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
+    bnn = kasuri.bayesianize(nn.Linear(4, 3).double(), family, estimator="local")
     with torch.no_grad():
         for parameter in bnn.parameters():
             parameter += 0.5 * torch.randn_like(parameter)

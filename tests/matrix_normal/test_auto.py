@@ -4,18 +4,20 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.estimators import local, preferred, shared
-from weft.views import op_of, view_of
+import kasuri
+from kasuri.network.estimators import local, preferred, shared
+from kasuri.network.views import op_of, view_of
 
 
 def choice(family, layer, x):
-    bnn = weft.bayesianize(layer, family)
+    bnn = kasuri.bayesianize(layer, family)
     op = op_of(bnn.wrapped, view_of(layer, layer.weight, False), None, {})
     return preferred(bnn.posterior("weight"), op, x)
 
 
-@pytest.mark.parametrize("family", [weft.MeanField(), weft.KTied(rank=2), weft.Point()], ids=type)
+@pytest.mark.parametrize(
+    "family", [kasuri.MeanField(), kasuri.KTied(rank=2), kasuri.Point()], ids=type
+)
 def test_independent_weights_take_local_where_that_is_exact(family):
     assert choice(family, nn.Linear(6, 5), torch.zeros(1000, 6)) is local
     assert choice(family, nn.Linear(6, 5), torch.zeros(6)) is local
@@ -27,13 +29,13 @@ def test_for_a_matrix_normal_the_batch_decides():
     """B (in² + out²) against in · out (in + out): 361 for a layer 300 x 784, 300 for 300 x 300."""
     for ins, outs, limit in ((784, 300, 361), (300, 300, 300)):
         few, many = torch.zeros(limit - 1, ins), torch.zeros(limit + 1, ins)
-        assert choice(weft.MatrixNormal(), nn.Linear(ins, outs), few) is local
-        assert choice(weft.MatrixNormal(), nn.Linear(ins, outs), many) is shared
-    diagonal = weft.MatrixNormal(rows="diagonal", columns="diagonal")
+        assert choice(kasuri.MatrixNormal(), nn.Linear(ins, outs), few) is local
+        assert choice(kasuri.MatrixNormal(), nn.Linear(ins, outs), many) is shared
+    diagonal = kasuri.MatrixNormal(rows="diagonal", columns="diagonal")
     assert choice(diagonal, nn.Linear(30, 30), torch.zeros(29, 30)) is local
 
 
-@pytest.mark.parametrize("family", [weft.FullNormal(), weft.ScaledMatrixNormal()], ids=type)
+@pytest.mark.parametrize("family", [kasuri.FullNormal(), kasuri.ScaledMatrixNormal()], ids=type)
 def test_families_that_must_draw_weights_do(family):
     assert choice(family, nn.Linear(4, 3), torch.zeros(1, 4)) is shared
 
@@ -42,14 +44,14 @@ def test_it_runs_on_everything_and_is_saved(tmp_path):
     net = nn.Sequential(
         nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 2)
     )
-    bnn = weft.bayesianize(net, weft.MatrixNormal(), estimator="auto")
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(1.0), num_data=10)
+    bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(), estimator="auto")
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=10)
     elbo(torch.randn(4, 2, 5), torch.randint(2, (4,))).loss.backward()
     assert all(p.grad.abs().sum() > 0 for p in bnn.parameters())
-    weft.save(bnn, tmp_path / "a.safetensors")
-    again = weft.load(tmp_path / "a.safetensors", net)
-    assert {m.estimator for m in again.modules() if isinstance(m, weft.Bayesian)} == {weft.auto}
-    lstm = weft.bayesianize(nn.LSTM(3, 4), weft.MatrixNormal(), estimator=weft.auto)
+    kasuri.save(bnn, tmp_path / "a.safetensors")
+    again = kasuri.load(tmp_path / "a.safetensors", net)
+    assert {m.estimator for m in again.modules() if isinstance(m, kasuri.Bayesian)} == {kasuri.auto}
+    lstm = kasuri.bayesianize(nn.LSTM(3, 4), kasuri.MatrixNormal(), estimator=kasuri.auto)
     lstm(torch.randn(5, 2, 3))
 
 
@@ -64,10 +66,10 @@ def test_where_it_draws_weights_they_are_those_of_the_call():
         def forward(self, x):
             return self.conv(x), self.conv(x)
 
-    bnn = weft.bayesianize(Twice(), weft.MeanField(scale=1.0), estimator="auto")
+    bnn = kasuri.bayesianize(Twice(), kasuri.MeanField(scale=1.0), estimator="auto")
     first, second = bnn(torch.randn(3, 2, 4))
     assert torch.equal(first, second)
-    with weft.using(bnn, "auto"):
+    with kasuri.using(bnn, "auto"):
         assert not torch.equal(bnn(torch.ones(3, 2, 4))[0], bnn(torch.ones(3, 2, 4))[0])
 
 
@@ -75,11 +77,11 @@ def test_its_gradients_are_unbiased_where_layers_choose_differently():
     """Mean of the outputs under auto equals that under shared, within six standard errors."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(12, 2)).double()
-    bnn = weft.bayesianize(net, weft.MatrixNormal(scale=0.3), estimator="auto")
+    bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=0.3), estimator="auto")
     x = torch.randn(1, 2, 5).double()
     draws = {}
     for estimator in ("auto", "shared"):
-        with weft.using(bnn, estimator), torch.no_grad():
+        with kasuri.using(bnn, estimator), torch.no_grad():
             draws[estimator] = torch.stack([bnn(x)[0] for _ in range(4000)])
     one, other = draws.values()
     error = ((one.var(0) + other.var(0)) / 4000).sqrt()

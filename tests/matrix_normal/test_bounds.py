@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.numerics import kronecker
+from kasuri.testing import randomised
 from tests.matrix_normal.oracles import covariance, dense_normal
-from weft.numerics import kronecker
-from weft.testing import randomised
 
-FREE = weft.MatrixNormalDiagonal(diagonal="free")
+FREE = kasuri.MatrixNormalDiagonal(diagonal="free")
 
 
 def spd(blocks: int, size: int, strength: float) -> torch.Tensor:
@@ -100,8 +100,8 @@ def test_gradient_is_that_of_the_bound_at_fixed_eigenvectors():
 
 
 def test_gradient_is_finite_where_all_eigenvalues_coincide():
-    q = weft.MatrixNormalDiagonal(diagonal="free", noise=0.0)(torch.randn(6, 5))
-    for value in (q.entropy(), q.kl(weft.Normal(1.0))):
+    q = kasuri.MatrixNormalDiagonal(diagonal="free", noise=0.0)(torch.randn(6, 5))
+    for value in (q.entropy(), q.kl(kasuri.Normal(1.0))):
         for grad in torch.autograd.grad(value, list(q.parameters()), allow_unused=True):
             assert grad is None or torch.isfinite(grad).all()
 
@@ -110,7 +110,7 @@ def test_gradient_is_finite_where_all_eigenvalues_coincide():
 def test_the_three_entropies_of_the_free_diagonal(shape):
     for family in (
         FREE,
-        weft.MatrixNormalDiagonal(diagonal="free", rows="diagonal", max_scale=2.0),
+        kasuri.MatrixNormalDiagonal(diagonal="free", rows="diagonal", max_scale=2.0),
     ):
         q = randomised(family, shape)
         dense = dense_normal(q).entropy()
@@ -122,7 +122,7 @@ def test_the_three_entropies_of_the_free_diagonal(shape):
 
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 4), (1, 6)])
 def test_entropies_of_the_rank_one_diagonal_agree(shape):
-    q = randomised(weft.MatrixNormalDiagonal(), shape)
+    q = randomised(kasuri.MatrixNormalDiagonal(), shape)
     torch.testing.assert_close(q.entropy(), q.exact_entropy(), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(q.estimated_entropy(probes=1), q.entropy(), rtol=1e-10, atol=1e-10)
 
@@ -166,4 +166,4 @@ def test_a_kl_with_the_bound_is_never_below_the_true_one():
             torch.zeros(12, dtype=torch.float64), torch.eye(12, dtype=torch.float64)
         )
         true = torch.distributions.kl_divergence(dense, prior)
-        assert q.kl(weft.Normal(1.0)) >= true - 1e-9
+        assert q.kl(kasuri.Normal(1.0)) >= true - 1e-9

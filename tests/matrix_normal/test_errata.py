@@ -8,15 +8,15 @@ import math
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.testing import randomised
 from tests.matrix_normal.oracles import side_covariance
-from weft.testing import randomised
 
 
 @pytest.fixture
 def q():
     torch.manual_seed(2)
-    return randomised(weft.MatrixNormal(), (5, 7))
+    return randomised(kasuri.MatrixNormal(), (5, 7))
 
 
 def printed_kl(q, sigma: float) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_algorithm_1_is_not_the_divergence(q, sigma):
     """Three slips: Σ_prior for its inverse, σ⁻¹ for σ⁻², no -nm; corrected, it is exact."""
     a, b = q.columns.factor(), q.rows.factor()
     trace, square, nm = a.square().sum() * b.square().sum(), q.mean.square().sum(), q.numel()
-    true = q.kl(weft.Normal(sigma))
+    true = q.kl(kasuri.Normal(sigma))
     printed = printed_kl(q, sigma)
     assert (printed - true).abs() > 1
     corrected = printed + 0.5 * (
@@ -45,8 +45,8 @@ def test_algorithm_1_is_not_the_divergence(q, sigma):
 
 def test_the_printed_divergence_is_not_zero_at_the_prior():
     """At σ = 1 only the missing -nm matters: nm/2 nats for two equal distributions."""
-    q = weft.MatrixNormal(scale=1.0, noise=0.0)(torch.zeros(4, 3, dtype=torch.float64))
-    assert q.kl(weft.Normal(1.0)).abs() < 1e-12
+    q = kasuri.MatrixNormal(scale=1.0, noise=0.0)(torch.zeros(4, 3, dtype=torch.float64))
+    assert q.kl(kasuri.Normal(1.0)).abs() < 1e-12
     torch.testing.assert_close(printed_kl(q, 1.0).item(), 4 * 3 / 2)
 
 
@@ -81,8 +81,8 @@ def test_the_count_of_parameters_is_that_of_two_triangles():
     count = {
         name: sum(p.numel() for p in family(torch.zeros(m, n)).parameters())
         for name, family in (
-            ("full", weft.MatrixNormal()),
-            ("diagonal", weft.MatrixNormal(rows="diagonal", columns="diagonal")),
+            ("full", kasuri.MatrixNormal()),
+            ("diagonal", kasuri.MatrixNormal(rows="diagonal", columns="diagonal")),
         )
     }
     assert count["full"] == n * m + n * (n + 1) // 2 + m * (m + 1) // 2

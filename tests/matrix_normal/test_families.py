@@ -7,19 +7,19 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.numerics.triangular import fold
+from kasuri.testing import randomised
 from tests.matrix_normal.oracles import assert_bounded, covariance, dense_normal, randomised_linear
-from weft.numerics.triangular import fold
-from weft.testing import randomised
 
 FAMILIES = {
-    "rank-1 diagonal": weft.MatrixNormalDiagonal(),
-    "rank-1 diagonal, bounded": weft.MatrixNormalDiagonal(rows=1, columns=1, max_scale=1.5),
-    "scaled": weft.ScaledMatrixNormal(),
-    "scaled, bounded": weft.ScaledMatrixNormal(columns=1, max_scale=1.5),
-    "scaled, diagonal": weft.ScaledMatrixNormal(rows="diagonal"),
-    "full": weft.FullNormal(),
-    "full, bounded": weft.FullNormal(max_scale=1.5),
+    "rank-1 diagonal": kasuri.MatrixNormalDiagonal(),
+    "rank-1 diagonal, bounded": kasuri.MatrixNormalDiagonal(rows=1, columns=1, max_scale=1.5),
+    "scaled": kasuri.ScaledMatrixNormal(),
+    "scaled, bounded": kasuri.ScaledMatrixNormal(columns=1, max_scale=1.5),
+    "scaled, diagonal": kasuri.ScaledMatrixNormal(rows="diagonal"),
+    "full": kasuri.FullNormal(),
+    "full, bounded": kasuri.FullNormal(max_scale=1.5),
 }
 each = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
@@ -36,7 +36,7 @@ def test_moments_entropy_and_kl_are_those_of_the_dense_normal(family, shape):
     prior = td.MultivariateNormal(
         torch.zeros_like(dense.mean), 0.49 * torch.eye(q.numel()).double()
     )
-    torch.testing.assert_close(q.kl(weft.Normal(0.7)), td.kl_divergence(dense, prior), **close)
+    torch.testing.assert_close(q.kl(kasuri.Normal(0.7)), td.kl_divergence(dense, prior), **close)
 
 
 @each
@@ -53,7 +53,7 @@ def test_draws_have_the_dense_covariance(family):
 
 @pytest.mark.parametrize("diagonal", ["rank1", "free"])
 def test_local_outputs_have_the_covariance_of_weight_times_input(diagonal):
-    family = weft.MatrixNormalDiagonal(diagonal=diagonal, scale=0.5)
+    family = kasuri.MatrixNormalDiagonal(diagonal=diagonal, scale=0.5)
     bnn, q, b, x = randomised_linear(family)
     mix = torch.kron(torch.eye(3, dtype=torch.float64), x)
     expected = (mix @ covariance(q) @ mix.T + torch.diag(b.variance)).detach()
@@ -65,37 +65,37 @@ def test_local_outputs_have_the_covariance_of_weight_times_input(diagonal):
 
 
 def test_full_normal_has_the_log_density_of_the_dense_normal():
-    q, weight = randomised(weft.FullNormal(), (2, 3, 2)), torch.randn(2, 3, 2).double()
+    q, weight = randomised(kasuri.FullNormal(), (2, 3, 2)), torch.randn(2, 3, 2).double()
     torch.testing.assert_close(q.log_prob(weight), dense_normal(q).log_prob(weight.reshape(-1)))
 
 
 @pytest.mark.parametrize("name", ["rank-1 diagonal", "scaled", "full"])
 def test_marginal_standard_deviations_stay_below_the_bound(name):
     family = {
-        "rank-1 diagonal": weft.MatrixNormalDiagonal(max_scale=0.2),
-        "scaled": weft.ScaledMatrixNormal(max_scale=0.2),
-        "full": weft.FullNormal(max_scale=0.2),
+        "rank-1 diagonal": kasuri.MatrixNormalDiagonal(max_scale=0.2),
+        "scaled": kasuri.ScaledMatrixNormal(max_scale=0.2),
+        "full": kasuri.FullNormal(max_scale=0.2),
     }[name]
     q = family(torch.zeros(6, 5))
     assert abs(q.variance.sqrt().mean() - 0.01) < 1e-3
     assert_bounded(q, 0.2)
 
 
-@pytest.mark.parametrize("family", [weft.ScaledMatrixNormal(), weft.FullNormal()], ids=type)
+@pytest.mark.parametrize("family", [kasuri.ScaledMatrixNormal(), kasuri.FullNormal()], ids=type)
 def test_local_is_refused_where_weights_must_be_drawn(family):
     with pytest.raises(ValueError, match=r'cannot draw an output.*estimator="shared"'):
-        weft.bayesianize(nn.Linear(3, 2), family, estimator="local")
+        kasuri.bayesianize(nn.Linear(3, 2), family, estimator="local")
 
 
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: weft.FullNormal()(torch.zeros(50, 50)), "3,126,250 numbers"),
-        (lambda: weft.FullNormal()(torch.zeros(5)), "MeanField"),
-        (lambda: weft.FullNormal(limit=0), "limit"),
-        (lambda: weft.MatrixNormalDiagonal(diagonal="rank2"), 'diagonal="free"'),
-        (lambda: weft.MatrixNormalDiagonal()(torch.zeros(5)), "MeanField"),
-        (lambda: weft.ScaledMatrixNormal(rows=-1), "rows=-1"),
+        (lambda: kasuri.FullNormal()(torch.zeros(50, 50)), "3,126,250 numbers"),
+        (lambda: kasuri.FullNormal()(torch.zeros(5)), "MeanField"),
+        (lambda: kasuri.FullNormal(limit=0), "limit"),
+        (lambda: kasuri.MatrixNormalDiagonal(diagonal="rank2"), 'diagonal="free"'),
+        (lambda: kasuri.MatrixNormalDiagonal()(torch.zeros(5)), "MeanField"),
+        (lambda: kasuri.ScaledMatrixNormal(rows=-1), "rows=-1"),
     ],
 )
 def test_impossible_options_are_refused_with_a_sentence(build, words):
@@ -104,11 +104,11 @@ def test_impossible_options_are_refused_with_a_sentence(build, words):
 
 
 def test_wide_layers_are_affordable():
-    for family in (weft.MatrixNormalDiagonal(), weft.ScaledMatrixNormal()):
+    for family in (kasuri.MatrixNormalDiagonal(), kasuri.ScaledMatrixNormal()):
         q = family(torch.zeros(4, 5000))
         assert torch.isfinite(q.entropy())
         q.rsample()
-    assert weft.FullNormal(limit=2500)(torch.zeros(50, 50)).numel() == 2500
+    assert kasuri.FullNormal(limit=2500)(torch.zeros(50, 50)).numel() == 2500
 
 
 def copied(family, q):
@@ -120,8 +120,8 @@ def copied(family, q):
 
 
 def test_the_scaled_matrix_normal_contains_the_others():
-    q = randomised(weft.MatrixNormalDiagonal(), (4, 3))
-    scaled = weft.ScaledMatrixNormal()(q.mean.detach())
+    q = randomised(kasuri.MatrixNormalDiagonal(), (4, 3))
+    scaled = kasuri.ScaledMatrixNormal()(q.mean.detach())
     with torch.no_grad():  # S² = D, and U, V in units of its factors
         scaled.log_scale.copy_(q.extra_scale.log())
         for side, source, logs in (
@@ -136,9 +136,9 @@ def test_the_scaled_matrix_normal_contains_the_others():
 
 
 def test_the_diagonal_variants_contain_the_matrix_normal():
-    q = randomised(weft.MatrixNormal(), (4, 3))
+    q = randomised(kasuri.MatrixNormal(), (4, 3))
     for diagonal in ("rank1", "free"):
-        twin = copied(weft.MatrixNormalDiagonal(diagonal=diagonal), q)
+        twin = copied(kasuri.MatrixNormalDiagonal(diagonal=diagonal), q)
         with torch.no_grad():
             for name, parameter in twin.named_parameters():
                 if name in ("log_rows", "log_columns", "log_extra"):
@@ -167,7 +167,9 @@ def test_families_rank_as_they_should_on_a_target_that_is_no_kronecker_product()
 
     def divergence(q) -> torch.Tensor:
         dense = (
-            torch.diag(q.variance.reshape(-1)) if isinstance(q, weft.Elementwise) else covariance(q)
+            torch.diag(q.variance.reshape(-1))
+            if isinstance(q, kasuri.Elementwise)
+            else covariance(q)
         )
         trace = (precision * dense).sum()
         half_log_det = q.entropy() - q.numel() * 0.5 * (1 + math.log(2 * math.pi))
@@ -191,11 +193,11 @@ def test_families_rank_as_they_should_on_a_target_that_is_no_kronecker_product()
         optimiser.step(closure)
         return divergence(q).item()
 
-    independent = fit(weft.MeanField(scale=0.3))
-    matrix = fit(weft.MatrixNormal(scale=0.3))
-    rank_one = fit(weft.MatrixNormalDiagonal(scale=0.3))
-    scaled = fit(weft.ScaledMatrixNormal(scale=0.3))
-    full = fit(weft.FullNormal(scale=0.3))
+    independent = fit(kasuri.MeanField(scale=0.3))
+    matrix = fit(kasuri.MatrixNormal(scale=0.3))
+    rank_one = fit(kasuri.MatrixNormalDiagonal(scale=0.3))
+    scaled = fit(kasuri.ScaledMatrixNormal(scale=0.3))
+    full = fit(kasuri.FullNormal(scale=0.3))
     exact = 0.5 * (precision.diagonal().log().sum() - torch.logdet(precision))
     assert independent == pytest.approx(exact.item(), rel=1e-6)
     assert independent > 1.5 * matrix

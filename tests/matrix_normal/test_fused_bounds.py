@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-import weft
-from weft.numerics import kronecker
-from weft.numerics.kronecker import _order, _sorted_at_most
-from weft.testing import randomised
+import kasuri
+from kasuri.numerics import kronecker
+from kasuri.numerics.kronecker import _order, _sorted_at_most
+from kasuri.testing import randomised
 
 
 def spectra(outs, ins, strength):
@@ -87,7 +87,7 @@ def test_whole_numbers_sort_like_their_logarithms(size):
 @pytest.mark.parametrize("diagonal", ["rank1", "free"])
 def test_a_layer_alone_and_in_a_block_have_the_same_entropy_and_gradient(diagonal):
     """Of the whole posterior: blocks take the plain formulas."""
-    family = weft.MatrixNormalDiagonal(diagonal=diagonal)
+    family = kasuri.MatrixNormalDiagonal(diagonal=diagonal)
     alone = randomised(family, (7, 6))
     block = family(torch.zeros(1, 7, 6, dtype=torch.float64))
     block.load_state_dict({key: value.unsqueeze(0) for key, value in alone.state_dict().items()})

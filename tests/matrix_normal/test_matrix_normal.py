@@ -7,7 +7,12 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.posteriors.full_side import FullSide
+from kasuri.posteriors.low_rank_side import LowRankSide
+from kasuri.posteriors.matrix_normal import MatrixNormalPosterior
+from kasuri.posteriors.sides import DiagonalSide
+from kasuri.testing import randomised
 from tests.matrix_normal.oracles import (
     assert_bounded,
     covariance,
@@ -15,19 +20,14 @@ from tests.matrix_normal.oracles import (
     randomised_linear,
     side_covariance,
 )
-from weft.posteriors.full_side import FullSide
-from weft.posteriors.low_rank_side import LowRankSide
-from weft.posteriors.matrix_normal import MatrixNormalPosterior
-from weft.posteriors.sides import DiagonalSide
-from weft.testing import randomised
 
 FAMILIES = {
-    "full": weft.MatrixNormal(),
-    "bounded": weft.MatrixNormal(max_scale=1.5),
-    "diagonal": weft.MatrixNormal(rows="diagonal", columns="diagonal"),
-    "rank 1": weft.MatrixNormal(rows=1, columns=1),
-    "rank 2, bounded": weft.MatrixNormal(rows=2, columns=2, max_scale=1.5),
-    "mixed": weft.MatrixNormal(rows=1, columns="full"),
+    "full": kasuri.MatrixNormal(),
+    "bounded": kasuri.MatrixNormal(max_scale=1.5),
+    "diagonal": kasuri.MatrixNormal(rows="diagonal", columns="diagonal"),
+    "rank 1": kasuri.MatrixNormal(rows=1, columns=1),
+    "rank 2, bounded": kasuri.MatrixNormal(rows=2, columns=2, max_scale=1.5),
+    "mixed": kasuri.MatrixNormal(rows=1, columns="full"),
 }
 each = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 shapes = pytest.mark.parametrize("shape", [(3, 4), (7, 6), (2, 5, 4), (6, 1), (1, 6), (2, 2, 3, 3)])
@@ -46,7 +46,7 @@ def test_moments_entropy_and_kl_are_those_of_the_dense_normal(family, shape):
     prior = td.MultivariateNormal(
         torch.zeros_like(dense.mean), 0.49 * torch.eye(q.numel()).double()
     )
-    torch.testing.assert_close(q.kl(weft.Normal(0.7)), td.kl_divergence(dense, prior), **close)
+    torch.testing.assert_close(q.kl(kasuri.Normal(0.7)), td.kl_divergence(dense, prior), **close)
 
 
 @each
@@ -93,7 +93,7 @@ def test_convolution_positions_have_the_right_covariance_over_channels():
     """Per position, groups included: N(·, (pᵀ V p) U) for the patch p."""
     torch.manual_seed(1)
     layer = nn.Conv1d(4, 6, 2, groups=2, bias=False).double()
-    bnn = weft.bayesianize(layer, weft.MatrixNormal(scale=0.5), estimator="local")
+    bnn = kasuri.bayesianize(layer, kasuri.MatrixNormal(scale=0.5), estimator="local")
     q = bnn.posterior("weight")
     with torch.no_grad():
         for parameter in q.parameters():
@@ -110,8 +110,8 @@ def test_convolution_positions_have_the_right_covariance_over_channels():
 
 
 def test_two_diagonal_sides_are_the_1_tied_normal():
-    q = randomised(weft.MatrixNormal(rows="diagonal", columns="diagonal"), (5, 4))
-    tied = weft.KTied(rank=1)(torch.zeros(5, 4, dtype=torch.float64))
+    q = randomised(kasuri.MatrixNormal(rows="diagonal", columns="diagonal"), (5, 4))
+    tied = kasuri.KTied(rank=1)(torch.zeros(5, 4, dtype=torch.float64))
     with torch.no_grad():
         tied.loc.copy_(q.loc)
         tied.log_rows.copy_(q.rows.log_scale[None])
@@ -119,24 +119,24 @@ def test_two_diagonal_sides_are_the_1_tied_normal():
     for value in ("mean", "variance"):
         torch.testing.assert_close(getattr(q, value), getattr(tied, value))
     torch.testing.assert_close(q.entropy(), tied.entropy())
-    torch.testing.assert_close(q.kl(weft.HeNormal()), tied.kl(weft.HeNormal()))
+    torch.testing.assert_close(q.kl(kasuri.HeNormal()), tied.kl(kasuri.HeNormal()))
 
 
 def test_the_gauge_changes_nothing():
-    q = randomised(weft.MatrixNormal(), (5, 4))
+    q = randomised(kasuri.MatrixNormal(), (5, 4))
     twin = copy.deepcopy(q)
     with torch.no_grad():
         twin.rows.log_scale += 1.3
         twin.columns.log_scale -= 1.3
     torch.testing.assert_close(twin.variance, q.variance)
-    torch.testing.assert_close(twin.kl(weft.Normal(1.0)), q.kl(weft.Normal(1.0)))
+    torch.testing.assert_close(twin.kl(kasuri.Normal(1.0)), q.kl(kasuri.Normal(1.0)))
     before, after = torch.zeros(2, 5, 4).double().unbind()
     torch.testing.assert_close(twin.log_prob(before), q.log_prob(after))
 
 
 @pytest.mark.parametrize("structure", ["full", "diagonal", 2])
 def test_marginal_standard_deviations_stay_below_the_bound(structure):
-    q = weft.MatrixNormal(rows=structure, columns=structure, max_scale=0.2)(torch.zeros(9, 8))
+    q = kasuri.MatrixNormal(rows=structure, columns=structure, max_scale=0.2)(torch.zeros(9, 8))
     assert abs(q.variance.sqrt().mean() - 0.01) < 1e-4
     assert_bounded(q, 0.2)
     gradients = torch.autograd.grad(q.variance.sum(), [q.rows.log_scale, q.columns.log_scale])
@@ -144,24 +144,24 @@ def test_marginal_standard_deviations_stay_below_the_bound(structure):
 
 
 def test_auto_is_full_for_ordinary_layers_and_affordable_for_wide_ones():
-    q = weft.MatrixNormal()(torch.zeros(1, 1024))
+    q = kasuri.MatrixNormal()(torch.zeros(1, 1024))
     assert isinstance(q.rows, DiagonalSide)  # one row has nothing to correlate with
     assert isinstance(q.columns, FullSide)
-    q = weft.MatrixNormal()(torch.zeros(10, 20_000))
+    q = kasuri.MatrixNormal()(torch.zeros(10, 20_000))
     assert isinstance(q.rows, FullSide)
     assert isinstance(q.columns, LowRankSide)
     assert sum(p.numel() for p in q.parameters()) < 5 * q.numel()
-    assert isinstance(weft.MatrixNormal(columns="full")(torch.zeros(1, 1500)).columns, FullSide)
+    assert isinstance(kasuri.MatrixNormal(columns="full")(torch.zeros(1, 1500)).columns, FullSide)
 
 
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: weft.MatrixNormal(rows=0), "rows=0"),
-        (lambda: weft.MatrixNormal(columns=True), "columns=True"),
-        (lambda: weft.MatrixNormal(columns="cholesky"), 'columns="full"'),
-        (lambda: weft.MatrixNormal(scale=-1), "positive"),
-        (lambda: weft.MatrixNormal()(torch.zeros(3)), "MeanField"),
+        (lambda: kasuri.MatrixNormal(rows=0), "rows=0"),
+        (lambda: kasuri.MatrixNormal(columns=True), "columns=True"),
+        (lambda: kasuri.MatrixNormal(columns="cholesky"), 'columns="full"'),
+        (lambda: kasuri.MatrixNormal(scale=-1), "positive"),
+        (lambda: kasuri.MatrixNormal()(torch.zeros(3)), "MeanField"),
     ],
 )
 def test_impossible_options_are_refused_with_a_sentence(build, words):
@@ -171,20 +171,20 @@ def test_impossible_options_are_refused_with_a_sentence(build, words):
 
 def test_flipout_is_refused():
     with pytest.raises(ValueError, match="flipping signs changes the law"):
-        weft.bayesianize(nn.Linear(3, 2), weft.MatrixNormal(), estimator="flipout")
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.MatrixNormal(), estimator="flipout")
 
 
 def test_every_parameter_is_free():
     """No number above a diagonal, none without gradient: n(n+1)/2 a side."""
-    q = weft.MatrixNormal()(torch.randn(6, 5))
+    q = kasuri.MatrixNormal()(torch.randn(6, 5))
     assert sum(p.numel() for p in q.parameters()) == 30 + 21 + 15
     (q.log_prob(torch.randn(6, 5)) + q.rsample().square().sum()).backward()
     assert all((p.grad != 0).all() for p in q.parameters())
 
 
 def test_gates_and_groups_have_covariances_of_their_own():
-    bnn = weft.bayesianize(nn.LSTM(5, 4), weft.MatrixNormal(), blocks=True)
-    ((_, q), *_) = weft.named_posteriors(bnn)
+    bnn = kasuri.bayesianize(nn.LSTM(5, 4), kasuri.MatrixNormal(), blocks=True)
+    ((_, q), *_) = kasuri.named_posteriors(bnn)
     assert isinstance(q, MatrixNormalPosterior)
     assert q.rows.log_scale.shape == (4, 4)
     assert q.columns.log_scale.shape == (4, 5)
@@ -194,7 +194,7 @@ def test_gates_and_groups_have_covariances_of_their_own():
 
 @pytest.mark.parametrize("estimator", ["local", "shared"])
 def test_autocast_draws_in_half_precision(estimator):
-    bnn = weft.bayesianize(nn.Linear(8, 6), weft.MatrixNormal(), estimator=estimator)
+    bnn = kasuri.bayesianize(nn.Linear(8, 6), kasuri.MatrixNormal(), estimator=estimator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = bnn(torch.randn(4, 8))
     assert y.dtype == torch.bfloat16
@@ -205,14 +205,14 @@ def test_autocast_draws_in_half_precision(estimator):
 @each
 @pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 3, 6)])
 def test_local_takes_inputs_of_any_shape(family, shape):
-    bnn = weft.bayesianize(nn.Linear(6, 5), family, estimator="local")
+    bnn = kasuri.bayesianize(nn.Linear(6, 5), family, estimator="local")
     assert bnn(torch.randn(shape)).shape == (*shape[:-1], 5)
     across = torch.randn(6, 4).T  # not contiguous
     assert bnn(across).shape == (4, 5)
 
 
 def test_stacked_parameters_work_inside_vmap():
-    q = weft.MatrixNormal()(torch.randn(5, 4))
+    q = kasuri.MatrixNormal()(torch.randn(5, 4))
     stacked = {name: torch.stack([p, p + 0.1]) for name, p in q.named_parameters()}
     twin = copy.deepcopy(q)
     with torch.no_grad():

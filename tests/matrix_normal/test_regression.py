@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.numerics.triangular import fold
+import kasuri
+from kasuri.numerics.triangular import fold
 
 EXAMPLES, INS, OUTS = 40, 6, 3
 NOISE, PRIOR = 0.3, 0.7
@@ -36,22 +36,26 @@ class Problem:
         evidence = torch.distributions.MultivariateNormal(zero, cov).log_prob(self.y.T)
         self.log_evidence = evidence.sum()
 
-    def network(self, family: weft.Family, estimator: str = "local") -> tuple[nn.Module, weft.ELBO]:
+    def network(
+        self, family: kasuri.Family, estimator: str = "local"
+    ) -> tuple[nn.Module, kasuri.ELBO]:
         net = nn.Linear(INS, OUTS, bias=False).double()
-        bnn = weft.bayesianize(net, family, estimator=estimator)
-        return bnn, weft.ELBO(bnn, weft.Gaussian(NOISE), weft.Normal(PRIOR), num_data=EXAMPLES)
+        bnn = kasuri.bayesianize(net, family, estimator=estimator)
+        return bnn, kasuri.ELBO(
+            bnn, kasuri.Gaussian(NOISE), kasuri.Normal(PRIOR), num_data=EXAMPLES
+        )
 
-    def elbo(self, q: weft.Posterior) -> torch.Tensor:
+    def elbo(self, q: kasuri.Posterior) -> torch.Tensor:
         """In closed form: E‖Y - XWᵀ‖² from mean and covariance of every row."""
         rows = torch.diag_embed(q.variance)
-        if isinstance(q, weft.Elementwise):
+        if isinstance(q, kasuri.Elementwise):
             noise = torch.einsum("bi,oij,bj->", self.x, rows, self.x)
         else:
             c = q.columns.factor()
             noise = (self.x @ c).square().sum() * q.rows.variances().sum()
         square = (self.y - self.x @ q.mean.T).square().sum() + noise
         constant = self.y.numel() * (math.log(NOISE) + 0.5 * math.log(2 * math.pi))
-        return -0.5 * square / NOISE**2 - constant - q.kl(weft.Normal(PRIOR))
+        return -0.5 * square / NOISE**2 - constant - q.kl(kasuri.Normal(PRIOR))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,7 @@ def put(q, mean, v) -> None:
 
 
 def test_the_exact_posterior_is_a_matrix_normal_whose_elbo_is_the_evidence(problem):
-    q = weft.MatrixNormal()(torch.zeros(OUTS, INS, dtype=torch.float64))
+    q = kasuri.MatrixNormal()(torch.zeros(OUTS, INS, dtype=torch.float64))
     put(q, problem.mean, problem.v)
     torch.testing.assert_close(problem.elbo(q), problem.log_evidence, rtol=1e-12, atol=1e-9)
 
@@ -79,7 +83,7 @@ def test_the_exact_posterior_is_a_matrix_normal_whose_elbo_is_the_evidence(probl
 def test_the_objective_of_weft_is_the_evidence_there(problem):
     """-N · loss is an unbiased estimate; at the exact posterior it has only little noise."""
     for estimator in ("local", "shared"):
-        bnn, objective = problem.network(weft.MatrixNormal(), estimator)
+        bnn, objective = problem.network(kasuri.MatrixNormal(), estimator)
         put(bnn.posterior("weight"), problem.mean, problem.v)
         with torch.no_grad():
             values = torch.stack(
@@ -93,7 +97,7 @@ def test_the_objective_of_weft_is_the_evidence_there(problem):
 def test_training_reaches_the_evidence(problem):
     """By gradients of the closed-form ELBO, from the usual start, to 1e-3 nats."""
     torch.manual_seed(0)
-    q = weft.MatrixNormal()(torch.zeros(OUTS, INS, dtype=torch.float64))
+    q = kasuri.MatrixNormal()(torch.zeros(OUTS, INS, dtype=torch.float64))
     optimiser = torch.optim.LBFGS(
         q.parameters(), max_iter=2000, tolerance_change=1e-14, line_search_fn="strong_wolfe"
     )
@@ -114,7 +118,7 @@ def test_training_reaches_the_evidence(problem):
 def test_stochastic_training_comes_close_to_the_evidence(problem):
     """Adam on single draws of the outputs, learning rate falling to 0: within 0.2 nats."""
     torch.manual_seed(0)
-    bnn, objective = problem.network(weft.MatrixNormal(scale=0.1))
+    bnn, objective = problem.network(kasuri.MatrixNormal(scale=0.1))
     steps = 4000
     optimiser = torch.optim.Adam(objective.parameters(), 0.03)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -136,7 +140,7 @@ def mean_field_gap(problem) -> float:
 
 def test_the_best_mean_field_loses_exactly_the_stated_nats(problem):
     """Its means are the exact ones and its variances 1 / (V⁻¹)_ii."""
-    q = weft.MeanField()(problem.mean)
+    q = kasuri.MeanField()(problem.mean)
     best = (-0.5 * problem.precision.diagonal().log()).expand(OUTS, INS).clone()
     with torch.no_grad():
         q.log_scale.copy_(best)

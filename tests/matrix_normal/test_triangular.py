@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.numerics import local_kronecker, triangular
+from kasuri.numerics import local_kronecker, triangular
 
 sizes = pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 12, 13])
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from weft.numerics import von_mises_fisher as vmf
-from weft.numerics.directional_kl import divergence
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.directional_kl import divergence
 
 
 @pytest.mark.parametrize("d", [2, 3, 20, 500, 4000])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from weft.numerics import eigenvalues, triangular
-from weft.numerics.eigenvalues import triangular_spectrum
+from kasuri.numerics import eigenvalues, triangular
+from kasuri.numerics.eigenvalues import triangular_spectrum
 
 TOP = 10.0
 

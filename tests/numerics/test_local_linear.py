@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from weft.numerics import local_linear as module
-from weft.numerics.local_linear import Weights
+from kasuri.numerics import local_linear as module
+from kasuri.numerics.local_linear import Weights
 
 
 def local_linear(x, *layer):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.numerics import low_rank
+from kasuri.numerics import low_rank
 
 
 def factors(rank, out, inn, blocks=(), dtype=torch.float64):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from weft.numerics import noise as module
-from weft.numerics.noise import add_noise, window_noise
-from weft.numerics.safe import safe_sqrt
+from kasuri.numerics import noise as module
+from kasuri.numerics.noise import add_noise, window_noise
+from kasuri.numerics.safe import safe_sqrt
 
 N = 20_000
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from weft.numerics import polar_sampling, vmf_sampling
+from kasuri.posteriors.radial import polar_sampling, vmf_sampling
 
 
 def inputs(shape, dtype):

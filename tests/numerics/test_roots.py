@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.numerics.roots import falling_root
+from kasuri.numerics.roots import falling_root
 
 
 def test_zeros_of_bent_functions_are_found():

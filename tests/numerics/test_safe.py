@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from weft.numerics import safe
-from weft.numerics.mixture import mixture_cdf, mixture_entropy, mixture_quantile
-from weft.numerics.seeds import mix, seeded
+from kasuri.numerics import safe
+from kasuri.numerics.mixture import mixture_cdf, mixture_entropy, mixture_quantile
+from kasuri.streams import mix, seeded
 
 FUNCTIONS = {
     "safe_sqrt": (safe.safe_sqrt, torch.sqrt),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from weft.numerics import low_rank, sampling
+from kasuri.numerics import low_rank, sampling
 
 
 def leaves(*shapes):

@@ -4,7 +4,7 @@ import mpmath
 import pytest
 import torch
 
-from weft.numerics.softplus import mean_softplus
+from kasuri.posteriors.radial.softplus import mean_softplus
 
 STDS = [0.02, 1.1999, 1.2001, 2.0, 2.9999, 3.0001, 8.0, 60.0]
 MEANS = [-50.0, -2.0, 0.3, 4.0, 30.0]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft.numerics.stacked import of_parameters
+from kasuri.numerics.stacked import of_parameters
 
 
 class Two(nn.Module):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.func import hessian, jacrev, vmap
 
-from weft.numerics import von_mises_fisher as vmf
-from weft.numerics.quadrature import gauss_legendre
-from weft.numerics.vmf_series import COARSE, debye_polynomials, terms
+from kasuri.numerics.quadrature import gauss_legendre
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.vmf_series import COARSE, debye_polynomials, terms
 
 DIMENSIONS = [2, 3, 4, 5, 10, 20, 29, 30, 37, 82, 100, 202, 500, 802, 1000, 4000]
 KAPPAS = [0.0, 1e-8, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4, 1e5]

@@ -18,7 +18,7 @@ def test_tables_of_the_page_are_those_of_the_result_file():
 def test_published_errors_are_within_the_promise():
     result = json.loads(vmf.OUT.read_text())
     for quantity in vmf.QUANTITIES:
-        found = result["accuracy"][quantity]["weft"]
+        found = result["accuracy"][quantity]["kasuri"]
         assert found.keys() == {str(d) for d in vmf.DIMENSIONS}
         assert all(one["worst"] <= 1e-10 and one["failed"] == 0 for one in found.values())
 
@@ -27,12 +27,12 @@ def test_a_quick_comparison_is_complete():
     result = vmf.result_of(vmf.QUICK, (3, 1000), (0.5, 100.0))
     assert {"settings", "versions", "commit", "date", "load", "wall_seconds"} <= result.keys()
     ratios = result["accuracy"]["A"]
-    assert ratios["weft"]["3"]["worst"] < 1e-14
+    assert ratios["kasuri"]["3"]["worst"] < 1e-14
     assert 1e-3 < ratios["averaged bounds"]["3"]["worst"] < 0.1
     assert ratios["SciPy"]["1000"]["failed"] == 2, "underflow"
     assert result["accuracy"]["A'"]["averaged bounds"]["3"]["worst"] > 0.1
     text = vmf.tables(result)
     assert "(2 of 2 fail)" in text
-    assert text.count("weft, with gradients") == 1
+    assert text.count("kasuri, with gradients") == 1
     times = [one["median_ms"] for case in result["speed"].values() for one in case.values()]
     assert all(time > 0 and math.isfinite(time) for time in times)

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch.func import jacrev, vmap
 
-from weft.numerics import vmf_sampling as sampling
-from weft.numerics import von_mises_fisher as vmf
-from weft.numerics.vmf_slope import cosine_slope, cosine_slope_of_single
+from kasuri.posteriors.radial import vmf_sampling as sampling
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.vmf_slope import cosine_slope, cosine_slope_of_single
 
 SETTINGS = [(2, 0.0), (2, 0.7), (2, 1e5), (3, 4.0), (5, 0.0), (5, 300.0)]
 SETTINGS += [(30, 30.0), (100, 1e5), (1000, 300.0), (4000, 4000.0), (4000, 1e5)]

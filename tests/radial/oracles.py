@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from scipy import integrate, stats
 
-from weft.numerics.positive import Gamma, LogNormal, Positive, Weibull
+from kasuri.posteriors.radial.positive import Gamma, LogNormal, Positive, Weibull
 
 
 def tensor(*values: float) -> torch.Tensor:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy import special, stats
 
-import weft
+import kasuri
+from kasuri.posteriors.radial import radial_kl
+from kasuri.posteriors.radial.directions import concentration_at
+from kasuri.posteriors.radial.polar import radius_moments
+from kasuri.posteriors.radial.positive import EULER, LogNormal, Weibull
 from tests.radial.oracles import kl, tensor
-from weft.numerics import radial_kl
-from weft.numerics.positive import EULER, LogNormal, Weibull
-from weft.posteriors.directions import concentration_at
-from weft.posteriors.polar import radius_moments
 
 MU, SIGMA = 0.6, 0.8
 Q = LogNormal(tensor(MU), tensor(2 * math.log(SIGMA)))
@@ -128,8 +128,8 @@ def test_equation_49_is_right_with_rates_and_51_with_a_scale():
 def test_equation_12_counts_the_layers_factors_once_per_row(rows):
     """Both globals are inside the sum over rows; there is one of each in a layer."""
     torch.manual_seed(0)
-    q = weft.Radial(factors=2)(torch.randn(rows, 6, dtype=torch.float64))
-    prior = weft.RadialPrior(form="augmented")
+    q = kasuri.Radial(factors=2)(torch.randn(rows, 6, dtype=torch.float64))
+    prior = kasuri.RadialPrior(form="augmented")
     alpha, beta = q.rows.layer.factors()
     common = radial_kl.to_half_cauchy_augmented(alpha, beta, 1.0).sum()
     own = radial_kl.to_half_cauchy_augmented(*q.rows.local.factors(), 1.0).sum()
@@ -142,7 +142,7 @@ def test_equation_12_counts_the_layers_factors_once_per_row(rows):
 def test_equation_16_multiplies_densities_of_the_same_numbers():
     """What is sampled is a product of two matrices: its rows do not have the radii of the rows."""
     torch.manual_seed(0)
-    q = weft.Radial(grouping="double", scale=1e-4)(torch.randn(8, 5, dtype=torch.float64))
+    q = kasuri.Radial(grouping="double", scale=1e-4)(torch.randn(8, 5, dtype=torch.float64))
     lengths = q.rsample().norm(dim=-1)
     radii = radius_moments(*q.rows.radii())[0]
     assert (lengths / radii - 1).abs().max() > 0.2, "two thousand times the noise"
@@ -167,7 +167,7 @@ def test_the_mode_of_the_product_is_that_of_the_square():
     """The recipe gives the log-mode of z² = αβ; half of it is not that of z, and orders otherwise."""
     loc = torch.tensor([[0.0, 0.5], [0.0, 0.5]], dtype=torch.float64)  # (factors, rows)
     variance = torch.tensor([[0.1, 0.9], [0.3, 1.0]], dtype=torch.float64)
-    q = weft.Radial(factors=2)(torch.randn(2, 4, dtype=torch.float64))
+    q = kasuri.Radial(factors=2)(torch.randn(2, 4, dtype=torch.float64))
     with torch.no_grad():
         q.rows.local.loc.copy_(loc)
         q.rows.local.log_scale.copy_(0.5 * variance.log())
@@ -182,7 +182,7 @@ def test_a_shared_concentration_does_not_correlate_rows():
     """Two rows with the same mean direction and the same κ: their noise is independent."""
     torch.manual_seed(0)
     row = torch.randn(5, dtype=torch.float64)
-    q = weft.Radial(scale=0.3, spread=1e-6)(torch.stack([row, row]))
+    q = kasuri.Radial(scale=0.3, spread=1e-6)(torch.stack([row, row]))
     draws = torch.vmap(lambda _: q.rsample(), randomness="different")(torch.zeros(40_000)).detach()
     one, other = (draws - draws.mean(0)).unbind(1)
     correlation = (one * other).mean(0) / (one.std(0) * other.std(0))

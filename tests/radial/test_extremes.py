@@ -3,25 +3,25 @@
 import pytest
 import torch
 
-import weft
-from weft.numerics import polar_sampling
+import kasuri
+from kasuri.posteriors.radial import polar_sampling
 
 FAMILIES = {
-    "rows": weft.Radial(),
-    "columns, two factors": weft.Radial(grouping="column", factors=2, concentration="group"),
-    "rows, bounded": weft.Radial(min_gap=2e-3, concentration="group"),
-    "gamma": weft.Radial(radius="gamma"),
-    "weibull": weft.Radial(radius="weibull"),
-    "hadamard": weft.Radial(grouping="double", factors=2),
-    "scales": weft.Radial(grouping="double", double="scales"),
+    "rows": kasuri.Radial(),
+    "columns, two factors": kasuri.Radial(grouping="column", factors=2, concentration="group"),
+    "rows, bounded": kasuri.Radial(min_gap=2e-3, concentration="group"),
+    "gamma": kasuri.Radial(radius="gamma"),
+    "weibull": kasuri.Radial(radius="weibull"),
+    "hadamard": kasuri.Radial(grouping="double", factors=2),
+    "scales": kasuri.Radial(grouping="double", double="scales"),
 }
 PRIORS = {
-    "direct": weft.RadialPrior(0.01, 0.001),
-    "augmented": weft.RadialPrior(0.01, 0.001, form="augmented"),
-    "uniform": weft.RadialPrior(mean="uniform"),
-    "gamma": weft.RadialPrior(radius="gamma", shape=0.5),
-    "weibull": weft.RadialPrior(radius="weibull", shape=0.7),
-    "inverse-gamma": weft.RadialPrior(radius="inverse-gamma", shape=0.5),
+    "direct": kasuri.RadialPrior(0.01, 0.001),
+    "augmented": kasuri.RadialPrior(0.01, 0.001, form="augmented"),
+    "uniform": kasuri.RadialPrior(mean="uniform"),
+    "gamma": kasuri.RadialPrior(radius="gamma", shape=0.5),
+    "weibull": kasuri.RadialPrior(radius="weibull", shape=0.7),
+    "inverse-gamma": kasuri.RadialPrior(radius="inverse-gamma", shape=0.5),
 }
 
 
@@ -58,7 +58,7 @@ def test_raw_parameters_of_100_are_harmless(family, shape):
         ]
         values += [q.kl(prior) for prior in fitting_priors(q)]
         if family.grouping != "double":
-            values += [q.entropy(), q.kl(weft.Normal(1.0))]
+            values += [q.entropy(), q.kl(kasuri.Normal(1.0))]
         for number, value in enumerate(values):
             assert value.dtype == torch.float32
             assert value.isfinite(), (number, trial)
@@ -70,11 +70,11 @@ def test_raw_parameters_of_100_are_harmless(family, shape):
 def test_every_dimension_up_to_4000(raw):
     torch.manual_seed(0)
     for d in (2, 3, 4, 7, 8, 50, 783, 4000):
-        q = weft.Radial()(torch.randn(3, d))
+        q = kasuri.Radial()(torch.randn(3, d))
         with torch.no_grad():
             q.rows.directions.log_concentration.fill_(raw)
-        prior = weft.RadialPrior(mean="initial")
-        prior.prepare([weft.Radial()(torch.randn(3, d))])
+        prior = kasuri.RadialPrior(mean="initial")
+        prior.prepare([kasuri.Radial()(torch.randn(3, d))])
         prior._governed = [q]
         for value in (q.rsample().square().sum(), q.kl(prior), q.entropy(), q.variance.sum()):
             assert value.isfinite()
@@ -92,5 +92,5 @@ def test_certain_weights_and_a_row_of_zeros_are_a_start(grouping, scale):
         torch.manual_seed(seed)
         weight = torch.randn(5, 4)
         weight[2] = 0
-        q = weft.Radial(grouping=grouping, scale=scale)(weight)
+        q = kasuri.Radial(grouping=grouping, scale=scale)(weight)
         assert all(bool(p.isfinite().all()) for p in q.parameters())

@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
+from kasuri.posteriors.radial import radial_kl
+from kasuri.posteriors.radial.positive import Gamma, LogNormal, Weibull
 from tests.radial.oracles import LAWS, frozen, kl, tensor
-from weft.numerics import radial_kl
-from weft.numerics.positive import Gamma, LogNormal, Weibull
 
 BY_NAME = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 LOG_NORMAL = pytest.mark.parametrize("name", ["log-normal", "wide log-normal"])

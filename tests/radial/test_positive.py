@@ -9,15 +9,15 @@ import torch
 from scipy import optimize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.radial.oracles import LAWS, expectation, frozen, tensor
-from weft.numerics.positive import (
+from kasuri.posteriors.radial.positive import (
     Gamma,
     LogNormal,
     Weibull,
     sum_log_entropy,
     weibull_log_concentration,
 )
-from weft.posteriors.radii import GammaRadii, LogNormalRadii, WeibullRadii
+from kasuri.posteriors.radial.radii import GammaRadii, LogNormalRadii, WeibullRadii
+from tests.radial.oracles import LAWS, expectation, frozen, tensor
 
 BY_NAME = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 
@@ -157,7 +157,7 @@ def test_parts_that_no_member_of_a_vmap_needs_are_left_out(monkeypatch):
     def refuse(*args):
         raise AssertionError("nobody is wide")
 
-    monkeypatch.setattr("weft.numerics.softplus._wide", refuse)
+    monkeypatch.setattr("kasuri.numerics.softplus._wide", refuse)
     assert torch.allclose(each(zero), alone[:1].expand(4), rtol=1e-9)
     with pytest.raises(AssertionError, match="nobody"):
         each(wide)

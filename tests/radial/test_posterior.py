@@ -8,25 +8,25 @@ import torch
 from scipy import special
 from torch import nn
 
-import weft
-from weft.posteriors.mean_field import MeanFieldPosterior
-from weft.posteriors.polar import to_matrix, to_vectors
-from weft.posteriors.radial_posterior import RadialPosterior
-from weft.testing import randomised
+import kasuri
+from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.radial.polar import to_matrix, to_vectors
+from kasuri.posteriors.radial.posterior import RadialPosterior
+from kasuri.testing import randomised
 
 SINGLE = {
-    "rows": weft.Radial(scale=0.2),
-    "columns": weft.Radial(grouping="column", scale=0.2, factors=2, concentration="group"),
-    "kernel": weft.Radial(grouping="column", scale=0.2, positions=2),
-    "gamma": weft.Radial(radius="gamma", scale=0.2),
-    "weibull": weft.Radial(radius="weibull", scale=0.2),
+    "rows": kasuri.Radial(scale=0.2),
+    "columns": kasuri.Radial(grouping="column", scale=0.2, factors=2, concentration="group"),
+    "kernel": kasuri.Radial(grouping="column", scale=0.2, positions=2),
+    "gamma": kasuri.Radial(radius="gamma", scale=0.2),
+    "weibull": kasuri.Radial(radius="weibull", scale=0.2),
 }
 DOUBLE = {
-    "hadamard": weft.Radial(grouping="double", scale=0.2),
-    "rescaled": weft.Radial(grouping="double", rescale=True, concentration="group", scale=0.2),
-    "kernel, both": weft.Radial(grouping="double", positions=2, scale=0.2),
-    "scales": weft.Radial(grouping="double", double="scales", scale=0.2),
-    "kernel, scales": weft.Radial(grouping="double", double="scales", positions=2, scale=0.2),
+    "hadamard": kasuri.Radial(grouping="double", scale=0.2),
+    "rescaled": kasuri.Radial(grouping="double", rescale=True, concentration="group", scale=0.2),
+    "kernel, both": kasuri.Radial(grouping="double", positions=2, scale=0.2),
+    "scales": kasuri.Radial(grouping="double", double="scales", scale=0.2),
+    "kernel, scales": kasuri.Radial(grouping="double", double="scales", positions=2, scale=0.2),
 }
 ALL = SINGLE | DOUBLE
 
@@ -44,7 +44,7 @@ def log_density(q, weight):
     ((side, polar),) = q.polars()
     vectors = to_vectors(weight, side, q.positions)
     radius = vectors.norm(dim=-1)
-    directions = weft.distributions.VonMisesFisher(
+    directions = kasuri.distributions.VonMisesFisher(
         polar.directions.mode(), polar.directions.concentration()
     )
     total = directions.log_prob(vectors / radius.unsqueeze(-1)).sum()
@@ -77,7 +77,7 @@ def test_entropy_is_the_mean_of_the_log_density(family):
 def test_the_density_is_one():
     """One row in the plane, on a grid: this fixes the Jacobian that the entropy above takes for granted."""
     torch.manual_seed(0)
-    q = randomised(weft.Radial(scale=0.3), (2, 2))
+    q = randomised(kasuri.Radial(scale=0.3), (2, 2))
     ((_, polar),) = q.polars()
     radial = torch.distributions.Normal(
         (polar.local.law().loc + polar.layer.law().loc)[0],
@@ -95,7 +95,7 @@ def test_the_density_is_one():
 @families(SINGLE)
 def test_kl_to_a_normal_prior_is_the_mean_log_ratio(family):
     torch.manual_seed(4)
-    q, prior = randomised(family, (3, 4)), weft.Normal(0.8)
+    q, prior = randomised(family, (3, 4)), kasuri.Normal(0.8)
     with torch.no_grad():
         w = draws(q, 10_000)
         ratios = torch.vmap(lambda w: log_density(q, w) - prior.log_prob(w).sum())(w)
@@ -118,7 +118,7 @@ def test_the_start_has_the_given_mean_and_scale(family, shape):
 def test_with_a_concentration_of_its_own_every_row_has_the_scale():
     torch.manual_seed(0)
     weight = torch.randn(4, 6) * torch.tensor([[0.0], [0.1], [1.0], [10.0]])
-    q = weft.Radial(scale=0.2, concentration="group")(weight)
+    q = kasuri.Radial(scale=0.2, concentration="group")(weight)
     torch.testing.assert_close(q.variance.mean(-1).sqrt(), torch.full((4,), 0.2))
     assert (q.mean - weight).abs().max() < 0.2 * 0.011, "a row of zeros has no direction"
 
@@ -133,13 +133,13 @@ def test_zeros_have_a_start(family):
 
 def test_concentrations_start_as_published_and_stay_below_a_bound():
     weight = torch.randn(3, 50, dtype=torch.float64)
-    q = weft.Radial(gap=0.1, spread=1e-4, noise=0.0, factors=2)(weight)
+    q = kasuri.Radial(gap=0.1, spread=1e-4, noise=0.0, factors=2)(weight)
     assert q.rows.directions.concentration().item() == pytest.approx(47 * 0.9 / (1 - 0.81))
     for radii in q.rows.radii():
         torch.testing.assert_close(radii.log_scale.exp(), torch.full_like(radii.loc, 1e-4))
     torch.testing.assert_close(q.mean, weight)
     bound = 47 * 0.98 / (1 - 0.98**2)
-    q = weft.Radial(min_gap=0.02, scale=1e-5)(weight)
+    q = kasuri.Radial(min_gap=0.02, scale=1e-5)(weight)
     torch.testing.assert_close(q.mean, weight)
     for raw in (0.0, 100.0):
         with torch.no_grad():
@@ -153,8 +153,8 @@ def test_concentrations_start_as_published_and_stay_below_a_bound():
 def test_columns_are_rows_of_the_transposed_matrix():
     torch.manual_seed(0)
     weight = torch.randn(3, 5, dtype=torch.float64)
-    columns = weft.Radial(grouping="column", noise=0.0)(weight)
-    rows = weft.Radial(noise=0.0)(weight.T.contiguous())
+    columns = kasuri.Radial(grouping="column", noise=0.0)(weight)
+    rows = kasuri.Radial(noise=0.0)(weight.T.contiguous())
     columns.columns.load_state_dict(rows.rows.state_dict())
     torch.testing.assert_close(columns.mean, rows.mean.T)
     torch.testing.assert_close(columns.variance, rows.variance.T)
@@ -165,7 +165,7 @@ def test_columns_are_rows_of_the_transposed_matrix():
     "layer", [nn.Conv2d(3, 4, 2), nn.ConvTranspose2d(3, 4, 2), nn.Conv1d(3, 4, 5)]
 )
 def test_columns_of_a_convolution_are_input_channels(layer):
-    bnn = weft.bayesianize(layer, weft.Radial(grouping="double"))
+    bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping="double"))
     q = bnn.posterior("weight")
     kernel = math.prod(layer.kernel_size)
     assert q.rows.directions.loc.shape == (4, 3 * kernel)
@@ -174,12 +174,12 @@ def test_columns_of_a_convolution_are_input_channels(layer):
     assert q.log_modes("columns").shape == (3,)
     with torch.no_grad():
         q.columns.local.loc[..., 0] -= 100  # the first input channel goes
-    weight = weft.collapse(bnn).weight
+    weight = kasuri.collapse(bnn).weight
     channels = 0 if isinstance(layer, nn.ConvTranspose2d) else 1
     assert weight.select(channels, 0).abs().max() < 1e-20
     assert weight.select(channels, 1).abs().max() > 1e-3
     torch.testing.assert_close(
-        weft.collapse(weft.bayesianize(layer, weft.Radial())).weight, layer.weight
+        kasuri.collapse(kasuri.bayesianize(layer, kasuri.Radial())).weight, layer.weight
     )
 
 
@@ -208,18 +208,18 @@ def test_layouts_are_inverse_to_each_other():
     ],
 )
 def test_a_side_of_length_one_falls_back_on_mean_field_and_says_so(grouping, layer, falls):
-    bnn = weft.bayesianize(layer, weft.Radial(grouping=grouping, scale=0.02, noise=0.0))
+    bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping=grouping, scale=0.02, noise=0.0))
     q = bnn.posterior("weight")
     kind = MeanFieldPosterior if falls else RadialPosterior
     assert type(q) is kind
-    for said in (str(bnn), str(weft.summary(bnn))):
+    for said in (str(bnn), str(kasuri.summary(bnn))):
         assert ("instead of Radial: a side has length 1" in said) == falls
     if falls:
         torch.testing.assert_close(q.scale, torch.full_like(q.scale, 0.02))
 
 
 def test_modes_are_of_one_side_and_leave_out_the_layer():
-    q = weft.Radial(grouping="double", factors=2)(torch.randn(4, 3))
+    q = kasuri.Radial(grouping="double", factors=2)(torch.randn(4, 3))
     before = q.log_modes("rows"), q.log_modes("columns")
     with torch.no_grad():
         q.rows.layer.loc += 1.0
@@ -229,7 +229,7 @@ def test_modes_are_of_one_side_and_leave_out_the_layer():
         before[0].double(), (law.loc - law.log_variance.exp()), rtol=1e-5, atol=1e-5
     )
     with pytest.raises(ValueError, match="radii of its rows only"):
-        weft.Radial()(torch.randn(4, 3)).log_modes("columns")
+        kasuri.Radial()(torch.randn(4, 3)).log_modes("columns")
     with pytest.raises(ValueError, match='"product_mode"'):
         q.log_modes("rows", "median")
     with pytest.raises(ValueError, match='"rows" or "columns"'):
@@ -264,28 +264,28 @@ def test_impossible_options_are_refused():
         ({"scale": math.inf}, "a positive number"),
     ):
         with pytest.raises(ValueError, match=words):
-            weft.Radial(**options)
-    with pytest.raises(ValueError, match=r"weft\.MeanField"):
-        weft.Radial()(torch.zeros(3))
+            kasuri.Radial(**options)
+    with pytest.raises(ValueError, match=r"kasuri\.MeanField"):
+        kasuri.Radial()(torch.zeros(3))
     for far in (1e5, math.nan):
         with pytest.raises(ValueError, match="below 20,000"):
-            weft.Radial()(far * torch.ones(3, 4))
+            kasuri.Radial()(far * torch.ones(3, 4))
     with pytest.raises(ValueError, match="every input has as many"):
-        weft.Radial(positions=2)(torch.zeros(3, 5))
+        kasuri.Radial(positions=2)(torch.zeros(3, 5))
     with pytest.raises(ValueError, match="cannot draw an output"):
-        weft.bayesianize(nn.Linear(3, 2), weft.Radial(), estimator="local")
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="local")
     with pytest.raises(ValueError, match="flipping signs"):
-        weft.bayesianize(nn.Linear(3, 2), weft.Radial(), estimator="flipout")
-    both = weft.bayesianize(nn.Linear(3, 2), weft.Radial(grouping="double"))
-    with pytest.raises(TypeError, match=r"prior=weft\.RadialPrior\(\)"):
-        weft.ELBO(both, weft.Categorical(), weft.Normal(1.0), num_data=10)
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="flipout")
+    both = kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(grouping="double"))
+    with pytest.raises(TypeError, match=r"prior=kasuri\.RadialPrior\(\)"):
+        kasuri.ELBO(both, kasuri.Categorical(), kasuri.Normal(1.0), num_data=10)
 
 
 def test_parameters_are_as_many_as_documented():
     n, m = 30, 20
 
     def count(**options):
-        return sum(p.numel() for p in weft.Radial(**options)(torch.randn(n, m)).parameters())
+        return sum(p.numel() for p in kasuri.Radial(**options)(torch.randn(n, m)).parameters())
 
     assert count() == n * m + 1 + 2 * (n + 1)
     assert count(factors=2, concentration="group") == n * m + n + 4 * (n + 1)
@@ -300,7 +300,7 @@ def test_rescaled_products_of_unit_radii_have_the_size_of_ordinary_weights(kerne
     """Uniform directions of both sides: the variance of a weight is 1 / fan-in."""
     torch.manual_seed(0)
     fan_in = 16 * kernel**2
-    family = weft.Radial(grouping="double", rescale=True, positions=kernel**2)
+    family = kasuri.Radial(grouping="double", rescale=True, positions=kernel**2)
     q = family(torch.randn(32, fan_in))
     with torch.no_grad():
         for name, parameter in q.named_parameters():

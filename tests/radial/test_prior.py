@@ -7,18 +7,18 @@ import torch
 from torch import nn
 from torch.distributions import kl_divergence
 
-import weft
+import kasuri
+from kasuri.posteriors.masked import masked
+from kasuri.posteriors.radial import radial_kl
+from kasuri.posteriors.radial.directions import concentration_at
+from kasuri.testing import randomised
 from tests.radial.oracles import tensor
-from weft.numerics import radial_kl
-from weft.posteriors.directions import concentration_at
-from weft.posteriors.masked import masked
-from weft.testing import randomised
 
 FAMILIES = {
-    "rows": weft.Radial(factors=2),
-    "columns": weft.Radial(grouping="column", factors=2, concentration="group", positions=2),
-    "hadamard": weft.Radial(grouping="double", factors=2),
-    "scales": weft.Radial(grouping="double", double="scales", factors=2),
+    "rows": kasuri.Radial(factors=2),
+    "columns": kasuri.Radial(grouping="column", factors=2, concentration="group", positions=2),
+    "hadamard": kasuri.Radial(grouping="double", factors=2),
+    "scales": kasuri.Radial(grouping="double", double="scales", factors=2),
 }
 BY_NAME = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
@@ -34,9 +34,9 @@ def directional(q, kappa_p, means=None):
     for side, polar in q.polars():
         mode, kappa = polar.directions.mode(), polar.directions.concentration()
         d = mode.shape[-1]
-        posterior = weft.distributions.VonMisesFisher(mode, kappa)
+        posterior = kasuri.distributions.VonMisesFisher(mode, kappa)
         mean = mode if means is None else means[side]
-        prior = weft.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
+        prior = kasuri.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
         total = total + kl_divergence(posterior, prior).sum()
     return total
 
@@ -65,11 +65,11 @@ def by_factors(radii, scale):
 def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
     q = randomised(family, shape)
     expected = directional(q, lambda d: concentration_at(d, 0.3)) + radial(q, direct, 0.2, 0.1)
-    torch.testing.assert_close(q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3)), expected)
+    torch.testing.assert_close(q.kl(kasuri.RadialPrior(0.2, 0.1, gap=0.3)), expected)
     uniform = directional(q, lambda d: 0.0) + radial(q, direct, 1.0, 1.0)
-    torch.testing.assert_close(q.kl(weft.RadialPrior(mean="uniform")), uniform)
-    augmented = q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3, form="augmented"))
-    assert augmented > q.kl(weft.RadialPrior(0.2, 0.1, gap=0.3)) > 0
+    torch.testing.assert_close(q.kl(kasuri.RadialPrior(mean="uniform")), uniform)
+    augmented = q.kl(kasuri.RadialPrior(0.2, 0.1, gap=0.3, form="augmented"))
+    assert augmented > q.kl(kasuri.RadialPrior(0.2, 0.1, gap=0.3)) > 0
     parts = directional(q, lambda d: concentration_at(d, 0.3)) + radial(q, by_factors, 0.2, 0.1)
     torch.testing.assert_close(augmented, parts)
 
@@ -78,7 +78,7 @@ def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
 def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
     q = randomised(family, (3, 4))
     start = {side: polar.directions.mode().detach().clone() for side, polar in q.polars()}
-    free, kept = weft.RadialPrior(), weft.RadialPrior(mean="initial")
+    free, kept = kasuri.RadialPrior(), kasuri.RadialPrior(mean="initial")
     kept.prepare([q])
     torch.testing.assert_close(q.kl(kept), q.kl(free))
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
     )
     torch.testing.assert_close(q.kl(kept), expected)
     weight = torch.randn(3, 4, dtype=torch.float64)
-    given = weft.RadialPrior(mean=weight)
+    given = kasuri.RadialPrior(mean=weight)
     given.prepare([q])
     around = family(weight)
     for side, polar in around.polars():
@@ -99,14 +99,14 @@ def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
     with pytest.raises(ValueError, match=r"prior\.prepare"):
         kept.kl(around)
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        weft.RadialPrior(mean=torch.randn(2, 4)).prepare([q])
+        kasuri.RadialPrior(mean=torch.randn(2, 4)).prepare([q])
 
 
 @pytest.mark.parametrize("radius", ["log-normal", "gamma", "weibull"])
 @pytest.mark.parametrize("prior", ["gamma", "weibull", "inverse-gamma", "half-cauchy"])
 def test_kinds_of_radii_go_with_kinds_of_priors(radius, prior):
-    q = randomised(weft.Radial(radius=radius), (3, 4))
-    p = weft.RadialPrior(0.5, radius=prior, shape=1.3)
+    q = randomised(kasuri.Radial(radius=radius), (3, 4))
+    p = kasuri.RadialPrior(0.5, radius=prior, shape=1.3)
     if radius != "log-normal" and prior in ("inverse-gamma", "half-cauchy"):
         with pytest.raises(ValueError, match='write radius="gamma"'):
             p.prepare([q])
@@ -126,12 +126,12 @@ def test_kinds_of_radii_go_with_kinds_of_priors(radius, prior):
 
 def test_other_posteriors_have_the_other_prior():
     net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
-    bnn = weft.bayesianize(net, weft.Radial())
-    posteriors = dict(weft.named_posteriors(bnn))
-    prior = weft.RadialPrior(others=weft.Normal(0.3))
-    total = weft.ELBO(bnn, weft.Gaussian(), prior, num_data=10).kl()
+    bnn = kasuri.bayesianize(net, kasuri.Radial())
+    posteriors = dict(kasuri.named_posteriors(bnn))
+    prior = kasuri.RadialPrior(others=kasuri.Normal(0.3))
+    total = kasuri.ELBO(bnn, kasuri.Gaussian(), prior, num_data=10).kl()
     expected = sum(
-        q.kl(prior) if name == "0.weight" else q.kl(weft.Normal(0.3))
+        q.kl(prior) if name == "0.weight" else q.kl(kasuri.Normal(0.3))
         for name, q in posteriors.items()
     )
     torch.testing.assert_close(total, expected)
@@ -143,7 +143,7 @@ def test_dropped_rows_and_columns_cost_nothing(family):
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[1] = False
     mask[:, 2:] = False
-    prior = weft.RadialPrior(0.5)
+    prior = kasuri.RadialPrior(0.5)
     rest = masked(q, mask)
     gone = copy.deepcopy(rest)
     with torch.no_grad():  # parameters of dropped groups do not matter
@@ -161,7 +161,7 @@ def test_dropped_rows_and_columns_cost_nothing(family):
 @pytest.mark.parametrize("form", ["direct", "augmented"])
 def test_gradients_are_right(family, form):
     q = randomised(family, (2, 4))
-    prior = weft.RadialPrior(0.3, 0.1, form=form, mean="initial")
+    prior = kasuri.RadialPrior(0.3, 0.1, form=form, mean="initial")
     prior.prepare([randomised(family, (2, 4))])
     prior._governed = [q]
     assert torch.autograd.gradcheck(lambda *_: q.kl(prior), tuple(q.parameters()))
@@ -171,22 +171,22 @@ def test_gradients_are_right(family, form):
 @pytest.mark.parametrize("mean", ["posterior", "initial"])
 def test_files_keep_family_and_prior(family, mean, tmp_path):
     net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
-    bnn = weft.bayesianize(net, family)
-    prior = weft.RadialPrior(
-        0.2, 0.1, form="augmented", mean=mean, gap=0.1, others=weft.Normal(0.5)
+    bnn = kasuri.bayesianize(net, family)
+    prior = kasuri.RadialPrior(
+        0.2, 0.1, form="augmented", mean=mean, gap=0.1, others=kasuri.Normal(0.5)
     )
-    elbo = weft.ELBO(bnn, weft.Categorical(), prior, num_data=10)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
     with torch.no_grad():
         for parameter in bnn.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     path = tmp_path / "model.safetensors"
-    weft.save(bnn, path, objective=elbo)
-    again = weft.load(path, net)
+    kasuri.save(bnn, path, objective=elbo)
+    again = kasuri.load(path, net)
     assert again[0].families == bnn[0].families
     assert bnn[0].families["weight"].positions == 9
     for a, b in zip(again.parameters(), bnn.parameters(), strict=True):
         assert torch.equal(a, b)
-    loaded = weft.load_objective(path, again)
+    loaded = kasuri.load_objective(path, again)
     assert repr(loaded.priors[0]) == repr(prior)
     torch.testing.assert_close(loaded.kl(), elbo.kl())
     torch.testing.assert_close(copy.deepcopy(elbo).kl(), elbo.kl())
@@ -202,47 +202,47 @@ def test_impossible_options_are_refused():
         ({"mean": "zero"}, '"uniform"'),
     ):
         with pytest.raises(ValueError, match=words):
-            weft.RadialPrior(**options)
-    one = weft.bayesianize(nn.Linear(3, 2), weft.Radial(factors=1))
-    with pytest.raises(ValueError, match=r"weft\.Radial\(factors=2\)"):
-        weft.ELBO(one, weft.Categorical(), weft.RadialPrior(form="augmented"), num_data=10)
+            kasuri.RadialPrior(**options)
+    one = kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(factors=1))
+    with pytest.raises(ValueError, match=r"kasuri\.Radial\(factors=2\)"):
+        kasuri.ELBO(one, kasuri.Categorical(), kasuri.RadialPrior(form="augmented"), num_data=10)
     with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):
-        weft.RadialPrior().log_prob(torch.zeros(2, 2))
+        kasuri.RadialPrior().log_prob(torch.zeros(2, 2))
 
 
 def test_a_density_of_weights_is_not_claimed():
-    q = randomised(weft.Radial(), (3, 4))
+    q = randomised(kasuri.Radial(), (3, 4))
     with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):
-        weft.RadialPrior().expected_log_prob(q)
+        kasuri.RadialPrior().expected_log_prob(q)
 
 
 def test_a_network_without_radii_is_refused_and_one_that_fell_back_is_not():
-    tied = weft.bayesianize(nn.Linear(3, 2), weft.KTied(rank=1))
-    with pytest.raises(ValueError, match=r"none of these posteriors has radii.*weft\.Radial"):
-        weft.ELBO(tied, weft.Categorical(), weft.RadialPrior(), num_data=10)
-    single = weft.bayesianize(nn.Linear(3, 1), weft.Radial(grouping="column"))
-    elbo = weft.ELBO(single, weft.Gaussian(), weft.RadialPrior(), num_data=10)
+    tied = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
+    with pytest.raises(ValueError, match=r"none of these posteriors has radii.*kasuri\.Radial"):
+        kasuri.ELBO(tied, kasuri.Categorical(), kasuri.RadialPrior(), num_data=10)
+    single = kasuri.bayesianize(nn.Linear(3, 1), kasuri.Radial(grouping="column"))
+    elbo = kasuri.ELBO(single, kasuri.Gaussian(), kasuri.RadialPrior(), num_data=10)
     assert float(elbo.kl().detach()) > 0
 
 
-@pytest.mark.parametrize("prior", [weft.Normal(1.0), weft.ARD(), weft.GroupARD()])
+@pytest.mark.parametrize("prior", [kasuri.Normal(1.0), kasuri.ARD(), kasuri.GroupARD()])
 def test_a_prior_of_weights_for_rows_and_columns_together_is_refused_at_construction(prior):
-    bnn = weft.bayesianize(torch.nn.Linear(4, 3), weft.Radial(grouping="double"))
-    with pytest.raises(TypeError, match=r"prior=weft.RadialPrior\(\)"):
-        weft.ELBO(bnn, weft.Gaussian(), prior, num_data=10)
-    rows = weft.bayesianize(torch.nn.Linear(4, 3), weft.Radial(grouping="row"))
-    assert torch.isfinite(weft.ELBO(rows, weft.Gaussian(), prior, num_data=10).kl())
+    bnn = kasuri.bayesianize(torch.nn.Linear(4, 3), kasuri.Radial(grouping="double"))
+    with pytest.raises(TypeError, match=r"prior=kasuri.RadialPrior\(\)"):
+        kasuri.ELBO(bnn, kasuri.Gaussian(), prior, num_data=10)
+    rows = kasuri.bayesianize(torch.nn.Linear(4, 3), kasuri.Radial(grouping="row"))
+    assert torch.isfinite(kasuri.ELBO(rows, kasuri.Gaussian(), prior, num_data=10).kl())
 
 
 def test_a_given_mean_is_among_the_options():
     weight = torch.randn(4, 3)
-    prior = weft.RadialPrior(mean=weight)
-    again = weft.RadialPrior(**prior.options())
-    q = weft.Radial()(torch.randn(4, 3))
+    prior = kasuri.RadialPrior(mean=weight)
+    again = kasuri.RadialPrior(**prior.options())
+    q = kasuri.Radial()(torch.randn(4, 3))
     for one in (prior, again):
         one.prepare([q])
     torch.testing.assert_close(again.kl(q), prior.kl(q))
-    assert not torch.isclose(prior.kl(q), weft.RadialPrior().kl(q))
+    assert not torch.isclose(prior.kl(q), kasuri.RadialPrior().kl(q))
     assert "a weight (4x3)" in repr(again)
 
 
@@ -251,17 +251,17 @@ def test_a_given_mean_is_among_the_options():
 )
 def test_what_is_no_number_is_refused_in_words(options):
     with pytest.raises(ValueError, match=r"RadialPrior\("):
-        weft.RadialPrior(**options)
+        kasuri.RadialPrior(**options)
 
 
 @pytest.mark.parametrize("options", [{"gap": "a"}, {"spread": "a"}, {"positions": 1.5}])
 def test_options_of_the_family_are_numbers(options):
     with pytest.raises(ValueError, match=r"Radial\("):
-        weft.Radial(**options)
+        kasuri.Radial(**options)
 
 
 @pytest.mark.parametrize("grouping", ["row", "column", "double"])
 def test_the_kl_draws_no_random_numbers_in_a_vmap(grouping):
-    q, prior = weft.Radial(grouping=grouping)(torch.randn(5, 4)), weft.RadialPrior()
+    q, prior = kasuri.Radial(grouping=grouping)(torch.randn(5, 4)), kasuri.RadialPrior()
     found = torch.vmap(lambda s: q.kl(prior) * s)(torch.tensor([1.0, 2.0]))
     torch.testing.assert_close(found, q.kl(prior) * torch.tensor([1.0, 2.0]))

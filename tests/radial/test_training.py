@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.training.stacking import Stack
+import kasuri
+from kasuri.training.stacking import Stack
 
 
 def table(seed, inputs=6, count=200):
@@ -19,18 +19,20 @@ def table(seed, inputs=6, count=200):
 
 def network(family):
     net = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1))
-    return weft.bayesianize(net, family)
+    return kasuri.bayesianize(net, family)
 
 
 @pytest.mark.parametrize("double", ["hadamard", "scales"])
 def test_radii_of_useless_inputs_shrink(double):
     """Four of six inputs are noise: under a half-Cauchy prior their radii fall behind."""
     torch.manual_seed(0)
-    family = weft.Radial(grouping="double", double=double, scale=0.05, mean="he")
+    family = kasuri.Radial(grouping="double", double=double, scale=0.05, mean="he")
     bnn = network(family)
     q = bnn[0].posterior("weight")
     before = q.log_modes("columns").detach()
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.3), weft.RadialPrior(0.01, 0.01, gap=0.1), num_data=200)
+    elbo = kasuri.ELBO(
+        bnn, kasuri.Gaussian(0.3), kasuri.RadialPrior(0.01, 0.01, gap=0.1), num_data=200
+    )
     x, y = table(0)
     optimizer = torch.optim.Adam(elbo.parameters(), lr=0.05)
     first = elbo(x, y).loss.item()
@@ -48,34 +50,34 @@ def test_radii_of_useless_inputs_shrink(double):
 @pytest.mark.parametrize(
     "family",
     [
-        weft.Radial(),
-        weft.Radial(grouping="double", factors=2),
-        weft.Radial(radius="gamma", grouping="column"),
-        weft.Radial(radius="weibull"),
+        kasuri.Radial(),
+        kasuri.Radial(grouping="double", factors=2),
+        kasuri.Radial(radius="gamma", grouping="column"),
+        kasuri.Radial(radius="weibull"),
     ],
     ids=["rows", "both", "gamma", "weibull"],
 )
 def test_stacked_networks_have_their_own_terms_and_learn(family):
     torch.manual_seed(0)
     nets, data = [network(family) for _ in range(3)], [table(seed) for seed in range(3)]
-    prior = weft.RadialPrior(
+    prior = kasuri.RadialPrior(
         0.5, radius="gamma" if family.radius != "log-normal" else "half-cauchy"
     )
     start = [
-        weft.ELBO(net, weft.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        kasuri.ELBO(net, kasuri.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
         for net, d in zip(nets, data, strict=True)
     ]
     elbos = [
-        weft.ELBO(copy.deepcopy(net), weft.Gaussian(0.2), copy.deepcopy(prior), num_data=200)
+        kasuri.ELBO(copy.deepcopy(net), kasuri.Gaussian(0.2), copy.deepcopy(prior), num_data=200)
         for net in nets
     ]
     apart = torch.stack([elbo.kl() for elbo in elbos]).detach()
     x, y = (torch.stack(parts) for parts in zip(*data, strict=True))
     torch.testing.assert_close(Stack(elbos)(x, y)[1].detach(), apart)
-    fits = weft.fit_many(
+    fits = kasuri.fit_many(
         nets,
         data,
-        likelihood=weft.Gaussian(0.2),
+        likelihood=kasuri.Gaussian(0.2),
         prior=prior,
         temperature=1.0,
         epochs=20,
@@ -86,7 +88,7 @@ def test_stacked_networks_have_their_own_terms_and_learn(family):
     )
     for net, one, before, d in zip(nets, fits, start, data, strict=True):
         assert one.net is net
-        after = weft.ELBO(net, weft.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        after = kasuri.ELBO(net, kasuri.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
         assert after < 0.7 * before
     means = [net[0].posterior("weight").mean for net in nets]
     assert not torch.allclose(means[0], means[1])
@@ -94,15 +96,15 @@ def test_stacked_networks_have_their_own_terms_and_learn(family):
 
 def test_predictions_and_pruning_work_as_for_other_families():
     torch.manual_seed(0)
-    bnn = network(weft.Radial(grouping="double"))
+    bnn = network(kasuri.Radial(grouping="double"))
     x, y = table(0)
-    prediction = weft.predict(bnn, x[:5], samples=20, likelihood=weft.Gaussian(0.1))
+    prediction = kasuri.predict(bnn, x[:5], samples=20, likelihood=kasuri.Gaussian(0.1))
     assert prediction.mean.shape == (5, 1)
     with torch.no_grad():
         bnn[0].posterior("weight").columns.local.loc[..., 3] = -30.0
         bnn[0].posterior("weight").columns.local.log_scale[..., 3] = 1.0
-    sparse, report = weft.sparsify(bnn, weights=False, rows=False)
+    sparse, report = kasuri.sparsify(bnn, weights=False, rows=False)
     assert report.layers[0].columns_left == 5
-    elbo = weft.ELBO(sparse, weft.Gaussian(0.1), weft.RadialPrior(), num_data=200)
+    elbo = kasuri.ELBO(sparse, kasuri.Gaussian(0.1), kasuri.RadialPrior(), num_data=200)
     elbo(x, y).loss.backward()
-    assert weft.collapse(sparse)[0].weight[:, 3].abs().max() == 0
+    assert kasuri.collapse(sparse)[0].weight[:, 3].abs().max() == 0

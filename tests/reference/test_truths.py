@@ -7,9 +7,9 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.reference import LogJoint, conjugate, distance, distances, langevin, nuts
-from weft.reference.conjugate import log_evidence
+import kasuri
+from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, langevin, nuts
+from kasuri.diagnostics.reference.conjugate import log_evidence
 
 NOISE, PRIOR, ETA = 0.5, 0.8, 0.4
 
@@ -20,8 +20,8 @@ def linear(family=None, inputs=2, data=12, temperature=ETA):
     x = torch.randn(data, inputs).double()
     y = x @ torch.tensor([[1.0], [-0.5]]).double()[:inputs] + 0.3 + NOISE * torch.randn(data, 1)
     net = nn.Linear(inputs, 1).double()
-    bnn = weft.bayesianize(net, family or weft.MeanField(scale=0.1))
-    elbo = weft.ELBO(bnn, weft.Gaussian(NOISE), weft.Normal(PRIOR), data, temperature)
+    bnn = kasuri.bayesianize(net, family or kasuri.MeanField(scale=0.1))
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(NOISE), kasuri.Normal(PRIOR), data, temperature)
     return elbo, (x, y)
 
 
@@ -47,9 +47,9 @@ def test_the_joint_is_the_tempered_likelihood_times_the_prior():
 def test_the_joint_leaves_point_estimates_alone_and_the_network_as_it_was():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
-    bnn = weft.bayesianize(net, weft.Point(), where="0")
-    bnn = weft.bayesianize(bnn, weft.MeanField(), where="2").train()
-    elbo = weft.ELBO(bnn, weft.Gaussian(1.0), weft.HeNormal(), 5)
+    bnn = kasuri.bayesianize(net, kasuri.Point(), where="0")
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2").train()
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.HeNormal(), 5)
     joint = LogJoint(elbo, (torch.randn(5, 2), torch.randn(5, 1)))
     assert joint.size == 4
     out = joint.outputs(torch.zeros(4), torch.randn(7, 2))
@@ -59,12 +59,12 @@ def test_the_joint_leaves_point_estimates_alone_and_the_network_as_it_was():
 
 
 @pytest.mark.parametrize(
-    "prior", [weft.ARD(), weft.RadialPrior(others=weft.HeNormal())], ids=["ard", "radial"]
+    "prior", [kasuri.ARD(), kasuri.RadialPrior(others=kasuri.HeNormal())], ids=["ard", "radial"]
 )
 def test_priors_without_a_density_of_weights_are_refused(prior):
-    family = weft.Radial() if isinstance(prior, weft.RadialPrior) else weft.MeanField()
-    bnn = weft.bayesianize(nn.Linear(3, 2, bias=False), family)
-    elbo = weft.ELBO(bnn, weft.Gaussian(1.0), prior, 5)
+    family = kasuri.Radial() if isinstance(prior, kasuri.RadialPrior) else kasuri.MeanField()
+    bnn = kasuri.bayesianize(nn.Linear(3, 2, bias=False), family)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), prior, 5)
     with pytest.raises(TypeError, match="log_prob"):
         LogJoint(elbo, (torch.randn(5, 3), torch.randn(5, 2)))
 
@@ -83,17 +83,17 @@ def test_a_random_last_layer_is_linear_and_a_random_first_one_is_not():
     torch.manual_seed(0)
     x, y = torch.randn(9, 2), torch.randn(9, 1)
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
-    last = weft.bayesianize(net, weft.MeanField(), where=weft.last_layer(net))
-    elbo = weft.ELBO(last, weft.Gaussian(0.3), weft.HeNormal(), 9)
+    last = kasuri.bayesianize(net, kasuri.MeanField(), where=kasuri.last_layer(net))
+    elbo = kasuri.ELBO(last, kasuri.Gaussian(0.3), kasuri.HeNormal(), 9)
     truth = conjugate(LogJoint(elbo, (x, y)))
     features = torch.cat([net[1](net[0](x)), torch.ones(9, 1)], 1).detach().double()
     scales = torch.tensor([2 / 4] * 4 + [1.0]).double()  # He's variances, and that of the bias
     precision = features.T @ features / 0.09 + torch.diag(1 / scales)
     torch.testing.assert_close(truth.exact.precision_matrix, precision, rtol=1e-3, atol=1e-3)
-    every = weft.bayesianize(net, weft.MeanField())
+    every = kasuri.bayesianize(net, kasuri.MeanField())
     with pytest.raises(ValueError, match="not linear"):
-        conjugate(LogJoint(weft.ELBO(every, weft.Gaussian(), weft.HeNormal(), 9), (x, y)))
-    classes = weft.ELBO(last, weft.Categorical(), weft.HeNormal(), 9)
+        conjugate(LogJoint(kasuri.ELBO(every, kasuri.Gaussian(), kasuri.HeNormal(), 9), (x, y)))
+    classes = kasuri.ELBO(last, kasuri.Categorical(), kasuri.HeNormal(), 9)
     with pytest.raises(ValueError, match="noise is Categorical"):
         conjugate(LogJoint(classes, (x, y)))
 
@@ -144,18 +144,18 @@ def test_nuts_finds_the_exact_posterior_and_repeats_itself():
 def test_without_pyro_the_extra_is_named(monkeypatch):
     elbo, data = linear()
     monkeypatch.setitem(__import__("sys").modules, "pyro.infer", None)
-    with pytest.raises(ImportError, match=r"weft\[reference\]"):
+    with pytest.raises(ImportError, match=r"kasuri\[reference\]"):
         nuts(LogJoint(elbo, data), samples=2, warmup=2)
 
 
 def test_distances_are_those_of_normal_distributions():
     """Against q = N(m, s² I): mean error, spread and KL from torch.distributions."""
-    elbo, data = linear(weft.MeanField(scale=0.2, noise=0.0))
+    elbo, data = linear(kasuri.MeanField(scale=0.2, noise=0.0))
     mean, covariance = textbook(*data)
     truth = conjugate(LogJoint(elbo, data), samples=4000)
     q = td.MultivariateNormal(torch.tensor([0.9, 0.0, 0.1]).double(), 0.04 * torch.eye(3).double())
     with torch.no_grad():
-        named = dict(weft.named_posteriors(elbo.bnn))
+        named = dict(kasuri.named_posteriors(elbo.bnn))
         named["weight"].loc.copy_(q.mean[:2].unsqueeze(0))
         named["bias"].loc.copy_(q.mean[2:])
     found = distance(elbo, truth, data, data[0], samples=4000)
@@ -180,11 +180,11 @@ def test_richer_families_come_nearer_to_the_truth():
     x = shared + 0.3 * torch.randn(30, 3)
     data = x, x.sum(1, keepdim=True) + 0.5 * torch.randn(30, 1)
     elbos = {}
-    families = {"mean-field": weft.MeanField(scale=0.1), "full": weft.FullNormal(scale=0.1)}
+    families = {"mean-field": kasuri.MeanField(scale=0.1), "full": kasuri.FullNormal(scale=0.1)}
     for name, family in families.items():
         torch.manual_seed(0)
-        bnn = weft.bayesianize(nn.Linear(3, 1, bias=False), family)
-        elbo = weft.ELBO(bnn, weft.Gaussian(0.5), weft.Normal(1.0), 30, samples=8)
+        bnn = kasuri.bayesianize(nn.Linear(3, 1, bias=False), family)
+        elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 30, samples=8)
         optimiser = torch.optim.Adam(elbo.parameters(), 0.03)
         for step in range(400):
             if step == 300:

@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.reference.wide import wide_optimum
+import kasuri
+from kasuri.diagnostics.reference.wide import wide_optimum
 
 TARGETS = torch.tensor([2.1, 0.4, 1.9, 1.6, 2.5, 0.5]).double()
 CASES = [(n, eta) for n in (1, 5, 40) for eta in (1.0, 0.3 * 6 / n)]
@@ -47,27 +47,29 @@ def test_at_temperature_one_the_data_are_ignored_and_balanced_they_are_not():
         )
 
 
-@pytest.mark.parametrize("temperature", [1.0, weft.Balanced(0.3, average=True)])
+@pytest.mark.parametrize("temperature", [1.0, kasuri.Balanced(0.3, average=True)])
 def test_training_finds_it(temperature):
-    """f = (1/N) Σ w_j as a linear layer of ones, trained by weft.fit."""
+    """f = (1/N) Σ w_j as a linear layer of ones, trained by kasuri.fit."""
     neurons = 20
-    balanced = isinstance(temperature, weft.Balanced)
+    balanced = isinstance(temperature, kasuri.Balanced)
     torch.manual_seed(0)
-    bnn = weft.bayesianize(nn.Linear(neurons, 1, bias=False).double(), weft.MeanField(scale=0.5))
+    bnn = kasuri.bayesianize(
+        nn.Linear(neurons, 1, bias=False).double(), kasuri.MeanField(scale=0.5)
+    )
     x = torch.ones(6, neurons).double()
-    elbo = weft.ELBO(
+    elbo = kasuri.ELBO(
         bnn,
-        weft.Gaussian(1.0),
-        weft.Normal(1.0),
+        kasuri.Gaussian(1.0),
+        kasuri.Normal(1.0),
         num_data=6,
         temperature=temperature,
         samples=4,
         output=None if balanced else lambda out: out / neurons,
     )
-    weft.fit(elbo, (x, TARGETS.unsqueeze(-1)), epochs=400, learning_rate=0.05, seed=0)
+    kasuri.fit(elbo, (x, TARGETS.unsqueeze(-1)), epochs=400, learning_rate=0.05, seed=0)
     eta = 0.3 * 6 / neurons if balanced else 1.0
     expected = wide_optimum(6, float(TARGETS.mean()), neurons, eta)
-    q = dict(weft.named_posteriors(bnn))["weight"]
+    q = dict(kasuri.named_posteriors(bnn))["weight"]
     assert q.mean.mean().item() == pytest.approx(expected.mean, abs=0.03)
     assert q.variance.mean().item() == pytest.approx(expected.variance, rel=0.03)
     assert elbo.kl().item() == pytest.approx(expected.kl, rel=0.05)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from weft.report import Result, page, write_report
+from experiments.report import Result, page, write_report
 
 VOID = {"meta", "img", "line"}
 

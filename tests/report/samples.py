@@ -68,7 +68,7 @@ def common(experiment: str, variant: str, seed: int, data: str, seconds: float) 
             "hidden": [400, 400],
             "posterior": variant,
         },
-        "versions": {"weft": "0.2.0", "torch": "2.13.0", "python": "3.11.7"},
+        "versions": {"kasuri": "0.2.0", "torch": "2.13.0", "python": "3.11.7"},
         "commit": "3f2c1ab94de07715c86d1b0a5a1c7c0de11ee0aa",
         "dirty": seed == 1,
         "machine": {"processor": "Xeon", "cores": 2, "threads": 1, "system": "Linux"},

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from kasuri.compression.sparsity import LayerSparsity, SparsityReport
 from tests.report import samples
-from weft.sparsity import LayerSparsity, SparsityReport
 
 LAYERS = {"hidden.weight": (40, 56), "out.weight": (10, 40)}
 # variant: rank of its scales (0 for full), seconds of a step, final −ELBO

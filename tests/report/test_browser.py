@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from experiments.report import Problem, Result, write_report
 from tests.report import samples, study
-from weft.report import Problem, Result, write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 

@@ -1,8 +1,8 @@
 """Size against error of compressed networks."""
 
-from weft.report import compare
-from weft.report.frontiers import frontiers
-from weft.report.reading import Result
+from experiments.report import compare
+from experiments.report.frontiers import frontiers
+from experiments.report.reading import Result
 
 
 def run(variant, seed, points, **more):

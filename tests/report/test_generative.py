@@ -7,11 +7,11 @@ import zlib
 import pytest
 import torch
 
+from experiments.report import Result, compare
+from experiments.report.gains import QUANTILES, Gain, gain_text, gains
+from experiments.report.sheets import parsed
+from kasuri.vae.pictures import packed, sheet
 from tests.report import samples
-from weft.report import Result, compare
-from weft.report.gains import QUANTILES, Gain, gain_text, gains
-from weft.report.sheets import parsed
-from weft.vae.pictures import packed, sheet
 
 
 def run(variant, seed, log_likelihood=-90.0, **figures):

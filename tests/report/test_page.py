@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+from experiments.report import Problem, Result, ResultError, page, write_report
+from experiments.report.markup import Html, el, embedded, join
+from experiments.report.pictures import Pictures, png
 from tests.report import samples, study
-from weft.report import Problem, Result, ResultError, page, write_report
-from weft.report.markup import Html, el, embedded, join
-from weft.report.pictures import Pictures, png
 
 
 def test_everything_is_on_the_page(render):
@@ -26,7 +26,7 @@ def test_everything_is_on_the_page(render):
             "quality/boston",
             "2 experiments, 7 variants, 11 runs",
         ),
-        *("k-tied-10", "484,008", "96.80", "± 0.18", "published", "weft 0.2.0", "3f2c1ab94de0"),
+        *("k-tied-10", "484,008", "96.80", "± 0.18", "published", "kasuri 0.2.0", "3f2c1ab94de0"),
         *("Training", "Calibration", "Predictive intervals", "Foreign inputs", "0.weight"),
         *("400 × 784", "Ankle boot", "batch size", "with uncommitted changes", "Xeon"),
     ):
@@ -65,7 +65,7 @@ def test_hostile_text_is_text_everywhere(render):
     run = samples.fashion("k-tied-2", 0)
     run |= {"experiment": bad, "variant": bad, "title": bad, "commit": bad, "started": bad}
     run["settings"] = {bad: bad, "data": bad}
-    run["versions"] = {"weft": bad, bad: [bad]}
+    run["versions"] = {"kasuri": bad, bad: [bad]}
     run["metrics"][bad] = 1.0
     for layer in run["figures"]["layers"]:
         layer |= {"name": bad, "shape": [bad]}
@@ -205,7 +205,7 @@ def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):
 
 def test_without_plotly_a_sentence_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ImportError, match=r"weft report needs plotly: pip install weft\[cli\]"):
+    with pytest.raises(ImportError, match=r"kasuri report needs plotly: pip install kasuri\[cli\]"):
         write_report([], tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from experiments.report import Problem, Result, ResultError, compare, read
+from experiments.report.values import decimals_for, fixed, number, short
 from tests.report import samples
-from weft.report import Problem, Result, ResultError, compare, read
-from weft.report.values import decimals_for, fixed, number, short
 
 
 def run(variant, seed=0, *, experiment="e", **sections):

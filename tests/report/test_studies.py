@@ -4,14 +4,14 @@ import math
 
 import pytest
 
+from experiments.report import Result, compare
+from experiments.report.gradients import pooled as pooled_ratios
+from experiments.report.heatmaps import parsed as parsed_maps
+from experiments.report.sparsities import Left
+from experiments.report.sparsities import pooled as pooled_sparsity
+from experiments.report.spectra import parsed as parsed_spectrum
+from experiments.report.steps import convergence, drift
 from tests.report import samples, study
-from weft.report import Result, compare
-from weft.report.gradients import pooled as pooled_ratios
-from weft.report.heatmaps import parsed as parsed_maps
-from weft.report.sparsities import Left
-from weft.report.sparsities import pooled as pooled_sparsity
-from weft.report.spectra import parsed as parsed_spectrum
-from weft.report.steps import convergence, drift
 
 HEADINGS = {
     "spectrum": "Spectra of posterior scales and means",

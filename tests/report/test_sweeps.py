@@ -2,9 +2,9 @@
 
 import pytest
 
+from experiments.report import Result, compare
+from experiments.report.sweeps import pooled, sweeps
 from tests.report import samples
-from weft.report import Result, compare
-from weft.report.sweeps import pooled, sweeps
 
 FINDING = {"kind": "timid", "what": "not sure enough", "advice": "lower the temperature"}
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 from rich.console import Console
 
+from experiments.report import Result, compare, markdown_table, print_table, text_table
+from experiments.report.terminal import _width
 from tests.report import samples
-from weft.report import Result, compare, markdown_table, print_table, text_table
-from weft.report.terminal import _width
 
 
 def table(*variants, **sections):
@@ -114,7 +114,7 @@ def test_numbers_are_whole_in_a_terminal_of_any_width(full, width):
 
 def test_without_rich_a_sentence_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    with pytest.raises(ImportError, match=r"pip install weft\[cli\]"):
+    with pytest.raises(ImportError, match=r"pip install kasuri\[cli\]"):
         print_table(table("a"))
 
 

@@ -6,7 +6,7 @@ support for array libraries that these estimators do not claim.
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from weft.sklearn import BayesianClassifier, BayesianRegressor
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor
 
 # few large steps: the checks ask for interface and invariance, and for a fit that is not hopeless
 SETTINGS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import weft
-from weft.sklearn import BayesianClassifier, BayesianRegressor, choosing, names, splitting
+import kasuri
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor, choosing, names, splitting
 
 QUICK = {"hidden_layer_sizes": (4,), "max_epochs": 2, "n_samples": 5, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(43, 3))
@@ -130,7 +130,7 @@ def test_noise_wants_all_of_the_kl_and_a_clean_curve_less():
 
 
 def test_what_cannot_be_stacked_is_trained_one_by_one(fits):
-    class Own(weft.Normal):
+    class Own(kasuri.Normal):
         """A prior that looks at its values, which a stack has not."""
 
         def kl(self, *posteriors):
@@ -164,21 +164,21 @@ def test_every_prior_is_stacked(prior, fits):
 
 
 def test_an_error_is_that_of_one_fit():
-    with pytest.raises(weft.NonFiniteLoss, match=r"layer|step"):
+    with pytest.raises(kasuri.NonFiniteLoss, match=r"layer|step"):
         BayesianRegressor(learning_rate=1e30, **QUICK).fit(X, Y)
-    with pytest.raises(weft.NonFiniteLoss, match=r"layer|step"):
+    with pytest.raises(kasuri.NonFiniteLoss, match=r"layer|step"):
         BayesianRegressor(learning_rate=1e30, patience=2, **QUICK).fit(X, Y)
 
 
 def test_a_temperature_that_diverges_is_not_chosen(monkeypatch):
     def broken(*args, **options):
-        raise weft.NonFiniteLoss("network 3")
+        raise kasuri.NonFiniteLoss("network 3")
 
     whole = choosing.fit
 
     def fit(*args, **options):
         if options["temperature"] == 0.1:
-            raise weft.NonFiniteLoss("layer '0'")
+            raise kasuri.NonFiniteLoss("layer '0'")
         return whole(*args, **options)
 
     monkeypatch.setattr(choosing, "fit_many", broken)
@@ -203,7 +203,7 @@ def test_an_interruption_of_the_trials_speaks_of_the_estimator():
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     model = BayesianRegressor(**(QUICK | {"max_epochs": 100_000}))
     timer.start()
-    with pytest.raises(weft.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
+    with pytest.raises(kasuri.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
         model.fit(X, Y)
     assert not hasattr(model, "model_")
 

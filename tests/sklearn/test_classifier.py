@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
-from weft.sklearn import BayesianClassifier
+from kasuri.sklearn import BayesianClassifier
 
 SMALL = {"hidden_layer_sizes": (8,), "max_epochs": 15, "learning_rate": 0.03, "batch_size": 16}
 

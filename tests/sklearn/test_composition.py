@@ -12,8 +12,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures
 
-import weft
-from weft.sklearn import BayesianClassifier, BayesianRegressor
+import kasuri
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {"hidden_layer_sizes": (6,), "max_epochs": 8, "learning_rate": 0.05, "batch_size": 16}
 
@@ -39,7 +39,7 @@ def test_pipeline():
 def test_grid_search_over_names_objects_and_numbers():
     X, y = table()
     grid = {
-        "posterior": ["mean-field", weft.KTied(rank=1), weft.MatrixNormal()],
+        "posterior": ["mean-field", kasuri.KTied(rank=1), kasuri.MatrixNormal()],
         "prior": ["he", 0.3],
         "temperature": [np.float64(0.1)],
     }
@@ -71,7 +71,7 @@ def test_other_threads_and_processes_find_the_same_numbers(backend):
 
 
 def test_clone_copies_parameters_and_forgets_the_fit():
-    model = regressor(posterior=weft.KTied(rank=1), prior=weft.Normal(0.5)).fit(*table())
+    model = regressor(posterior=kasuri.KTied(rank=1), prior=kasuri.Normal(0.5)).fit(*table())
     again = clone(model)
     assert again.posterior == model.posterior
     assert again.prior is not model.prior
@@ -83,7 +83,7 @@ def test_clone_copies_parameters_and_forgets_the_fit():
 
 def test_objects_given_as_parameters_are_not_trained():
     X, y = table()
-    noise, prior = weft.Gaussian(), weft.Normal(0.5, learn="gradient")
+    noise, prior = kasuri.Gaussian(), kasuri.Normal(0.5, learn="gradient")
     model = regressor(likelihood=noise, prior=prior).fit(X, y)
     assert float(noise.scale.detach()) == 1.0
     assert prior.scale == pytest.approx(0.5)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import weft
-from weft.sklearn import BayesianClassifier, BayesianRegressor
+import kasuri
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {"hidden_layer_sizes": [4, 3], "max_epochs": 2, "n_samples": 6, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 2)) * 30 + 5
@@ -22,15 +22,15 @@ def regressor(**changes):
 
 CHANGES = [
     {},
-    {"posterior": weft.MatrixNormal(), "prior": weft.GroupARD(), "activation": "tanh"},
-    {"posterior": "deterministic", "prior": weft.Normal(0.3, learn="gradient")},
-    {"likelihood": weft.Gaussian(0.2), "temperature": np.float64(0.1), "batch_size": np.int64(8)},
+    {"posterior": kasuri.MatrixNormal(), "prior": kasuri.GroupARD(), "activation": "tanh"},
+    {"posterior": "deterministic", "prior": kasuri.Normal(0.3, learn="gradient")},
+    {"likelihood": kasuri.Gaussian(0.2), "temperature": np.float64(0.1), "batch_size": np.int64(8)},
     {"likelihood": "heteroscedastic"},
-    {"likelihood": weft.GammaGaussian((3.0, 2.0), learn="closed form")},
+    {"likelihood": kasuri.GammaGaussian((3.0, 2.0), learn="closed form")},
     {"likelihood": "gamma", "posterior": "mean-field"},
     {
-        "posterior": weft.Radial(),
-        "prior": weft.RadialPrior(mean=Tensor([[1.0, 0.5], [0.2, 1.0], [-1.0, 0.1], [0.3, 0.3]])),
+        "posterior": kasuri.Radial(),
+        "prior": kasuri.RadialPrior(mean=Tensor([[1.0, 0.5], [0.2, 1.0], [-1.0, 0.1], [0.3, 0.3]])),
         "hidden_layer_sizes": [4],
     },
     {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},
@@ -40,8 +40,8 @@ CHANGES = [
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_a_loaded_regressor_is_the_saved_one(changes, tmp_path):
     model = regressor(**changes)
-    model.save(tmp_path / "model.weft")
-    again = BayesianRegressor.load(tmp_path / "model.weft")
+    model.save(tmp_path / "model.kasuri")
+    again = BayesianRegressor.load(tmp_path / "model.kasuri")
     # numbers given to a prior or likelihood pass through float32 there
     assert np.allclose(again.predict_interval(X), model.predict_interval(X), rtol=1e-6)
     assert np.allclose(again.sample_y(X, 3), model.sample_y(X, 3), rtol=1e-6)
@@ -57,16 +57,16 @@ def test_a_loaded_regressor_is_the_saved_one(changes, tmp_path):
 def test_what_was_fitted_is_saved_whatever_is_set_afterwards(tmp_path):
     model = regressor(activation="tanh")
     expected = model.predict(X)
-    model.set_params(hidden_layer_sizes=(9,), activation="relu").save(tmp_path / "model.weft")
-    again = BayesianRegressor.load(tmp_path / "model.weft")
+    model.set_params(hidden_layer_sizes=(9,), activation="relu").save(tmp_path / "model.kasuri")
+    again = BayesianRegressor.load(tmp_path / "model.kasuri")
     assert again.hidden_layer_sizes == (9,)
     assert np.allclose(again.predict(X), expected, rtol=1e-6)
-    again.save(tmp_path / "again.weft")
-    assert np.allclose(BayesianRegressor.load(tmp_path / "again.weft").predict(X), expected)
+    again.save(tmp_path / "again.kasuri")
+    assert np.allclose(BayesianRegressor.load(tmp_path / "again.kasuri").predict(X), expected)
 
 
 def test_predictions_are_equal_bit_for_bit(tmp_path):
-    model = regressor(posterior=weft.MatrixNormal())
+    model = regressor(posterior=kasuri.MatrixNormal())
     model.save(tmp_path / "model")
     again = BayesianRegressor.load(tmp_path / "model")
     assert np.array_equal(again.predict_interval(X), model.predict_interval(X))
@@ -126,18 +126,20 @@ def test_the_file_holds_tensors_and_text_only(tmp_path):
 def test_refusals_of_loading(tmp_path):
     path = tmp_path / "model"
     regressor().save(path)
-    with pytest.raises(weft.FileError, match=r"holds a BayesianRegressor.*BayesianRegressor.load"):
+    with pytest.raises(
+        kasuri.FileError, match=r"holds a BayesianRegressor.*BayesianRegressor.load"
+    ):
         BayesianClassifier.load(path)
     with pytest.raises(FileNotFoundError, match="is not a file"):
         BayesianRegressor.load(tmp_path / "nowhere")
     whole = path.read_bytes()
     for damaged in (b"", b"nonsense", whole[:-40], whole[:5000] + b"x" + whole[5001:]):
         path.write_bytes(damaged)
-        with pytest.raises(weft.FileError, match="damaged"):
+        with pytest.raises(kasuri.FileError, match="damaged"):
             BayesianRegressor.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("estimator.json", "{}")
-    with pytest.raises(weft.FileError, match="damaged or not a file from save"):
+    with pytest.raises(kasuri.FileError, match="damaged or not a file from save"):
         BayesianRegressor.load(path)
 
 
@@ -158,15 +160,15 @@ def test_files_of_other_versions(change, words, tmp_path):
     with zipfile.ZipFile(tmp_path / "model", "w") as archive:
         archive.writestr("estimator.json", json.dumps(told))
         archive.writestr("network.safetensors", weights)
-    with pytest.raises(weft.FileError, match=words):
+    with pytest.raises(kasuri.FileError, match=words):
         BayesianRegressor.load(tmp_path / "model")
 
 
-class Odd(weft.Prior):
+class Odd(kasuri.Prior):
     def log_prob(self, weight: Tensor) -> Tensor:
         return -weight.abs()
 
-    def expected_log_prob(self, *posteriors: weft.Posterior) -> Tensor:
+    def expected_log_prob(self, *posteriors: kasuri.Posterior) -> Tensor:
         return -sum(q.squared_norm() for q in posteriors)
 
     def options(self):
@@ -198,8 +200,8 @@ def test_an_estimator_that_was_not_fitted_has_nothing_to_save(tmp_path):
 def test_priors_are_saved_exactly(tmp_path):
     rows = np.random.default_rng(0).normal(size=(30, 2))
     model = BayesianRegressor((4,), prior=0.3, max_epochs=1, random_state=0).fit(rows, rows[:, 0])
-    model.save(tmp_path / "model.weft")
-    again = BayesianRegressor.load(tmp_path / "model.weft")
+    model.save(tmp_path / "model.kasuri")
+    again = BayesianRegressor.load(tmp_path / "model.kasuri")
     assert torch.equal(again.objective_.kl(), model.objective_.kl())
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        model.save(tmp_path / "missing" / "model.weft")
+        model.save(tmp_path / "missing" / "model.kasuri")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import weft
-from weft.sklearn import BayesianClassifier, BayesianRegressor, names, settings
+import kasuri
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor, names, settings
 
 SMALL = {"hidden_layer_sizes": (4,), "max_epochs": 2, "n_samples": 3, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 2))
@@ -18,7 +18,7 @@ def regressor(**changes):
 @pytest.mark.parametrize("name", names.FAMILIES)
 def test_every_family_by_name(name):
     model = regressor(posterior=name).fit(X, Y)
-    posteriors = dict(weft.named_posteriors(model.model_))
+    posteriors = dict(kasuri.named_posteriors(model.model_))
     built = names.FAMILIES[name]()(posteriors["0.weight"].mean.detach())
     assert type(posteriors["0.weight"]) is type(built)
     assert np.isfinite(model.predict_interval(X)).all()
@@ -27,13 +27,13 @@ def test_every_family_by_name(name):
 @pytest.mark.parametrize(
     ("prior", "kind"),
     [
-        ("he", weft.HeNormal),
-        ("normal", weft.Normal),
-        ("ard", weft.ARD),
-        ("group-ard", weft.GroupARD),
-        (0.25, weft.Normal),
-        (np.float32(0.25), weft.Normal),
-        (weft.Normal(0.25), weft.Normal),
+        ("he", kasuri.HeNormal),
+        ("normal", kasuri.Normal),
+        ("ard", kasuri.ARD),
+        ("group-ard", kasuri.GroupARD),
+        (0.25, kasuri.Normal),
+        (np.float32(0.25), kasuri.Normal),
+        (kasuri.Normal(0.25), kasuri.Normal),
     ],
     ids=str,
 )
@@ -47,7 +47,7 @@ def test_priors(prior, kind):
 @pytest.mark.parametrize("name", names.ACTIVATIONS)
 def test_activations(name):
     model = regressor(activation=name, hidden_layer_sizes=(4, 3)).fit(X, Y)
-    plain = weft.collapse(model.model_)
+    plain = kasuri.collapse(model.model_)
     assert [type(layer) is names.ACTIVATIONS[name] for layer in plain][1::2] == [True, True]
 
 
@@ -57,7 +57,7 @@ def test_activations(name):
 )
 def test_hidden_layers(hidden, shapes):
     model = regressor(hidden_layer_sizes=hidden).fit(X, Y)
-    posteriors = [tuple(q.shape) for _, q in weft.named_posteriors(model.model_)]
+    posteriors = [tuple(q.shape) for _, q in kasuri.named_posteriors(model.model_)]
     assert posteriors[::2] == shapes
 
 
@@ -145,14 +145,14 @@ def test_noise_that_depends_on_the_row():
 
 
 def test_noise_in_closed_form():
-    """weft.fit calls the update; afterwards the concentration is near 6 + 40/2 targets."""
-    noise = weft.GammaGaussian(learn="closed form")
+    """kasuri.fit calls the update; afterwards the concentration is near 6 + 40/2 targets."""
+    noise = kasuri.GammaGaussian(learn="closed form")
     model = regressor(likelihood=noise, max_epochs=10).fit(X, Y)
     assert 22 < float(model.objective_.likelihood.concentration) <= 26.001
 
 
 def test_noise_of_a_given_size():
-    fixed = regressor(likelihood=weft.Gaussian(0.1)).fit(X, Y)
+    fixed = regressor(likelihood=kasuri.Gaussian(0.1)).fit(X, Y)
     assert float(fixed.objective_.likelihood.scale) == pytest.approx(0.1)
     assert fixed.predict(X, return_std=True)[1].min() > 0.09 * Y.std()
 
@@ -164,12 +164,12 @@ def test_verbose_shows_a_bar(capfd):
 
 REFUSED = [
     ({"posterior": "ktied"}, ValueError, "posterior='ktied'.*did you mean 'k-tied'"),
-    ({"posterior": 3}, TypeError, "posterior=3.*weft.KTied"),
+    ({"posterior": 3}, TypeError, "posterior=3.*kasuri.KTied"),
     ({"prior": "hee"}, ValueError, "prior='hee'.*did you mean 'he'"),
     ({"prior": True}, TypeError, "prior=True.*standard deviation"),
     ({"prior": -1.0}, ValueError, "positive"),
     ({"likelihood": "gausian"}, ValueError, "did you mean 'gaussian'"),
-    ({"likelihood": weft.Categorical()}, TypeError, "BayesianClassifier"),
+    ({"likelihood": kasuri.Categorical()}, TypeError, "BayesianClassifier"),
     ({"activation": "rely"}, ValueError, "did you mean 'relu'"),
     ({"hidden_layer_sizes": (5, 0)}, ValueError, "hidden_layer_sizes=.*widths"),
     ({"hidden_layer_sizes": "50"}, ValueError, "hidden_layer_sizes='50'"),

@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import mean_squared_error
 
-import weft
-from weft.sklearn import BayesianRegressor
+import kasuri
+from kasuri.sklearn import BayesianRegressor
 
 SMALL = {"hidden_layer_sizes": (8,), "max_epochs": 6, "learning_rate": 0.03, "batch_size": 16}
 
@@ -25,7 +25,7 @@ def regressor(**changes):
 
 @pytest.fixture(scope="module")
 def fitted():
-    wide = weft.MeanField(scale=0.2)  # so that draws differ
+    wide = kasuri.MeanField(scale=0.2)  # so that draws differ
     # at a temperature of 1 six epochs learn noise, and little else
     return regressor(posterior=wide, n_samples=400, temperature=0.3).fit(*table())
 
@@ -55,7 +55,7 @@ def test_weights_are_part_of_the_spread(fitted):
 
 def test_functions_of_sampled_targets_are_coherent():
     """The noise fixed at almost nothing, equal rows get equal targets, draw by draw."""
-    family, noise = weft.MeanField(scale=0.3), weft.Gaussian(1e-6)
+    family, noise = kasuri.MeanField(scale=0.3), kasuri.Gaussian(1e-6)
     X, y = table()
     model = regressor(posterior=family, likelihood=noise, max_epochs=1, learning_rate=1e-4)
     drawn = model.fit(X, y).sample_y(X[[0, 5, 0]], 7)
@@ -184,7 +184,7 @@ def test_long_tables_are_predicted_in_pieces():
 
 
 def test_the_network_and_its_history_can_be_looked_at(fitted):
-    assert [tuple(q.shape) for _, q in weft.named_posteriors(fitted.model_)][::2] == [
+    assert [tuple(q.shape) for _, q in kasuri.named_posteriors(fitted.model_)][::2] == [
         (8, 3),
         (1, 8),
     ]

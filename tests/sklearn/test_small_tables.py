@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import weft
-from weft.sklearn import BayesianClassifier, BayesianRegressor
-from weft.sklearn.splitting import with_every_class
+import kasuri
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor
+from kasuri.sklearn.splitting import with_every_class
 
 QUICK = {"max_epochs": 3, "n_samples": 5}
 
@@ -65,9 +65,9 @@ def test_a_failed_fit_leaves_the_last_one(estimator):
 
 
 def test_a_known_noise_is_saved_as_it_was_given(tmp_path):
-    assert weft.Gaussian(0.3).options() == {"scale": 0.3}
+    assert kasuri.Gaussian(0.3).options() == {"scale": 0.3}
     X = np.random.default_rng(0).standard_normal((30, 2))
-    model = BayesianRegressor((4,), likelihood=weft.Gaussian(0.3), random_state=0, **QUICK)
+    model = BayesianRegressor((4,), likelihood=kasuri.Gaussian(0.3), random_state=0, **QUICK)
     model.fit(X, X[:, 0]).save(tmp_path / "model")
     again = BayesianRegressor.load(tmp_path / "model")
     assert again.log_likelihood(X, X[:, 0]) == model.log_likelihood(X, X[:, 0])
@@ -85,10 +85,10 @@ def test_widths_may_be_an_array():
 
 def test_an_interrupted_fit_speaks_of_the_estimator(monkeypatch):
     def stopped(*args, **kwargs):
-        raise weft.Interrupted("give folder=", "epoch 3, step 5")
+        raise kasuri.Interrupted("give folder=", "epoch 3, step 5")
 
-    monkeypatch.setattr("weft.sklearn.choosing.fit", stopped)
-    with pytest.raises(weft.Interrupted, match=r"epoch 3, step 5; the estimator is as it was"):
+    monkeypatch.setattr("kasuri.sklearn.choosing.fit", stopped)
+    with pytest.raises(kasuri.Interrupted, match=r"epoch 3, step 5; the estimator is as it was"):
         BayesianRegressor(**QUICK).fit(np.eye(20), np.arange(20))
 
 

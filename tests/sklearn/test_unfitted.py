@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from weft.sklearn import BayesianRegressor
+from kasuri.sklearn import BayesianRegressor
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_interval", "sample_y", "export"])

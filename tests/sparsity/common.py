@@ -5,9 +5,9 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft.posteriors.base import Located
-from weft.testing import randomised
+import kasuri
+from kasuri.posteriors.base import Located
+from kasuri.testing import randomised
 
 
 class Dense(Located):
@@ -31,7 +31,7 @@ class Dense(Located):
 
     def entropy(self):
         n = self.loc.numel()
-        return self.lower.diagonal().sum() + 0.5 * n * (1 + weft.posteriors.base.LOG_TWO_PI)
+        return self.lower.diagonal().sum() + 0.5 * n * (1 + kasuri.posteriors.base.LOG_TWO_PI)
 
 
 def dense(*shape, spread=0.5):
@@ -43,9 +43,9 @@ def dense(*shape, spread=0.5):
 
 def _builders(shape):
     return {
-        f"mean-field {shape}": lambda: randomised(weft.MeanField(), shape),
-        f"2-tied {shape}": lambda: randomised(weft.KTied(rank=2), shape),
-        f"bounded {shape}": lambda: randomised(weft.MeanField(max_scale=2.0), shape),
+        f"mean-field {shape}": lambda: randomised(kasuri.MeanField(), shape),
+        f"2-tied {shape}": lambda: randomised(kasuri.KTied(rank=2), shape),
+        f"bounded {shape}": lambda: randomised(kasuri.MeanField(max_scale=2.0), shape),
         f"dense {shape}": lambda: dense(*shape),
     }
 
@@ -92,9 +92,9 @@ def network():
 def trained(prior, make=network, family=None, steps=700, rate=0.03):
     """An ELBO on `some_inputs_matter`, minimised with Adam."""
     torch.manual_seed(0)
-    bnn = weft.bayesianize(make(), family or weft.MeanField(scale=0.05), estimator="local")
+    bnn = kasuri.bayesianize(make(), family or kasuri.MeanField(scale=0.05), estimator="local")
     x, y = some_inputs_matter()
-    elbo = weft.ELBO(bnn, weft.Gaussian(0.1), prior, num_data=len(x))
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.1), prior, num_data=len(x))
     opt = torch.optim.Adam(elbo.parameters(), rate)
     for step in range(steps):
         opt.param_groups[0]["lr"] = rate * (1 - step / steps)

@@ -8,16 +8,16 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.numerics.precisions import sum_half_log_ratio
+from kasuri.testing import randomised
 from tests.sparsity.common import dense, dense_kl, every_posterior, normal_of
-from weft.numerics.precisions import sum_half_log_ratio
-from weft.testing import randomised
 
 
 @every_posterior
 def test_kl_is_that_of_dense_normals_at_the_fitted_precisions(build):
     q = build()
-    prior = weft.ARD()
+    prior = kasuri.ARD()
     alpha = prior.precisions(q)
     torch.testing.assert_close(alpha, 1 / (q.mean**2 + q.variance), rtol=1e-12, atol=0)
     torch.testing.assert_close(prior.kl(q), dense_kl(q, alpha), rtol=1e-9, atol=1e-9)
@@ -34,8 +34,8 @@ def test_precisions_are_the_best_ones():
         return value.item(), (slope * alpha).detach().numpy()
 
     found = minimize(kl, torch.zeros(6).double().numpy(), jac=True, options={"gtol": 1e-10})
-    assert found.fun == pytest.approx(weft.ARD().kl(q).item(), abs=1e-10)
-    best = weft.ARD().precisions(q).log().reshape(-1)
+    assert found.fun == pytest.approx(kasuri.ARD().kl(q).item(), abs=1e-10)
+    best = kasuri.ARD().precisions(q).log().reshape(-1)
     assert torch.tensor(found.x).numpy() == pytest.approx(best.detach().numpy(), abs=1e-6)
 
 
@@ -44,12 +44,12 @@ def test_gradient_is_that_at_held_precisions(build):
     """Envelope theorem, and gradcheck for the rest."""
     q = build()
     parameters = list(q.parameters())
-    got = torch.autograd.grad(weft.ARD().kl(q), parameters)
-    held = weft.ARD().precisions(q).detach()
+    got = torch.autograd.grad(kasuri.ARD().kl(q), parameters)
+    held = kasuri.ARD().precisions(q).detach()
     want = torch.autograd.grad(dense_kl(q, held), parameters)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
-    assert torch.autograd.gradcheck(lambda *_: weft.ARD().kl(q), tuple(parameters))
+    assert torch.autograd.gradcheck(lambda *_: kasuri.ARD().kl(q), tuple(parameters))
 
 
 def test_correlation_adds_the_total_correlation():
@@ -57,14 +57,14 @@ def test_correlation_adds_the_total_correlation():
     covariance = normal_of(q).covariance_matrix
     total = 0.5 * (covariance.diagonal().log().sum() - torch.logdet(covariance))
     alone = 0.5 * torch.log1p(q.mean**2 / q.variance).sum()
-    torch.testing.assert_close(weft.ARD().kl(q), alone + total)
+    torch.testing.assert_close(kasuri.ARD().kl(q), alone + total)
     assert total > 0
 
 
 def test_single_precision_is_accurate_where_everything_is_noise():
     """mean/scale = 1e-4: log(mean² + scale²) - log scale² would be 100 % wrong."""
-    q = weft.MeanField(scale=1e-3, noise=0.0)(torch.full((300, 200), 1e-7))
-    assert weft.ARD().kl(q).item() == pytest.approx(60_000 * 0.5 * 1e-8, rel=1e-4)
+    q = kasuri.MeanField(scale=1e-3, noise=0.0)(torch.full((300, 200), 1e-7))
+    assert kasuri.ARD().kl(q).item() == pytest.approx(60_000 * 0.5 * 1e-8, rel=1e-4)
 
 
 def test_ratio_is_finite_everywhere_with_its_gradients():
@@ -92,9 +92,9 @@ def test_ratio_is_finite_everywhere_with_its_gradients():
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("family", [weft.MeanField(), weft.KTied(rank=2)])
+@pytest.mark.parametrize("family", [kasuri.MeanField(), kasuri.KTied(rank=2)])
 @pytest.mark.parametrize(
-    "prior", [weft.ARD(), weft.GroupARD(), weft.GroupARD("rows"), weft.GroupARD("columns")]
+    "prior", [kasuri.ARD(), kasuri.GroupARD(), kasuri.GroupARD("rows"), kasuri.GroupARD("columns")]
 )
 def test_raw_parameters_of_100_stay_finite(family, prior):
     for trial in range(8):
@@ -111,59 +111,62 @@ def test_raw_parameters_of_100_stay_finite(family, prior):
 
 def test_noise_around_zero_costs_nothing_at_any_scale():
     for scale in (1e-4, 1.0, 1e3):
-        q = weft.MeanField(scale=scale)(torch.zeros(4, 5))
-        assert weft.ARD().kl(q) == 0
+        q = kasuri.MeanField(scale=scale)(torch.zeros(4, 5))
+        assert kasuri.ARD().kl(q) == 0
 
 
 def test_vectors_can_have_another_prior():
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
-    q, b = (q for _, q in weft.named_posteriors(bnn))
-    for prior in (weft.ARD(vectors=weft.Normal(0.7)), weft.GroupARD(vectors=weft.Normal(0.7))):
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
+    q, b = (q for _, q in kasuri.named_posteriors(bnn))
+    for prior in (
+        kasuri.ARD(vectors=kasuri.Normal(0.7)),
+        kasuri.GroupARD(vectors=kasuri.Normal(0.7)),
+    ):
         alone = type(prior)()
-        torch.testing.assert_close(prior.kl(q, b), alone.kl(q) + weft.Normal(0.7).kl(b))
-    torch.testing.assert_close(weft.ARD().kl(q, b), weft.ARD().kl(q) + weft.ARD().kl(b))
-    learned = weft.ELBO(
-        bnn, weft.Gaussian(1.0), weft.ARD(weft.Normal(0.3, learn="gradient")), num_data=3
+        torch.testing.assert_close(prior.kl(q, b), alone.kl(q) + kasuri.Normal(0.7).kl(b))
+    torch.testing.assert_close(kasuri.ARD().kl(q, b), kasuri.ARD().kl(q) + kasuri.ARD().kl(b))
+    learned = kasuri.ELBO(
+        bnn, kasuri.Gaussian(1.0), kasuri.ARD(kasuri.Normal(0.3, learn="gradient")), num_data=3
     )
     assert "priors.0.vectors.log_scale" in learned.state_dict()
 
 
 def test_the_shares_of_layers_add_up():
-    from weft.figures import kl_by_name
+    from kasuri.prediction.figures import kl_by_name
 
-    bnn = weft.bayesianize(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), weft.MeanField())
-    for prior in (weft.ARD(), weft.GroupARD(), weft.GroupARD(learn="gradient")):
-        elbo = weft.ELBO(bnn, weft.Categorical(), prior, num_data=9)
+    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), kasuri.MeanField())
+    for prior in (kasuri.ARD(), kasuri.GroupARD(), kasuri.GroupARD(learn="gradient")):
+        elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=9)
         assert math.isclose(sum(kl_by_name(elbo).values()), elbo.kl().item(), rel_tol=1e-5)
 
 
-@pytest.mark.parametrize("prior", [weft.ARD, weft.GroupARD])
+@pytest.mark.parametrize("prior", [kasuri.ARD, kasuri.GroupARD])
 def test_what_cannot_be_is_refused(prior):
     with pytest.raises(TypeError, match=r"precisions\(posterior\)"):
         prior().log_prob(torch.zeros(2, 2))
-    with pytest.raises(TypeError, match=r"vectors=weft.Normal"):
+    with pytest.raises(TypeError, match=r"vectors=kasuri.Normal"):
         prior(vectors=1.0)
-    point = weft.bayesianize(nn.Linear(3, 2), weft.MeanField(), bias=weft.Point())
+    point = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField(), bias=kasuri.Point())
     with pytest.raises(ValueError, match=r"point estimate of shape \(2,\).*unbounded"):
-        weft.ELBO(point, weft.Categorical(), prior(), num_data=3)
-    weft.ELBO(point, weft.Categorical(), prior(vectors=weft.Normal()), num_data=3)
-    mixed = {"bias": weft.Normal(), "*": prior()}
-    weft.ELBO(point, weft.Categorical(), mixed, num_data=3)
+        kasuri.ELBO(point, kasuri.Categorical(), prior(), num_data=3)
+    kasuri.ELBO(point, kasuri.Categorical(), prior(vectors=kasuri.Normal()), num_data=3)
+    mixed = {"bias": kasuri.Normal(), "*": prior()}
+    kasuri.ELBO(point, kasuri.Categorical(), mixed, num_data=3)
 
 
 # -- one learned scale, which exists as Normal(learn=...), with correlated weights --------------------
 
 
 def test_one_scale_for_correlated_weights_is_the_dense_optimum():
-    qs = [dense(2, 3), dense(4), randomised(weft.KTied(rank=2), (2, 3))]
-    closed = weft.Normal(learn="closed form")
+    qs = [dense(2, 3), dense(4), randomised(kasuri.KTied(rank=2), (2, 3))]
+    closed = kasuri.Normal(learn="closed form")
     scale = closed.fitted_scale(*qs)
     ones = [torch.ones_like(q.mean) / scale**2 for q in qs]
     want = sum(dense_kl(q, one) for q, one in zip(qs, ones, strict=True))
     torch.testing.assert_close(closed.kl(*qs), want)
     for factor in (0.9, 1.1):
         assert sum(dense_kl(q, one * factor) for q, one in zip(qs, ones, strict=True)) > want
-    learned = weft.Normal(scale.item(), learn="gradient").double()
+    learned = kasuri.Normal(scale.item(), learn="gradient").double()
     torch.testing.assert_close(learned.kl(*qs), want, rtol=1e-6, atol=1e-6)
     learned.kl(*qs).backward()
     assert (
@@ -171,18 +174,18 @@ def test_one_scale_for_correlated_weights_is_the_dense_optimum():
     )  # the optimum, up to the single precision of its start
     parameters = [p for q in qs for p in q.parameters()]
     got = torch.autograd.grad(closed.kl(*qs), parameters)
-    held = torch.autograd.grad(weft.Normal(scale.item()).kl(*qs), parameters)
+    held = torch.autograd.grad(kasuri.Normal(scale.item()).kl(*qs), parameters)
     for a, b in zip(got, held, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
 def test_a_family_made_by_hand_works_through_an_objective():
     torch.manual_seed(0)
-    bnn = weft.bayesianize(
+    bnn = kasuri.bayesianize(
         nn.Linear(3, 2).double(),
         lambda w: dense(*w.shape, spread=0.1),
     )
-    for prior in (weft.Normal(learn="closed form"), weft.ARD(), weft.GroupARD()):
-        elbo = weft.ELBO(copy.deepcopy(bnn), weft.Gaussian(1.0), prior, num_data=5)
+    for prior in (kasuri.Normal(learn="closed form"), kasuri.ARD(), kasuri.GroupARD()):
+        elbo = kasuri.ELBO(copy.deepcopy(bnn), kasuri.Gaussian(1.0), prior, num_data=5)
         elbo(torch.randn(4, 3).double(), torch.randn(4, 2).double()).loss.backward()
         assert all(p.grad.abs().sum() > 0 for p in elbo.bnn.parameters())

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.numerics.precisions import fitted
+from kasuri.testing import randomised
 from tests.sparsity.common import dense_kl, every_posterior
-from weft.numerics.precisions import fitted
-from weft.testing import randomised
 
 GROUPS = ("rows", "columns", "both")
 
@@ -43,10 +43,10 @@ def best_by_lbfgs(q, groups):
 @every_posterior
 def test_kl_is_the_optimum_and_that_of_dense_normals(build, groups):
     q = build()
-    prior = weft.GroupARD(groups, sweeps=40)
+    prior = kasuri.GroupARD(groups, sweeps=40)
     torch.testing.assert_close(prior.kl(q), dense_kl(q, alphas(prior, q)), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(prior.kl(q), best_by_lbfgs(q, groups), rtol=1e-8, atol=1e-8)
-    assert weft.ARD().kl(q) <= prior.kl(q)
+    assert kasuri.ARD().kl(q) <= prior.kl(q)
     torch.testing.assert_close(q.kl(prior), -q.entropy() - prior.expected_log_prob(q))
 
 
@@ -56,7 +56,7 @@ def test_gradient_is_that_through_the_optimum(build, groups):
     """Precisions are held; differentiating through enough sweeps gives the same."""
     q = build()
     parameters = list(q.parameters())
-    got = torch.autograd.grad(weft.GroupARD(groups, sweeps=40).kl(q), parameters)
+    got = torch.autograd.grad(kasuri.GroupARD(groups, sweeps=40).kl(q), parameters)
     rows, columns = fitted(q.mean.square() + q.variance, groups, 40)  # nothing detached
     want = torch.autograd.grad(dense_kl(q, rows * columns), parameters)
     for a, b in zip(got, want, strict=True):
@@ -98,11 +98,11 @@ def test_rank_one_moments_are_scaled_at_once():
 
 
 def test_blocks_and_posteriors_have_their_own_groups():
-    q = randomised(weft.MeanField(), (2, 3, 5))
-    prior = weft.GroupARD(sweeps=30)
+    q = randomised(kasuri.MeanField(), (2, 3, 5))
+    prior = kasuri.GroupARD(sweeps=30)
     each = []
     for block in range(2):
-        one = weft.MeanField()(torch.zeros(3, 5, dtype=torch.float64))
+        one = kasuri.MeanField()(torch.zeros(3, 5, dtype=torch.float64))
         one.loc.data, one.log_scale.data = q.loc.data[block], q.log_scale.data[block]
         each.append(prior.kl(one))
     torch.testing.assert_close(prior.kl(q), sum(each))
@@ -112,14 +112,14 @@ def test_blocks_and_posteriors_have_their_own_groups():
 @pytest.mark.parametrize("groups", GROUPS)
 def test_units_of_inputs_and_outputs_do_not_matter(groups):
     """Rescaled rows and columns: the same KL, precisions scaled the other way, the same products."""
-    q = randomised(weft.MeanField(), (3, 5))
+    q = randomised(kasuri.MeanField(), (3, 5))
     other = copy.deepcopy(q)
     by_row = torch.rand(3, 1).double().exp() if groups != "columns" else torch.ones(3, 1).double()
     by_column = torch.rand(1, 5).double().exp() if groups != "rows" else torch.ones(1, 5).double()
     with torch.no_grad():
         other.loc.mul_(by_row * by_column)
         other.log_scale.add_((by_row * by_column).log())
-    prior = weft.GroupARD(groups, sweeps=40)
+    prior = kasuri.GroupARD(groups, sweeps=40)
     torch.testing.assert_close(prior.kl(other), prior.kl(q))
     want = alphas(prior, q) / (by_row * by_column) ** 2
     torch.testing.assert_close(alphas(prior, other), want)
@@ -132,17 +132,17 @@ def test_units_of_inputs_and_outputs_do_not_matter(groups):
 
 
 def elbo_with(prior, net=None):
-    bnn = weft.bayesianize(net or nn.Linear(4, 3), weft.MeanField(scale=0.1))
-    return weft.ELBO(bnn, weft.Gaussian(1.0), prior, num_data=10)
+    bnn = kasuri.bayesianize(net or nn.Linear(4, 3), kasuri.MeanField(scale=0.1))
+    return kasuri.ELBO(bnn, kasuri.Gaussian(1.0), prior, num_data=10)
 
 
 @pytest.mark.parametrize("groups", GROUPS)
 def test_precisions_are_parameters_of_the_objective(groups):
-    elbo = elbo_with(weft.GroupARD(groups, learn="gradient"))
+    elbo = elbo_with(kasuri.GroupARD(groups, learn="gradient"))
     names = [name for name in elbo.state_dict() if name.startswith("priors.")]
     both = {"rows": ["priors.0.log_rows.0"], "columns": ["priors.0.log_columns.0"]}
     assert names == both.get(groups, both["rows"] + both["columns"])
-    closed = weft.GroupARD(groups, sweeps=40)
+    closed = kasuri.GroupARD(groups, sweeps=40)
     torch.testing.assert_close(elbo.kl(), closed.kl(*elbo._posteriors[0]))  # starts at the optimum
     elbo(torch.randn(5, 4), torch.randn(5, 3)).loss.backward()
     assert all(p.grad is not None for p in elbo.parameters())
@@ -150,12 +150,12 @@ def test_precisions_are_parameters_of_the_objective(groups):
 
 @pytest.mark.parametrize("groups", GROUPS)
 def test_learning_finds_the_closed_form_from_anywhere(groups):
-    elbo = elbo_with(weft.GroupARD(groups, learn="gradient")).double()
+    elbo = elbo_with(kasuri.GroupARD(groups, learn="gradient")).double()
     prior = elbo.priors[0]
     with torch.no_grad():
         for parameter in prior.parameters():
             parameter.add_(torch.randn_like(parameter))
-    closed = weft.GroupARD(groups, sweeps=40)
+    closed = kasuri.GroupARD(groups, sweeps=40)
     best = closed.kl(*elbo._posteriors[0])
     assert elbo.kl() > best + 0.1
     opt = torch.optim.LBFGS(prior.parameters(), max_iter=300, line_search_fn="strong_wolfe")
@@ -174,14 +174,17 @@ def test_learning_finds_the_closed_form_from_anywhere(groups):
 
 def test_several_layers_copies_and_files(tmp_path):
     net = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(16, 3))
-    bnn = weft.bayesianize(net, weft.KTied(rank=1))
-    prior = {"0": weft.GroupARD(learn="gradient"), "*": weft.GroupARD("rows", vectors=weft.ARD())}
-    elbo = weft.ELBO(
+    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1))
+    prior = {
+        "0": kasuri.GroupARD(learn="gradient"),
+        "*": kasuri.GroupARD("rows", vectors=kasuri.ARD()),
+    }
+    elbo = kasuri.ELBO(
         bnn,
-        weft.Categorical(),
+        kasuri.Categorical(),
         prior,
         num_data=10,
-        kl_weight=weft.schedules.HoldThenRamp(2, 3, steps_per_epoch=5),
+        kl_weight=kasuri.schedules.HoldThenRamp(2, 3, steps_per_epoch=5),
     )
     with torch.no_grad():
         elbo.priors[0].log_rows[0].add_(1.0)
@@ -191,31 +194,31 @@ def test_several_layers_copies_and_files(tmp_path):
     with torch.no_grad():
         twin.priors[0].log_rows[0].add_(1.0)
     assert not torch.equal(twin.kl(), elbo.kl())
-    weft.save(bnn, tmp_path / "m", objective=elbo)
-    again = weft.load_objective(tmp_path / "m", weft.load(tmp_path / "m", net))
+    kasuri.save(bnn, tmp_path / "m", objective=elbo)
+    again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", net))
     assert torch.equal(again.kl(), elbo.kl())
     assert again.kl_weight == elbo.kl_weight
     assert [one.options().keys() for one in again.priors] == [
         one.options().keys() for one in elbo.priors
     ]
-    assert isinstance(again.priors[1].vectors, weft.ARD)
+    assert isinstance(again.priors[1].vectors, kasuri.ARD)
 
 
 def test_nested_priors_that_learn_go_through_files(tmp_path):
-    bnn = weft.bayesianize(nn.Linear(4, 3), weft.MeanField())
-    prior = weft.ARD(vectors=weft.Normal(0.3, learn="gradient"))
-    elbo = weft.ELBO(bnn, weft.Categorical(), prior, num_data=10)
+    bnn = kasuri.bayesianize(nn.Linear(4, 3), kasuri.MeanField())
+    prior = kasuri.ARD(vectors=kasuri.Normal(0.3, learn="gradient"))
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
     with torch.no_grad():
         prior.vectors.log_scale.fill_(-0.7)
-    weft.save(bnn, tmp_path / "m", objective=elbo)
-    again = weft.load_objective(tmp_path / "m", weft.load(tmp_path / "m", nn.Linear(4, 3)))
+    kasuri.save(bnn, tmp_path / "m", objective=elbo)
+    again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", nn.Linear(4, 3)))
     assert torch.equal(again.kl(), elbo.kl())
 
 
 @pytest.mark.parametrize("learn", ["closed form", "gradient"])
 def test_compile_vmap_and_several_evaluations(learn):
     net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    elbo = elbo_with(weft.GroupARD(learn=learn), net)
+    elbo = elbo_with(kasuri.GroupARD(learn=learn), net)
     parameters = list(elbo.parameters())
     plain = torch.autograd.grad(elbo.kl(), parameters)
     state = copy.deepcopy(elbo.state_dict())
@@ -243,20 +246,20 @@ def test_compile_vmap_and_several_evaluations(learn):
 )
 def test_impossible_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        weft.GroupARD(**options)
+        kasuri.GroupARD(**options)
 
 
 def test_parameters_belong_to_one_objective():
-    prior = weft.GroupARD(learn="gradient")
-    q = weft.MeanField()(torch.zeros(2, 3))
+    prior = kasuri.GroupARD(learn="gradient")
+    q = kasuri.MeanField()(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"prior.prepare"):
         prior.kl(q)
-    bnn = weft.bayesianize(nn.Linear(3, 2), weft.MeanField())
-    first = weft.ELBO(bnn, weft.Categorical(), prior, num_data=3)
-    weft.ELBO(bnn, weft.Categorical(), prior, num_data=30)  # the same weights: a second thought
+    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
+    first = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=3)
+    kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=30)  # the same weights: a second thought
     assert len(list(first.priors.parameters())) == 2
     with pytest.raises(ValueError, match="another GroupARD"):
         elbo_with(prior)
-    alone = weft.GroupARD("rows", learn="gradient")
+    alone = kasuri.GroupARD("rows", learn="gradient")
     alone.prepare([q])
-    torch.testing.assert_close(alone.kl(q), weft.GroupARD("rows").kl(q))
+    torch.testing.assert_close(alone.kl(q), kasuri.GroupARD("rows").kl(q))

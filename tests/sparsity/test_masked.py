@@ -7,23 +7,23 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.posteriors.marginal import less_each
+from kasuri.posteriors.masked import Masked, MaskedCorrelated, masked
+from kasuri.testing import randomised
 from tests.sparsity.common import POSTERIORS, dense, normal_of
-from weft.posteriors.marginal import less_each
-from weft.posteriors.masked import Masked, MaskedCorrelated, masked
-from weft.testing import randomised
 
 INDEPENDENT = {name: build for name, build in POSTERIORS.items() if "dense" not in name}
 priors = pytest.mark.parametrize(
     "prior",
     [
-        weft.Normal(0.7),
-        weft.HeNormal(bias_scale=0.7),
-        weft.Normal(learn="closed form"),
-        weft.ARD(),
-        weft.GroupARD("rows"),
-        weft.GroupARD("columns"),
-        weft.GroupARD(sweeps=30),
+        kasuri.Normal(0.7),
+        kasuri.HeNormal(bias_scale=0.7),
+        kasuri.Normal(learn="closed form"),
+        kasuri.ARD(),
+        kasuri.GroupARD("rows"),
+        kasuri.GroupARD("columns"),
+        kasuri.GroupARD(sweeps=30),
     ],
     ids=["normal", "he", "fitted", "ard", "rows", "columns", "both"],
 )
@@ -54,12 +54,14 @@ def test_dropped_weights_are_zero_and_the_others_as_they_were(build):
 
 
 @pytest.mark.parametrize("build", INDEPENDENT.values(), ids=INDEPENDENT)
-@pytest.mark.parametrize("prior", [weft.Normal(0.7), weft.Normal(learn="closed form"), weft.ARD()])
+@pytest.mark.parametrize(
+    "prior", [kasuri.Normal(0.7), kasuri.Normal(learn="closed form"), kasuri.ARD()]
+)
 def test_kl_counts_the_weights_that_are_left(build, prior):
     q = build()
     mask = random_mask(q.shape)
     m = masked(q, mask)
-    rest = weft.MeanField()(q.mean[mask].detach())  # a vector of the weights that are left
+    rest = kasuri.MeanField()(q.mean[mask].detach())  # a vector of the weights that are left
     rest.log_scale.data = q.variance[mask].detach().log() / 2
     torch.testing.assert_close(m.entropy(), rest.entropy())
     torch.testing.assert_close(prior.kl(m), prior.kl(rest))
@@ -67,23 +69,23 @@ def test_kl_counts_the_weights_that_are_left(build, prior):
 
 @priors
 def test_kl_of_whole_rows_and_columns_is_that_of_a_smaller_matrix(prior):
-    q = randomised(weft.MeanField(), (4, 6))
+    q = randomised(kasuri.MeanField(), (4, 6))
     rows, columns = torch.tensor([True, False, True, True]), torch.rand(6) < 0.6
     mask = rows[:, None] & columns
-    small = weft.MeanField()(q.loc.detach()[rows][:, columns])
+    small = kasuri.MeanField()(q.loc.detach()[rows][:, columns])
     small.log_scale.data = q.log_scale.detach()[rows][:, columns]
     expected = prior.kl(small)
-    if isinstance(prior, weft.HeNormal):  # its scale is that of the layer, whatever is dropped
-        expected = weft.Normal(prior.scale_for((4, 6))).kl(small)
+    if isinstance(prior, kasuri.HeNormal):  # its scale is that of the layer, whatever is dropped
+        expected = kasuri.Normal(prior.scale_for((4, 6))).kl(small)
     torch.testing.assert_close(prior.kl(masked(q, mask)), expected)
 
 
 @priors
 def test_gradients_are_right_and_none_reaches_a_dropped_weight(prior):
-    q = randomised(weft.MeanField(), (3, 4))
+    q = randomised(kasuri.MeanField(), (3, 4))
     mask = random_mask((3, 4))
     m = masked(q, mask)
-    held = isinstance(prior, weft.GroupARD) and prior.groups == "both"  # at the optimum only
+    held = isinstance(prior, kasuri.GroupARD) and prior.groups == "both"  # at the optimum only
     assert torch.autograd.gradcheck(
         lambda *_: prior.kl(m), tuple(m.parameters()), atol=1e-4 if held else 1e-5
     )
@@ -101,10 +103,10 @@ def test_entropy_of_correlated_weights_is_bounded_from_below():
             q.mean.reshape(-1)[flat], normal_of(q).covariance_matrix[flat][:, flat]
         )
         assert m.entropy() <= exact.entropy() + 1e-9
-        for prior in (weft.Normal(1.0), weft.ARD(), weft.GroupARD()):
+        for prior in (kasuri.Normal(1.0), kasuri.ARD(), kasuri.GroupARD()):
             assert torch.isfinite(prior.kl(m))
-        true = -exact.entropy() - weft.Normal(1.0).expected_log_prob(m)
-        assert weft.Normal(1.0).kl(m) >= true - 1e-9
+        true = -exact.entropy() - kasuri.Normal(1.0).expected_log_prob(m)
+        assert kasuri.Normal(1.0).kl(m) >= true - 1e-9
     everything = masked(q, torch.ones(3, 4, dtype=torch.bool))
     torch.testing.assert_close(everything.entropy(), q.entropy())
 
@@ -126,24 +128,24 @@ class EntropyOf(torch.nn.Module):
 
 
 CORRELATED = {
-    "matrix normal": weft.MatrixNormal(),
-    "bounded": weft.MatrixNormal(max_scale=2.0),
-    "low rank and diagonal": weft.MatrixNormal(rows=1, columns="diagonal"),
-    "rank one": weft.MatrixNormalDiagonal(),
-    "free": weft.MatrixNormalDiagonal(diagonal="free"),
-    "scaled": weft.ScaledMatrixNormal(),
-    "scaled, bounded": weft.ScaledMatrixNormal(max_scale=2.0),
-    "full": weft.FullNormal(),
+    "matrix normal": kasuri.MatrixNormal(),
+    "bounded": kasuri.MatrixNormal(max_scale=2.0),
+    "low rank and diagonal": kasuri.MatrixNormal(rows=1, columns="diagonal"),
+    "rank one": kasuri.MatrixNormalDiagonal(),
+    "free": kasuri.MatrixNormalDiagonal(diagonal="free"),
+    "scaled": kasuri.ScaledMatrixNormal(),
+    "scaled, bounded": kasuri.ScaledMatrixNormal(max_scale=2.0),
+    "full": kasuri.FullNormal(),
 }
 correlated = pytest.mark.parametrize("family", CORRELATED.values(), ids=CORRELATED)
 
 
-@pytest.mark.parametrize("family", [weft.MeanField(), *CORRELATED.values()])
+@pytest.mark.parametrize("family", [kasuri.MeanField(), *CORRELATED.values()])
 def test_nothing_left_costs_nothing(family):
     q = randomised(family, (3, 4))
     m = masked(q, torch.zeros(3, 4, dtype=torch.bool))
     assert m.rsample().abs().sum() == 0
-    for prior in (weft.Normal(0.7), weft.ARD(), weft.GroupARD()):
+    for prior in (kasuri.Normal(0.7), kasuri.ARD(), kasuri.GroupARD()):
         kl = prior.kl(m)
         assert float(kl.detach()) == pytest.approx(0, abs=1e-9)
         for one in torch.autograd.grad(kl, list(m.parameters()), allow_unused=True):
@@ -162,7 +164,7 @@ def test_whole_rows_and_columns_leave_the_entropy_of_the_rest(family, shape):
         mask[0, 2] = False  # blocks may lose different numbers
     scattered = mask.clone()
     scattered[..., 0, 0] = False
-    for kept, exact in ((mask, family.__class__), (scattered, weft.FullNormal)):
+    for kept, exact in ((mask, family.__class__), (scattered, kasuri.FullNormal)):
         left = factor[kept.flatten()]
         want = td.MultivariateNormal(torch.zeros(len(left)).double(), left @ left.mT).entropy()
         found = masked(q, kept).entropy().detach()
@@ -202,13 +204,13 @@ def test_cut_away_or_covered_the_rest_has_the_same_entropy_and_gradient(family, 
 
 
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-@pytest.mark.parametrize("family", [weft.MeanField(scale=0.3), weft.KTied(rank=2, scale=0.3)])
+@pytest.mark.parametrize("family", [kasuri.MeanField(scale=0.3), kasuri.KTied(rank=2, scale=0.3)])
 def test_estimators_draw_from_the_law_of_the_rest(family, estimator):
-    bnn = weft.bayesianize(nn.Linear(4, 3), family, bias=False).double()
+    bnn = kasuri.bayesianize(nn.Linear(4, 3), family, bias=False).double()
     q = masked(bnn.posterior("weight"), random_mask((3, 4)))
     bnn.posteriors._modules["weight"] = q
     x = torch.randn(2, 4).double()
-    with weft.using(bnn, estimator), torch.no_grad():
+    with kasuri.using(bnn, estimator), torch.no_grad():
         each = torch.vmap(lambda _: bnn(x), randomness="different")(torch.zeros(20_000))
     mean = x @ q.mean.T + bnn.wrapped.bias
     variance = x.square() @ q.variance.T
@@ -219,23 +221,23 @@ def test_estimators_draw_from_the_law_of_the_rest(family, estimator):
 
 
 def test_copies_states_and_compilation():
-    q = masked(weft.MeanField()(torch.randn(3, 4)), random_mask((3, 4)))
+    q = masked(kasuri.MeanField()(torch.randn(3, 4)), random_mask((3, 4)))
     twin = copy.deepcopy(q)
     assert torch.equal(twin.mask, q.mask)
-    fresh = Masked(family=weft.MeanField())(torch.zeros(3, 4))
+    fresh = Masked(family=kasuri.MeanField())(torch.zeros(3, 4))
     assert fresh.numel() == 12
     fresh.load_state_dict(q.state_dict())
     assert fresh.numel() == q.numel()
     assert torch.equal(fresh.mean, q.mean)
-    value = torch.compile(lambda: q.kl(weft.Normal(1.0)), fullgraph=True, backend="aot_eager")()
-    torch.testing.assert_close(value, q.kl(weft.Normal(1.0)))
+    value = torch.compile(lambda: q.kl(kasuri.Normal(1.0)), fullgraph=True, backend="aot_eager")()
+    torch.testing.assert_close(value, q.kl(kasuri.Normal(1.0)))
     torch.compiler.reset()
     assert q.double().mean.dtype == q.variance.dtype == q.rsample().dtype == torch.float64
     assert q.mask.dtype == torch.bool
 
 
 def test_masks_are_joined_and_checked():
-    q = weft.MeanField()(torch.ones(2))
+    q = kasuri.MeanField()(torch.ones(2))
     twice = masked(masked(q, torch.tensor([True, False])), torch.tensor([False, True]))
     assert twice.base is q
     assert twice.numel() == 0

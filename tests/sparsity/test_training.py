@@ -5,79 +5,81 @@ import itertools
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.objectives import schedules
 from tests.sparsity.common import line, network, some_inputs_matter, trained
 from tests.training import jobs
 from tests.training.jobs import Boom, Stop, differences, ending
-from weft import schedules
 
 PRIORS = {
-    "ARD": weft.ARD,
-    "columns": lambda: weft.GroupARD("columns"),
-    "both": weft.GroupARD,
-    "gradient": lambda: weft.GroupARD(learn="gradient"),
+    "ARD": kasuri.ARD,
+    "columns": lambda: kasuri.GroupARD("columns"),
+    "both": kasuri.GroupARD,
+    "gradient": lambda: kasuri.GroupARD(learn="gradient"),
 }
 FAMILIES = {
-    "mean-field": weft.MeanField(scale=0.05),
-    "2-tied": weft.KTied(rank=2, scale=0.05),
-    "matrix normal": weft.MatrixNormal(scale=0.05),
+    "mean-field": kasuri.MeanField(scale=0.05),
+    "2-tied": kasuri.KTied(rank=2, scale=0.05),
+    "matrix normal": kasuri.MatrixNormal(scale=0.05),
 }
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_inputs_that_do_not_matter_are_dropped(prior):
     elbo = trained(prior(), line)
-    columns = weft.relevance(elbo)["weight"].columns
+    columns = kasuri.relevance(elbo)["weight"].columns
     assert columns[:2].min() > 1000
     assert columns[2:].max() < 0.05
-    sparse, report = weft.sparsify(elbo)
+    sparse, report = kasuri.sparsify(elbo)
     assert (report.total.weights_left, report.total.columns_left) == (2, 2)
-    plain = weft.collapse(sparse)
+    plain = kasuri.collapse(sparse)
     assert torch.equal(plain.weight[0] != 0, torch.arange(10) < 2)
 
 
 @pytest.fixture(scope="module")
 def under_a_normal_prior():
-    return weft.sparsity(trained(weft.Normal(1.0), network)).total.weights_left
+    return kasuri.sparsity(trained(kasuri.Normal(1.0), network)).total.weights_left
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-@pytest.mark.parametrize("prior", [weft.ARD, weft.GroupARD], ids=["ARD", "both"])
+@pytest.mark.parametrize("prior", [kasuri.ARD, kasuri.GroupARD], ids=["ARD", "both"])
 def test_a_network_becomes_sparse_and_predicts_as_before(prior, family, under_a_normal_prior):
     elbo = trained(prior(), network, family)
-    sparse, report = weft.sparsify(elbo)
+    sparse, report = kasuri.sparsify(elbo)
     assert report.total.weights_left < 0.6 * under_a_normal_prior
-    for name, q in weft.named_posteriors(sparse):
+    for name, q in kasuri.named_posteriors(sparse):
         if name.endswith("weight"):
             assert ((q.mean == 0) == (q.variance == 0)).all()
     x, y = some_inputs_matter(300, seed=1)
-    before = weft.predict(elbo, x, samples=100, seed=0)
-    after = weft.predict(sparse, x, samples=100, seed=0, likelihood=elbo.likelihood)
+    before = kasuri.predict(elbo, x, samples=100, seed=0)
+    after = kasuri.predict(sparse, x, samples=100, seed=0, likelihood=elbo.likelihood)
     assert (before.mean - after.mean).abs().max() < 0.15  # in units of targets of size 1.2
     errors = [(p.mean - y).square().mean().sqrt() for p in (before, after)]
     assert errors[1] < errors[0] + 0.005
-    again = weft.ELBO(sparse, elbo.likelihood, prior(), num_data=400)
+    again = kasuri.ELBO(sparse, elbo.likelihood, prior(), num_data=400)
     train = some_inputs_matter()
-    scores = [weft.evaluate(one, train, samples=30, seed=0)["nll"] for one in (elbo, again)]
+    scores = [kasuri.evaluate(one, train, samples=30, seed=0)["nll"] for one in (elbo, again)]
     assert scores[1] < scores[0] + 0.1
 
 
 def test_group_prior_separates_inputs_by_columns():
-    columns = weft.relevance(trained(weft.GroupARD(), network))["0.weight"].columns
+    columns = kasuri.relevance(trained(kasuri.GroupARD(), network))["0.weight"].columns
     assert columns[:2].min() > 10 * columns[2:].max()
 
 
 def test_closed_form_and_gradient_end_alike():
-    closed, learned = (trained(weft.GroupARD(learn=learn)) for learn in ("closed form", "gradient"))
+    closed, learned = (
+        trained(kasuri.GroupARD(learn=learn)) for learn in ("closed form", "gradient")
+    )
     assert learned.kl().item() == pytest.approx(closed.kl().item(), rel=0.05)
     q = learned._posteriors[0]
-    gap = learned.kl() - weft.GroupARD().kl(*q)
+    gap = learned.kl() - kasuri.GroupARD().kl(*q)
     assert 0 <= gap < 2  # parameters follow the posterior
 
 
 def run(prior, folder, callback=None, resume=False, start=1):
-    return weft.fit(
-        jobs.bayesian(seed=start, family=weft.MeanField()),
+    return kasuri.fit(
+        jobs.bayesian(seed=start, family=kasuri.MeanField()),
         jobs.moons(40),
         jobs.moons(20, seed=1),
         prior=prior(),
@@ -99,7 +101,7 @@ def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
     whole = run(prior, tmp_path / "whole")
     for step in (6, 9, 14):
         folder = tmp_path / str(step)
-        with pytest.raises((Boom, weft.Interrupted)):
+        with pytest.raises((Boom, kasuri.Interrupted)):
             run(prior, folder, Stop(step, jobs.interrupt if step == 6 else jobs.raise_boom))
         again = run(prior, folder, resume=True, start=100)  # network and prior begin elsewhere
         assert differences(ending(tmp_path / "whole"), ending(folder)) == []
@@ -109,9 +111,9 @@ def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
 
 def test_other_group_settings_are_refused_on_resume(tmp_path):
     with pytest.raises(Boom):
-        run(weft.GroupARD, tmp_path, Stop(9, jobs.raise_boom))
-    with pytest.raises(weft.CheckpointError, match="prior"):
-        run(lambda: weft.GroupARD("rows"), tmp_path, resume=True)
+        run(kasuri.GroupARD, tmp_path, Stop(9, jobs.raise_boom))
+    with pytest.raises(kasuri.CheckpointError, match="prior"):
+        run(lambda: kasuri.GroupARD("rows"), tmp_path, resume=True)
 
 
 # -- schedules ---------------------------------------------------------------------------------------

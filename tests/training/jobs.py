@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
-import weft
-from weft.data.batches import Batches
-from weft.training import checkpoint
+import kasuri
+from kasuri.training import checkpoint
+from kasuri.training.batches import Batches
 
 SEED = 5
 
@@ -40,11 +40,11 @@ def network(outputs=2, hidden=6, seed=0):
 
 
 def bayesian(estimator="local", outputs=2, seed=0, family=None):
-    family = weft.KTied(rank=1) if family is None else family
-    return weft.bayesianize(network(outputs, seed=seed), family, estimator=estimator)
+    family = kasuri.KTied(rank=1) if family is None else family
+    return kasuri.bayesianize(network(outputs, seed=seed), family, estimator=estimator)
 
 
-class Stop(weft.Callback):
+class Stop(kasuri.Callback):
     """Does something to training at a step or after an epoch; by default nothing."""
 
     def __init__(self, step=None, act=None, epoch=None):
@@ -93,11 +93,11 @@ class Shaken(Dataset):
 
 
 def local(start, **circumstances):
-    return weft.fit(bayesian(seed=start), moons(40), batch_size=9, **circumstances)
+    return kasuri.fit(bayesian(seed=start), moons(40), batch_size=9, **circumstances)
 
 
 def shared(start, **circumstances):
-    return weft.fit(
+    return kasuri.fit(
         bayesian("shared", seed=start),
         moons(40),
         moons(20, seed=1),
@@ -115,17 +115,17 @@ def norms(start, **circumstances):
     net = nn.Sequential(
         nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
     )
-    return weft.fit(net, moons(40), moons(20, seed=1), batch_size=10, **circumstances)
+    return kasuri.fit(net, moons(40), moons(20, seed=1), batch_size=10, **circumstances)
 
 
 def learned_scales(start, **circumstances):
-    return weft.fit(
-        bayesian(outputs=1, seed=start, family=weft.MeanField()),
+    return kasuri.fit(
+        bayesian(outputs=1, seed=start, family=kasuri.MeanField()),
         line(40),
         line(20, seed=1),
-        prior={"0": weft.Normal(0.3, learn="gradient"), "*": weft.HeNormal()},
-        temperature=weft.schedules.Exponential(4, 4, start=0.1),
-        kl_weight=weft.schedules.LinearPerBatch(0.05, every=2),
+        prior={"0": kasuri.Normal(0.3, learn="gradient"), "*": kasuri.HeNormal()},
+        temperature=kasuri.schedules.Exponential(4, 4, start=0.1),
+        kl_weight=kasuri.schedules.LinearPerBatch(0.05, every=2),
         batch_size=10,
         optimizer=torch.optim.RMSprop,
         scheduler=lambda o, steps: torch.optim.lr_scheduler.MultiStepLR(o, [3, 9]),
@@ -138,12 +138,12 @@ def augmented(start, **circumstances):
         return x + 0.1 * torch.randn(x.shape, generator=generator)
 
     data = Batches(*moons(40), 10, seed=3, augment=shake)
-    return weft.fit(bayesian(seed=start), data, moons(20, seed=1), **circumstances)
+    return kasuri.fit(bayesian(seed=start), data, moons(20, seed=1), **circumstances)
 
 
 def loader(start, **circumstances):
     data = DataLoader(Shaken(*moons(40)), batch_size=10, shuffle=True)
-    return weft.fit(
+    return kasuri.fit(
         bayesian("flipout", seed=start), data, moons(20, seed=1), samples=3, **circumstances
     )
 
@@ -151,14 +151,14 @@ def loader(start, **circumstances):
 def loader_with_generator(start, **circumstances):
     own = torch.Generator().manual_seed(start)  # its state is not that of the interrupted process
     data = DataLoader(TensorDataset(*moons(40)), batch_size=10, shuffle=True, generator=own)
-    return weft.fit(bayesian(seed=start), data, temperature=0.1, **circumstances)
+    return kasuri.fit(bayesian(seed=start), data, temperature=0.1, **circumstances)
 
 
 def sampler_with_generator(start, **circumstances):
     data = TensorDataset(*moons(40))
     sampler = RandomSampler(data, generator=torch.Generator().manual_seed(start))
     loader = DataLoader(data, batch_size=10, sampler=sampler)
-    return weft.fit(bayesian(seed=start), loader, temperature=0.1, **circumstances)
+    return kasuri.fit(bayesian(seed=start), loader, temperature=0.1, **circumstances)
 
 
 JOBS = {

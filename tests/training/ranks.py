@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import weft
-import weft.scope
+import kasuri
+import kasuri.network.scope
+from kasuri.objectives.elbo import Objective, Terms
+from kasuri.training import defaults
+from kasuri.training.batches import Batches
+from kasuri.training.distributed import started_by_torchrun
 from tests.training.jobs import SEED, Stop, interrupt, moons, network
-from weft.data.batches import Batches
-from weft.objectives import Objective, Terms
-from weft.training import defaults
-from weft.training.distributed import started_by_torchrun
 
 BATCH, EPOCHS = 20, 8
 WARM_UP = defaults.WARM_UP * EPOCHS
 
 
-class Watch(weft.Callback):
+class Watch(kasuri.Callback):
     """Keeps the gradients of the first step, and the loss of every step."""
 
     def __init__(self):
@@ -42,8 +42,8 @@ class OnlyKL(Objective):
 
     def __init__(self, bnn):
         super().__init__()
-        self.bnn, self.likelihood = bnn, weft.Categorical()
-        self.elbo = weft.ELBO(bnn, self.likelihood, weft.Normal(1.0), num_data=40)
+        self.bnn, self.likelihood = bnn, kasuri.Categorical()
+        self.elbo = kasuri.ELBO(bnn, self.likelihood, kasuri.Normal(1.0), num_data=40)
 
     @property
     def net(self):
@@ -59,12 +59,12 @@ class OnlyKL(Objective):
 
 
 def converted(seed=0):
-    return weft.bayesianize(network(seed=seed), weft.KTied(rank=1), estimator="shared")
+    return kasuri.bayesianize(network(seed=seed), kasuri.KTied(rank=1), estimator="shared")
 
 
 def learn(net, callbacks=(), **settings):
     """Many batches of 20 in all, however many processes share them."""
-    return weft.fit(
+    return kasuri.fit(
         net,
         moons(200),
         moons(100, seed=1),
@@ -78,7 +78,7 @@ def learn(net, callbacks=(), **settings):
 
 
 def only_kl(watch):
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         OnlyKL(converted()),
         moons(40),
         batch_size=20,
@@ -101,7 +101,7 @@ def refusal(act):
 def many_things(folder, group):
     """One rank's view of several small runs."""
     found, draws, inputs = {}, [], []
-    draw = weft.scope.draw
+    draw = kasuri.scope.draw
 
     def recorded(posterior):
         weight = draw(posterior)
@@ -114,9 +114,9 @@ def many_things(folder, group):
         lambda module, x: inputs.append(x[0].clone()) if module.training else None
     )
     watch = Watch()
-    weft.scope.draw = recorded
+    kasuri.scope.draw = recorded
     fitted = learn(net, [watch], folder=folder / f"rank {group.rank}", save_every=0)
-    weft.scope.draw = draw
+    kasuri.scope.draw = draw
     found["state"] = {k: v.clone() for k, v in fitted.objective.state_dict().items()}
     found |= {"draws": draws, "inputs": inputs, "grads": watch.grads, "losses": watch.losses}
     found |= {
@@ -130,7 +130,7 @@ def many_things(folder, group):
     found["refusals"] = refusals(group)
     found["loader"] = loader(group)
     found["unseeded"] = unseeded(group)
-    found["uneven"] = weft.fit(
+    found["uneven"] = kasuri.fit(
         network(), moons(41), epochs=2, batch_size=10, seed=0
     ).net.state_dict()
     found["mistake"] = mistake()
@@ -141,16 +141,16 @@ def many_things(folder, group):
 def refusals(group):
     data = moons(40)
     return [
-        refusal(lambda: weft.fit(network(), data, batch_size=7, epochs=1)),
-        refusal(lambda: weft.fit(network(), DataLoader(TensorDataset(*data), 10), epochs=1)),
-        refusal(lambda: weft.fit(network(), Batches(*data, 10), epochs=1)),
+        refusal(lambda: kasuri.fit(network(), data, batch_size=7, epochs=1)),
+        refusal(lambda: kasuri.fit(network(), DataLoader(TensorDataset(*data), 10), epochs=1)),
+        refusal(lambda: kasuri.fit(network(), Batches(*data, 10), epochs=1)),
     ]
 
 
 def mistake():
     """An error that has nothing to do with the other process."""
     try:
-        weft.fit(network(), (torch.zeros(40, 3), torch.zeros(40).long()), batch_size=10, epochs=1)
+        kasuri.fit(network(), (torch.zeros(40, 3), torch.zeros(40).long()), batch_size=10, epochs=1)
     except RuntimeError as error:
         return str(error)
     return "no error"
@@ -162,7 +162,7 @@ def loader(group):
     batches = DataLoader(data, 5, sampler=DistributedSampler(data, seed=3))
     net = network()
     net.register_forward_pre_hook(lambda module, x: seen.append(x[0].clone()))
-    fitted = weft.fit(net, batches, epochs=2, seed=0)
+    fitted = kasuri.fit(net, batches, epochs=2, seed=0)
     return {"seen": seen, "state": fitted.net.state_dict(), "step": fitted.history[-1]["step"]}
 
 
@@ -170,7 +170,7 @@ def unseeded(group):
     """Without a seed the processes must agree on one, though their generators differ."""
     net = network()
     torch.manual_seed(group.rank)
-    return weft.fit(net, moons(40), epochs=2, batch_size=10).net.state_dict()
+    return kasuri.fit(net, moons(40), epochs=2, batch_size=10).net.state_dict()
 
 
 def stopped_by_one(folder, group):
@@ -178,7 +178,7 @@ def stopped_by_one(folder, group):
     act = Stop(3, interrupt) if group.rank == 1 else Stop()
     try:
         learn(converted(), [act], folder=folder)
-    except weft.Interrupted as stop:
+    except kasuri.Interrupted as stop:
         return str(stop)
     return "nobody stopped"
 

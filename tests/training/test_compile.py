@@ -1,6 +1,6 @@
 """`compile=True`: the same training through torch.compile, and no trace of it afterwards.
 
-The backend is the one without a C++ compiler: what is tested is what weft does with torch.compile.
+The backend is the one without a C++ compiler: what is tested is what kasuri does with torch.compile.
 """
 
 import functools
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
 from tests.training import jobs
 from tests.training.jobs import Boom, Stop, bayesian, moons, network
 
@@ -37,7 +37,7 @@ def backend(monkeypatch):
 
 
 def go(net, compile, data=None, epochs=3, **settings):
-    return weft.fit(
+    return kasuri.fit(
         net, data or moons(40), epochs=epochs, batch_size=10, seed=0, compile=compile, **settings
     )
 
@@ -99,7 +99,7 @@ def test_compiled_runs_are_resumed(backend, tmp_path):
         )
 
     whole = run(tmp_path / "whole")
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         run(tmp_path / "two", step=5)
     assert jobs.equal(run(tmp_path / "two", resume=True).net, whole.net)
 
@@ -109,7 +109,7 @@ def test_compiled_runs_are_resumed(backend, tmp_path):
 def test_with_the_default_backend():
     torch._dynamo.reset()
     nets = [
-        weft.bayesianize(nn.Linear(2, 2), weft.MeanField(), estimator="local") for _ in range(2)
+        kasuri.bayesianize(nn.Linear(2, 2), kasuri.MeanField(), estimator="local") for _ in range(2)
     ]
     nets[1].load_state_dict(nets[0].state_dict())
     fits = [go(nets[i], bool(i), epochs=2, temperature=0.5) for i in range(2)]

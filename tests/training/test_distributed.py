@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.streams import mix, reseed
+from kasuri.training import checkpoint
+from kasuri.training.batches import Batches
+from kasuri.training.loop import _NOISE
 from tests.training import ranks
 from tests.training.jobs import SEED, differences, ending, moons, network
-from weft.data.batches import Batches
-from weft.numerics.seeds import mix, reseed
-from weft.training import checkpoint
-from weft.training.loop import _NOISE
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,13 +87,13 @@ def test_the_shares_of_a_batch_are_disjoint_and_make_up_an_epoch(found):
 def test_the_gradient_is_the_mean_of_the_gradients_of_the_shares(found):
     expected, losses = {}, []
     for rank in (0, 1):
-        objective = weft.ELBO(
+        objective = kasuri.ELBO(
             ranks.converted(),
-            weft.Categorical(),
-            weft.HeNormal(),
+            kasuri.Categorical(),
+            kasuri.HeNormal(),
             num_data=200,
             temperature=found[0]["history"][0]["temperature"],
-            kl_weight=weft.schedules.LinearOverEpochs(ranks.WARM_UP, 10),
+            kl_weight=kasuri.schedules.LinearOverEpochs(ranks.WARM_UP, 10),
         )
         batches = Batches(*moons(200), ranks.BATCH // 2, seed=SEED, rank=rank, world=2)
         x, y = next(batches.epoch(0))
@@ -148,7 +148,7 @@ def test_what_cannot_be_shared_is_refused_by_all(found):
         size, loader, batches = one["refusals"]
         assert "batch_size=7 cannot be shared by 2 processes" in size
         assert "DistributedSampler" in loader
-        assert "give weft.fit the tensors" in batches or "rank" in batches
+        assert "give kasuri.fit the tensors" in batches or "rank" in batches
 
 
 def test_a_loader_with_a_distributed_sampler(found):
@@ -208,7 +208,7 @@ def test_the_command_line_writes_one_result(tmp_path):
         "--runs",
         tmp_path / "b",
     ]
-    done = torchrun("weft", "run", "demo/digits", *words, "--seeds", "0", "0")
+    done = torchrun("kasuri", "run", "demo/digits", *words, "--seeds", "0", "0")
     assert done.returncode == 0, shortened(done.stderr)
     (path,) = (tmp_path / "a").rglob("*.json")
     assert path.name == "0.json"

@@ -1,41 +1,41 @@
-"""`weft.fit`: learns, takes what people have, refuses what cannot be meant."""
+"""`kasuri.fit`: learns, takes what people have, refuses what cannot be meant."""
 
 import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.training import defaults
 from tests.training import jobs
 from tests.training.jobs import bayesian, equal, line, moons, network
-from weft.training import defaults
 
 
 @pytest.mark.parametrize("estimator", ["local", "shared", "flipout"])
 def test_classes_are_learned(estimator):
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bayesian(estimator), moons(400), epochs=15, batch_size=40, learning_rate=0.03, seed=0
     )
     x, y = moons(300, seed=7)
-    guess = weft.predict(fitted.net, x, samples=20, likelihood=weft.Categorical(), seed=0).mean
+    guess = kasuri.predict(fitted.net, x, samples=20, likelihood=kasuri.Categorical(), seed=0).mean
     assert (guess.argmax(-1) == y).double().mean() > 0.9  # a coin gets one half
     assert fitted.history[-1]["nll"] < 0.5 * fitted.history[0]["nll"]
 
 
 def test_real_targets_and_the_size_of_their_noise_are_learned():
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bayesian(outputs=1), line(400), epochs=25, batch_size=40, learning_rate=0.03, seed=0
     )
-    assert isinstance(fitted.objective.likelihood, weft.Gaussian)
+    assert isinstance(fitted.objective.likelihood, kasuri.Gaussian)
     assert float(fitted.objective.likelihood.scale.detach()) == pytest.approx(0.2, rel=0.4)
     x, y = line(300, seed=7)
-    guess = weft.predict(fitted.objective, x, samples=20, seed=0).mean
+    guess = kasuri.predict(fitted.objective, x, samples=20, seed=0).mean
     assert (guess - y).square().mean() < 0.1 * y.var()
 
 
 def test_a_plain_network_is_trained_by_maximum_likelihood():
     net = network()
-    fitted = weft.fit(net, moons(200), epochs=15, batch_size=20, learning_rate=0.03, seed=0)
-    assert isinstance(fitted.objective, weft.MaximumLikelihood)
+    fitted = kasuri.fit(net, moons(200), epochs=15, batch_size=20, learning_rate=0.03, seed=0)
+    assert isinstance(fitted.objective, kasuri.MaximumLikelihood)
     assert fitted.net is net
     assert fitted.temperature is None
     assert all(row["kl"] == 0 and row["loss"] == row["nll"] for row in fitted.history)
@@ -48,7 +48,7 @@ def test_a_plain_network_is_trained_by_maximum_likelihood():
 def test_one_step_is_the_one_written_by_hand():
     x, y = moons(20)
     net, twin = network(), network()
-    weft.fit(
+    kasuri.fit(
         net,
         (x, y),
         epochs=1,
@@ -64,8 +64,10 @@ def test_one_step_is_the_one_written_by_hand():
 
 def test_an_objective_is_taken_as_it_is():
     bnn = bayesian()
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.Normal(0.7), num_data=12345, temperature=0.25)
-    fitted = weft.fit(elbo, moons(40), epochs=2, batch_size=10, seed=0)
+    elbo = kasuri.ELBO(
+        bnn, kasuri.Categorical(), kasuri.Normal(0.7), num_data=12345, temperature=0.25
+    )
+    fitted = kasuri.fit(elbo, moons(40), epochs=2, batch_size=10, seed=0)
     assert fitted.objective is elbo
     assert fitted.net is bnn
     assert (elbo.num_data, fitted.temperature) == (12345, 0.25)
@@ -77,17 +79,17 @@ def test_an_objective_is_taken_as_it_is():
 
 @pytest.mark.parametrize("name", ["likelihood", "prior", "temperature", "kl_weight", "output"])
 def test_an_objective_has_its_own_parts(name):
-    value = {"likelihood": weft.Categorical(), "prior": weft.Normal(1.0), "output": lambda f: f}
-    elbo = weft.ELBO(bayesian(), weft.Categorical(), weft.Normal(1.0), num_data=40)
+    value = {"likelihood": kasuri.Categorical(), "prior": kasuri.Normal(1.0), "output": lambda f: f}
+    elbo = kasuri.ELBO(bayesian(), kasuri.Categorical(), kasuri.Normal(1.0), num_data=40)
     with pytest.raises(ValueError, match=f"the objective has its own {name}"):
-        weft.fit(elbo, moons(40), **{name: value.get(name, 0.5)})
+        kasuri.fit(elbo, moons(40), **{name: value.get(name, 0.5)})
 
 
 @pytest.mark.parametrize("name", ["prior", "temperature", "kl_weight"])
 def test_a_plain_network_has_no_use_for_parts_of_the_elbo(name):
-    value = weft.Normal(1.0) if name == "prior" else 0.5
+    value = kasuri.Normal(1.0) if name == "prior" else 0.5
     with pytest.raises(ValueError, match=rf"fit\(net, {name}=.*bayesianize"):
-        weft.fit(network(), moons(40), **{name: value})
+        kasuri.fit(network(), moons(40), **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -105,12 +107,12 @@ def test_a_plain_network_has_no_use_for_parts_of_the_elbo(name):
 )
 def test_numbers_that_cannot_be_meant(words, settings):
     with pytest.raises(ValueError, match=words):
-        weft.fit(bayesian(), moons(40), moons(20), **{"epochs": 1} | settings)
+        kasuri.fit(bayesian(), moons(40), moons(20), **{"epochs": 1} | settings)
 
 
 def test_patience_without_validation_is_refused():
     with pytest.raises(ValueError, match="valid"):
-        weft.fit(network(), moons(40), epochs=2, patience=1)
+        kasuri.fit(network(), moons(40), epochs=2, patience=1)
 
 
 # -- seeds and modes ---------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def test_the_seed_decides():
     def go(ambient, seed):
         net = bayesian()
         torch.manual_seed(ambient)
-        return weft.fit(net, moons(40), epochs=2, batch_size=10, seed=seed)
+        return kasuri.fit(net, moons(40), epochs=2, batch_size=10, seed=seed)
 
     first = go(1, 7)
     again = go(2, 7)
@@ -132,7 +134,7 @@ def test_the_seed_decides():
 
 
 def test_training_mode_during_training_whatever_it_was_before():
-    class Modes(weft.Callback):
+    class Modes(kasuri.Callback):
         def __init__(self):
             self.seen = set()
 
@@ -140,28 +142,28 @@ def test_training_mode_during_training_whatever_it_was_before():
             self.seen.add(("step", all(m.training for m in objective.modules())))
 
     modes = Modes()
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bayesian().eval(), moons(40), moons(20), epochs=3, batch_size=10, seed=0, callbacks=[modes]
     )
     assert modes.seen == {("step", True)}  # also after a validation
     assert all(
-        layer.frozen is None for layer in fitted.net.modules() if isinstance(layer, weft.Bayesian)
+        layer.frozen is None for layer in fitted.net.modules() if isinstance(layer, kasuri.Bayesian)
     )
-    twin = weft.fit(bayesian().train(), moons(40), moons(20), epochs=3, batch_size=10, seed=0)
+    twin = kasuri.fit(bayesian().train(), moons(40), moons(20), epochs=3, batch_size=10, seed=0)
     assert equal(twin.net, fitted.net)
     assert fitted.net.training == twin.net.training
 
 
 def test_the_temperature_told_is_the_one_at_the_end():
-    rising = weft.schedules.LinearOverEpochs(2, 4, start=0.1, end=0.9)
-    fitted = weft.fit(bayesian(), moons(40), temperature=rising, epochs=2, batch_size=10, seed=0)
+    rising = kasuri.schedules.LinearOverEpochs(2, 4, start=0.1, end=0.9)
+    fitted = kasuri.fit(bayesian(), moons(40), temperature=rising, epochs=2, batch_size=10, seed=0)
     assert fitted.temperature == pytest.approx(0.9)
-    chosen = weft.fit(bayesian(), moons(40), epochs=2, batch_size=10, seed=0)
+    chosen = kasuri.fit(bayesian(), moons(40), epochs=2, batch_size=10, seed=0)
     assert chosen.temperature == chosen.objective.weight_at(10**9)
 
 
 def test_the_weight_of_the_kl_rises_over_the_first_epochs():
-    class Weights(weft.Callback):
+    class Weights(kasuri.Callback):
         def __init__(self):
             self.values = []
 
@@ -170,7 +172,7 @@ def test_the_weight_of_the_kl_rises_over_the_first_epochs():
             self.values.append(float((loss - nll) / kl * objective.num_data))
 
     weights = Weights()
-    weft.fit(
+    kasuri.fit(
         bayesian(), moons(40), temperature=0.5, epochs=8, batch_size=10, seed=0, callbacks=[weights]
     )
     ramp = defaults.WARM_UP * 8 * 4

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from weft.data.batches import Batches
-from weft.training.gathering import Gathered
+from kasuri.training.batches import Batches
+from kasuri.training.gathering import Gathered
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.training import halving
+from kasuri.training.halving import FACTORS, fit_halving
 from tests.training.jobs import bayesian, moons
-from weft.training import halving
-from weft.training.halving import FACTORS, fit_halving
 
-WEIGHTS = sum(q.numel() for _, q in weft.named_posteriors(bayesian()))
+WEIGHTS = sum(q.numel() for _, q in kasuri.named_posteriors(bayesian()))
 START = 0.4 * 20 / WEIGHTS  # below 1/3, so that no temperature is cut off at 1
 
 
@@ -59,7 +59,7 @@ def test_the_history_goes_through_and_the_best_epoch_is_in_it():
     assert fitted.history[fitted.best_epoch - 1]["temperature"] == fitted.temperature
     assert fitted.best_epoch > 8
     assert fitted.objective.weight_at(None) == fitted.temperature
-    assert weft.evaluate(fitted.objective, moons(40), samples=5)["nll"] < 1
+    assert kasuri.evaluate(fitted.objective, moons(40), samples=5)["nll"] < 1
 
 
 def test_it_repeats_itself_and_leaves_the_generator_alone():
@@ -78,8 +78,8 @@ def test_options_of_fit_are_taken():
         bayesian(),
         moons(60),
         epochs=16,
-        prior=weft.Normal(0.3),
-        likelihood=weft.Categorical(),
+        prior=kasuri.Normal(0.3),
+        likelihood=kasuri.Categorical(),
         learning_rate=0.01,
         clip=1.0,
         factors=(0.5, 2.0),
@@ -105,6 +105,6 @@ def test_refusals(options, words):
 
 
 def test_an_objective_is_refused():
-    elbo = weft.ELBO(bayesian(), weft.Categorical(), weft.HeNormal(), 60)
+    elbo = kasuri.ELBO(bayesian(), kasuri.Categorical(), kasuri.HeNormal(), 60)
     with pytest.raises(TypeError, match="give the network"):
         fit_halving(elbo, moons(60))

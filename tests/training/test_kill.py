@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from kasuri.training import checkpoint
 from tests.training import killed
 from tests.training.jobs import differences, ending, run
-from weft.training import checkpoint
 
 # how a process dies, and the step of the checkpoint that it leaves: four steps per epoch, each
 # epoch is saved
@@ -31,7 +31,7 @@ RANDOM_KILLS = 8
 def processes():
     """Makes processes out of one that has imported torch already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "weft", "torch._dynamo", "torch.optim"])
+    context.set_forkserver_preload(["pytest", "kasuri", "torch._dynamo", "torch.optim"])
 
     def start(*arguments):
         process = context.Process(target=killed.train, args=arguments)

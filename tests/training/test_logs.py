@@ -5,13 +5,13 @@ import csv
 import pytest
 import torch
 
-import weft
+import kasuri
 from tests.training.jobs import Boom, bayesian, line, moons, network, timeless
 
 COMMON = ["epoch", "step", "loss", "nll", "kl", "learning_rate"]
 
 
-class Diary(weft.Callback):
+class Diary(kasuri.Callback):
     """Writes down what it is told."""
 
     def __init__(self, name="", pages=None):
@@ -46,7 +46,7 @@ class Diary(weft.Callback):
 def test_history_has_one_row_of_means_per_epoch(make, data, valid, keys):
     diary = Diary()
     more = {"valid": data(20, seed=1)} if valid else {}
-    fitted = weft.fit(make(), data(40), epochs=3, batch_size=8, seed=0, callbacks=[diary], **more)
+    fitted = kasuri.fit(make(), data(40), epochs=3, batch_size=8, seed=0, callbacks=[diary], **more)
     assert [list(row) for row in fitted.history] == [[*COMMON, *keys, "seconds"]] * 3
     for number, row in enumerate(fitted.history):
         assert (row["epoch"], row["step"]) == (number + 1, 5 * number + 5)
@@ -60,13 +60,13 @@ def test_history_has_one_row_of_means_per_epoch(make, data, valid, keys):
 def test_callbacks_are_told_in_order():
     pages = []
     both = [Diary("a ", pages), Diary("b ", pages)]
-    weft.fit(network(), moons(20), epochs=2, batch_size=10, seed=0, callbacks=both)
+    kasuri.fit(network(), moons(20), epochs=2, batch_size=10, seed=0, callbacks=both)
     told = ["step 0", "step 1", "epoch 1", "step 2", "step 3", "epoch 2", "end"]
     assert pages == [f"{name} {what}" for what in told for name in ("a", "b")]
 
 
 def test_gradients_are_there_and_parameters_not_yet_moved_in_on_step():
-    class Look(weft.Callback):
+    class Look(kasuri.Callback):
         def __init__(self, net):
             self.net, self.before, self.seen = net, None, 0
 
@@ -80,7 +80,7 @@ def test_gradients_are_there_and_parameters_not_yet_moved_in_on_step():
 
     net = network()
     look = Look(net)
-    weft.fit(net, moons(20), epochs=3, batch_size=20, learning_rate=0.1, seed=0, callbacks=[look])
+    kasuri.fit(net, moons(20), epochs=3, batch_size=20, learning_rate=0.1, seed=0, callbacks=[look])
     assert look.seen == 3
 
 
@@ -91,12 +91,12 @@ def test_callbacks_learn_of_the_end_also_after_a_failure():
 
     bad, other = Bad(), Diary()
     with pytest.raises(Boom):
-        weft.fit(network(), moons(20), epochs=2, batch_size=20, seed=0, callbacks=[bad, other])
+        kasuri.fit(network(), moons(20), epochs=2, batch_size=20, seed=0, callbacks=[bad, other])
     assert (bad.pages, other.pages) == (["step 0", "end"], ["step 0", "end"])
 
 
 def test_state_of_callbacks_is_kept(tmp_path):
-    class Counter(weft.Callback):
+    class Counter(kasuri.Callback):
         def __init__(self, stop=None):
             self.count, self.stop = torch.zeros((), dtype=torch.int64), stop
 
@@ -113,7 +113,7 @@ def test_state_of_callbacks_is_kept(tmp_path):
 
     def go(counter, resume):
         settings = {"epochs": 3, "batch_size": 10, "save_every": 0, "seed": 0}
-        weft.fit(
+        kasuri.fit(
             network(), moons(40), folder=tmp_path, resume=resume, callbacks=[counter], **settings
         )
         return int(counter.count)
@@ -125,7 +125,7 @@ def test_state_of_callbacks_is_kept(tmp_path):
 
 def test_the_csv_file_is_the_history(tmp_path):
     # epochs above CHECKS: some rows have no validation
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bayesian(), moons(20), moons(20, seed=1), epochs=41, batch_size=20, seed=0, folder=tmp_path
     )
     with (tmp_path / "history.csv").open(newline="") as file:
@@ -139,7 +139,7 @@ def test_the_csv_file_is_the_history(tmp_path):
 def test_tensorboard_reads_the_history(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         bayesian(), moons(40), epochs=3, batch_size=20, seed=0, folder=tmp_path, tensorboard=True
     )
     events = EventAccumulator(str(tmp_path / "tensorboard"))
@@ -163,13 +163,13 @@ def test_without_tensorboard_installed_there_is_a_sentence(tmp_path, monkeypatch
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install weft\[train\]"):
-        weft.fit(network(), moons(20), epochs=1, folder=tmp_path, tensorboard=True, seed=0)
+    with pytest.raises(ImportError, match=r"pip install kasuri\[train\]"):
+        kasuri.fit(network(), moons(20), epochs=1, folder=tmp_path, tensorboard=True, seed=0)
 
 
 def test_a_folder_changes_nothing(tmp_path):
     settings = {"epochs": 3, "batch_size": 10, "seed": 0}
-    with_one = weft.fit(bayesian(), moons(40), folder=str(tmp_path / "a" / "b"), **settings)
-    without = weft.fit(bayesian(), moons(40), **settings)
+    with_one = kasuri.fit(bayesian(), moons(40), folder=str(tmp_path / "a" / "b"), **settings)
+    without = kasuri.fit(bayesian(), moons(40), **settings)
     assert timeless(with_one.history) == timeless(without.history)
     assert (tmp_path / "a" / "b" / "checkpoint.pt").is_file()

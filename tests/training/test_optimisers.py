@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.training import defaults
 from tests.training import jobs
 from tests.training.jobs import Stop, bayesian, equal, line, moons, network
-from weft.training import defaults
 
 SCHEDULES = {
     "one cycle": lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=steps),
@@ -31,7 +31,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
     def go(folder, step=None, resume=False):
-        return weft.fit(
+        return kasuri.fit(
             network(),
             moons(40),
             optimizer=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
@@ -53,7 +53,7 @@ def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
         schedule.step()
         rates.append(by_hand.param_groups[0]["lr"])
     assert [row["learning_rate"] for row in whole.history] == rates[3::4]
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(tmp_path / "two", step=5)
     assert equal(go(tmp_path / "two", resume=True).net, whole.net)
 
@@ -75,7 +75,7 @@ OPTIMISERS = {
 def test_every_optimiser_learns_and_is_resumed(tmp_path, kind):
     def go(folder, step=None, resume=False):
         settings = {"epochs": 3, "batch_size": 10, "temperature": 0.01, "seed": 0}
-        return weft.fit(
+        return kasuri.fit(
             bayesian(),
             moons(40),
             optimizer=OPTIMISERS[kind],
@@ -87,7 +87,7 @@ def test_every_optimiser_learns_and_is_resumed(tmp_path, kind):
 
     whole = go(tmp_path / "whole")
     assert not equal(whole.net, bayesian())
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(tmp_path / "two", step=5)
     assert equal(go(tmp_path / "two", resume=True).net, whole.net)
 
@@ -101,8 +101,8 @@ def test_the_optimiser_gets_everything_that_is_learned():
 
     bnn = bayesian(outputs=1)
     bnn[0].requires_grad_(False)
-    prior = weft.Normal(0.3, learn="gradient")
-    fitted = weft.fit(bnn, line(40), epochs=1, seed=0, prior=prior, optimizer=make)
+    prior = kasuri.Normal(0.3, learn="gradient")
+    fitted = kasuri.fit(bnn, line(40), epochs=1, seed=0, prior=prior, optimizer=make)
     wanted = {id(p) for p in fitted.objective.parameters() if p.requires_grad}
     assert {id(p) for p in taken} == wanted
     assert id(prior.log_scale) in wanted
@@ -111,7 +111,7 @@ def test_the_optimiser_gets_everything_that_is_learned():
 
 
 def test_gradients_are_clipped_after_callbacks_saw_them():
-    class Norms(weft.Callback):
+    class Norms(kasuri.Callback):
         def __init__(self):
             self.values = []
 
@@ -121,7 +121,7 @@ def test_gradients_are_clipped_after_callbacks_saw_them():
 
     net, norms, before = network(), Norms(), network()
     x, y = moons(20)
-    weft.fit(
+    kasuri.fit(
         net,
         (30 * x, 1 - y),
         epochs=1,
@@ -139,7 +139,7 @@ def test_gradients_are_clipped_after_callbacks_saw_them():
 def outcome(**settings):
     """What training gave, or the sentence it was refused with."""
     try:
-        return weft.fit(network(), moons(40), moons(20), epochs=2, **settings)
+        return kasuri.fit(network(), moons(40), moons(20), epochs=2, **settings)
     except ValueError as error:
         return str(error)
 
@@ -147,9 +147,9 @@ def outcome(**settings):
 def test_a_schedule_that_wants_a_score_works_or_is_refused_in_words():
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
     found = outcome(scheduler=lambda o, steps: plateau(o))
-    assert isinstance(found, weft.Fitted) or "ReduceLROnPlateau" in found
+    assert isinstance(found, kasuri.Fitted) or "ReduceLROnPlateau" in found
 
 
 def test_an_optimiser_that_calls_the_loss_itself_works_or_is_refused_in_words():
     found = outcome(optimizer=torch.optim.LBFGS)
-    assert isinstance(found, weft.Fitted) or "LBFGS" in found
+    assert isinstance(found, kasuri.Fitted) or "LBFGS" in found

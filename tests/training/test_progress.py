@@ -6,9 +6,9 @@ import io
 import pytest
 import rich.console
 
-import weft
+import kasuri
+from kasuri.training import defaults, progress
 from tests.training.jobs import Stop, bayesian, interrupt, line, moons, network
-from weft.training import defaults, progress
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def terminal(monkeypatch):
 
 
 def go(net, data, show=None, **settings):
-    return weft.fit(net, data, epochs=3, batch_size=10, seed=0, show=show, **settings)
+    return kasuri.fit(net, data, epochs=3, batch_size=10, seed=0, show=show, **settings)
 
 
 def test_quiet_without_a_terminal(capfd, tmp_path):
     go(bayesian(), moons(40), folder=tmp_path, tensorboard=True)
     go(network(), moons(40))
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(network(), moons(40), callbacks=[Stop(1, interrupt)])
     assert capfd.readouterr() == ("", "")
 
@@ -75,7 +75,7 @@ def test_between_validations_the_last_one_is_shown(monkeypatch):
     recorder = Recorder()
     monkeypatch.setattr(progress, "make", lambda *_: recorder)
     epochs = 3 * defaults.CHECKS  # validated every third epoch
-    fitted = weft.fit(network(), moons(8), moons(8), epochs=epochs, batch_size=8, seed=0)
+    fitted = kasuri.fit(network(), moons(8), moons(8), epochs=epochs, batch_size=8, seed=0)
     checked = ["valid_accuracy" in row for row in fitted.history]
     assert checked == [False, False, True] * defaults.CHECKS
     for epoch, told in enumerate(recorder.told):  # one step each
@@ -85,7 +85,7 @@ def test_between_validations_the_last_one_is_shown(monkeypatch):
 
 def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
     settings = {"show": True, "folder": tmp_path, "temperature": 0.1}
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(bayesian(), moons(40), callbacks=[Stop(5, interrupt)], **settings)
     assert " 50%" in terminal.getvalue()
     assert "100%" not in terminal.getvalue()
@@ -96,7 +96,7 @@ def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
 
 
 def test_the_cursor_comes_back_after_a_failure(terminal):
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(bayesian(), moons(40), show=True, callbacks=[Stop(1, interrupt)])
     text = terminal.getvalue()
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # hidden once, shown once
@@ -115,7 +115,7 @@ def without_rich(monkeypatch):
 
 
 def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(without_rich, monkeypatch):
-    with pytest.raises(ImportError, match=r"pip install weft\[train\]"):
+    with pytest.raises(ImportError, match=r"pip install kasuri\[train\]"):
         go(network(), moons(40), show=True)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert len(go(network(), moons(40)).history) == 3

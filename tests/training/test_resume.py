@@ -9,10 +9,10 @@ import threading
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.training import checkpoint
 from tests.training import jobs
 from tests.training.jobs import JOBS, Boom, Stop, differences, ending, run
-from weft.training import checkpoint
 
 STEPS = (0, 3, 6, 9, 15)  # first of all, last of an epoch, in the middle of two, last of all
 
@@ -55,7 +55,7 @@ def test_an_error_between_checkpoints(tmp_path, job, whole):
 def test_control_c_in_the_middle_of_an_epoch(tmp_path, job, whole):
     for step in STEPS:
         folder = tmp_path / str(step)
-        with pytest.raises(weft.Interrupted, match="resume=True"):
+        with pytest.raises(kasuri.Interrupted, match="resume=True"):
             run(job, folder, Stop(step, jobs.interrupt))
         assert checkpoint.read(folder)["position"]["step"] == step + 1
         assert_same_end(run(job, folder, resume=True), folder, whole(job))
@@ -63,7 +63,7 @@ def test_control_c_in_the_middle_of_an_epoch(tmp_path, job, whole):
 
 def test_stopped_after_every_single_step(tmp_path, whole):
     for step in range(16):
-        with pytest.raises(weft.Interrupted):
+        with pytest.raises(kasuri.Interrupted):
             run("loader", tmp_path, Stop(step, jobs.interrupt), resume=step > 0)
     assert_same_end(run("loader", tmp_path, resume=True), tmp_path, whole("loader"))
 
@@ -71,7 +71,9 @@ def test_stopped_after_every_single_step(tmp_path, whole):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_after_the_step_and_handlers_come_back(tmp_path, number, whole):
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    with pytest.raises(weft.Interrupted, match=r"epoch 2, step 6.*folder=.*resume=True") as caught:
+    with pytest.raises(
+        kasuri.Interrupted, match=r"epoch 2, step 6.*folder=.*resume=True"
+    ) as caught:
         run("local", tmp_path, Stop(5, jobs.send(number)))
     assert isinstance(caught.value, KeyboardInterrupt)
     assert str(tmp_path) in str(caught.value)
@@ -89,15 +91,15 @@ def test_a_second_control_c_ends_at_once_and_leaves_the_last_checkpoint(tmp_path
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as caught:
         run("local", tmp_path, Stop(9, twice))
-    assert not isinstance(caught.value, weft.Interrupted)
+    assert not isinstance(caught.value, kasuri.Interrupted)
     assert signal.getsignal(signal.SIGINT) is before
     assert checkpoint.read(tmp_path)["position"]["step"] == 8
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
 
 
 def test_control_c_without_a_folder_says_what_would_have_helped():
-    with pytest.raises(weft.Interrupted, match="epoch 1, step 2; give folder="):
-        weft.fit(
+    with pytest.raises(kasuri.Interrupted, match="epoch 1, step 2; give folder="):
+        kasuri.fit(
             jobs.bayesian(),
             jobs.moons(),
             epochs=2,
@@ -107,14 +109,14 @@ def test_control_c_without_a_folder_says_what_would_have_helped():
 
 
 def test_control_c_between_epochs(tmp_path, whole):
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         run("local", tmp_path, Stop(act=jobs.interrupt, epoch=2))
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
 
 
 def test_control_c_in_the_last_validation_is_not_forgotten(tmp_path, whole):
     last = len(whole("local")[0].history)
-    with pytest.raises(weft.Interrupted, match=f"epoch {last}, "):
+    with pytest.raises(kasuri.Interrupted, match=f"epoch {last}, "):
         run("local", tmp_path, Stop(act=jobs.interrupt, epoch=last))
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
 
@@ -129,7 +131,7 @@ def test_control_c_while_the_checkpoint_is_written(tmp_path, monkeypatch, whole)
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", slow)
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         run("local", tmp_path)
     assert checkpoint.read(tmp_path)["position"]["step"] == 9  # one step later than the second
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
@@ -155,7 +157,7 @@ def test_a_finished_run_gives_its_result_again_without_a_step(tmp_path, whole):
 
 def test_patience_that_ended_a_run_ends_it_again(tmp_path):
     def go(resume):
-        return weft.fit(
+        return kasuri.fit(
             jobs.network(),
             jobs.moons(40),
             jobs.moons(20, seed=1),
@@ -177,7 +179,7 @@ def test_history_file_and_events_have_every_epoch_once(tmp_path, whole):
     def go(callback, resume):
         return run("local", tmp_path, callback, resume=resume, save_every=1e9, tensorboard=True)
 
-    with pytest.raises(weft.Interrupted):  # checkpoint in epoch 2
+    with pytest.raises(kasuri.Interrupted):  # checkpoint in epoch 2
         go(Stop(5, jobs.interrupt), False)
     with pytest.raises(Boom):  # epochs 2 and 3 are logged but in no checkpoint
         go(Stop(13, jobs.raise_boom), True)
@@ -197,9 +199,9 @@ def test_a_run_without_a_seed_can_be_resumed_as_the_hint_says(tmp_path):
         net = jobs.bayesian()
         torch.manual_seed(ambient)  # every process has its own
         settings = {"epochs": 4, "batch_size": 9, "seed": seed, "callbacks": [callback]}
-        return weft.fit(net, jobs.moons(40), folder=folder, resume=resume, **settings)
+        return kasuri.fit(net, jobs.moons(40), folder=folder, resume=resume, **settings)
 
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(Stop(5, jobs.interrupt), 1, False, tmp_path)
     fitted = go(Stop(), 2, True, tmp_path)
     seed = checkpoint.read(tmp_path)["settings"]["seed"]
@@ -209,15 +211,15 @@ def test_a_run_without_a_seed_can_be_resumed_as_the_hint_says(tmp_path):
 
 def test_the_same_objects_can_be_given_again_after_control_c(tmp_path):
     def made():
-        prior = weft.Normal(0.3, learn="gradient")
-        return weft.ELBO(jobs.bayesian(outputs=1), weft.Gaussian(), prior, num_data=40)
+        prior = kasuri.Normal(0.3, learn="gradient")
+        return kasuri.ELBO(jobs.bayesian(outputs=1), kasuri.Gaussian(), prior, num_data=40)
 
     def go(elbo, callback, folder, resume=False):
         settings = {"epochs": 3, "batch_size": 10, "seed": 0, "callbacks": [callback]}
-        return weft.fit(elbo, jobs.line(40), folder=folder, resume=resume, **settings)
+        return kasuri.fit(elbo, jobs.line(40), folder=folder, resume=resume, **settings)
 
     elbo = made()
-    with pytest.raises(weft.Interrupted):
+    with pytest.raises(kasuri.Interrupted):
         go(elbo, Stop(5, jobs.interrupt), tmp_path / "two")
     go(elbo, Stop(), tmp_path / "two", resume=True)  # as in a notebook's cell that is run again
     whole = go(made(), Stop(), tmp_path / "one")
@@ -230,7 +232,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, keep):
     path = tmp_path / "checkpoint.pt"
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(weft.CheckpointError, match=r"checkpoint\.pt is damaged or no checkpoint"):
+    with pytest.raises(kasuri.CheckpointError, match=r"checkpoint\.pt is damaged or no checkpoint"):
         run("local", tmp_path, epochs=1, resume=True)
 
 
@@ -241,17 +243,17 @@ def test_other_files_and_other_formats_are_refused(tmp_path):
 
     for content in (torch.zeros(3), {"no": "format"}, [1], Trap()):
         torch.save(content, tmp_path / "checkpoint.pt")
-        with pytest.raises(weft.CheckpointError, match="damaged or no checkpoint"):
+        with pytest.raises(kasuri.CheckpointError, match="damaged or no checkpoint"):
             run("local", tmp_path, resume=True)
     assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.pt"]
     torch.save({"format": checkpoint.FORMAT + 1}, tmp_path / "checkpoint.pt")
-    with pytest.raises(weft.CheckpointError, match=rf"has format {checkpoint.FORMAT + 1}"):
+    with pytest.raises(kasuri.CheckpointError, match=rf"has format {checkpoint.FORMAT + 1}"):
         run("local", tmp_path, resume=True)
 
 
 def go_small(folder, resume=False, data=lambda: jobs.moons(40), net=jobs.bayesian, **changes):
     settings = {"epochs": 2, "batch_size": 10, "seed": 0, "temperature": 0.5} | changes
-    return weft.fit(net(), data(), folder=folder, resume=resume, **settings)
+    return kasuri.fit(net(), data(), folder=folder, resume=resume, **settings)
 
 
 def other_targets():
@@ -268,10 +270,10 @@ def other_targets():
         ("number of data: 40 then, 38 now", {"data": lambda: jobs.moons(38)}),
         ("targets", {"data": other_targets}),
         ("optimiser: Adam then, SGD now", {"optimizer": lambda p: torch.optim.SGD(p, 0.1)}),
-        ("parameters", {"net": lambda: jobs.bayesian(family=weft.KTied(rank=2))}),
+        ("parameters", {"net": lambda: jobs.bayesian(family=kasuri.KTied(rank=2))}),
         ("temperature", {"temperature": 0.1}),
         ("learning.rate", {"learning_rate": 0.5}),
-        ("prior", {"prior": weft.Normal(0.1)}),
+        ("prior", {"prior": kasuri.Normal(0.1)}),
         ("clip", {"clip": 1e-3}),
         ("callbacks", {"tensorboard": True}),
     ],
@@ -279,7 +281,7 @@ def other_targets():
 def test_other_settings_are_refused_by_name(tmp_path, words, changes):
     go_small(tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
-    with pytest.raises(weft.CheckpointError, match=words):
+    with pytest.raises(kasuri.CheckpointError, match=words):
         go_small(tmp_path, resume=True, **changes)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
 
@@ -310,5 +312,5 @@ def test_generators_go_back_where_they_were():
 
 
 def test_what_stopped_a_run_can_be_told_to_another_process():
-    told = pickle.loads(pickle.dumps(weft.Interrupted("stopped; call again", "epoch 3, step 7")))
+    told = pickle.loads(pickle.dumps(kasuri.Interrupted("stopped; call again", "epoch 3, step 7")))
     assert (str(told), told.where) == ("stopped; call again", "epoch 3, step 7")

@@ -1,4 +1,4 @@
-"""What may be given to `weft.fit` as data, and what of it is trained on."""
+"""What may be given to `kasuri.fit` as data, and what of it is trained on."""
 
 import math
 
@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-import weft
+import kasuri
+from kasuri.training import defaults
+from kasuri.training.batches import Batches
+from kasuri.training.sources import hold_out
 from tests.training import jobs
 from tests.training.jobs import bayesian, equal, moons, network
-from weft.data.batches import Batches
-from weft.training import defaults
-from weft.training.sources import hold_out
 
 
 class Seen(nn.Module):
@@ -29,24 +29,26 @@ class Seen(nn.Module):
 
 def test_the_likelihood_follows_the_type_of_the_targets():
     x = torch.randn(30, 2)
-    assert isinstance(defaults.likelihood_of(torch.zeros(3, dtype=torch.int32)), weft.Categorical)
+    assert isinstance(defaults.likelihood_of(torch.zeros(3, dtype=torch.int32)), kasuri.Categorical)
     for targets, outputs, kind in (
-        (torch.arange(30) % 2, 2, weft.Categorical),
-        (torch.randn(30, 1), 1, weft.Gaussian),
+        (torch.arange(30) % 2, 2, kasuri.Categorical),
+        (torch.randn(30, 1), 1, kasuri.Gaussian),
     ):
-        fitted = weft.fit(network(outputs), (x, targets), epochs=1, seed=0)
+        fitted = kasuri.fit(network(outputs), (x, targets), epochs=1, seed=0)
         assert isinstance(fitted.objective.likelihood, kind)
-    with pytest.raises(ValueError, match=r"weft\.Bernoulli\(\).*y\.long\(\)"):
-        weft.fit(network(), (x, torch.randn(30, 2) > 0), epochs=1)
-    yes = weft.fit(network(), (x, torch.randn(30, 2) > 0), likelihood=weft.Bernoulli(), epochs=1)
+    with pytest.raises(ValueError, match=r"kasuri\.Bernoulli\(\).*y\.long\(\)"):
+        kasuri.fit(network(), (x, torch.randn(30, 2) > 0), epochs=1)
+    yes = kasuri.fit(
+        network(), (x, torch.randn(30, 2) > 0), likelihood=kasuri.Bernoulli(), epochs=1
+    )
     assert math.isfinite(yes.history[0]["loss"])
 
 
 def test_a_tenth_is_held_out_if_a_temperature_is_wanted():
     seen = Seen()
-    bnn = weft.bayesianize(nn.Sequential(seen, nn.Linear(2, 2)), weft.MeanField(), inplace=True)
+    bnn = kasuri.bayesianize(nn.Sequential(seen, nn.Linear(2, 2)), kasuri.MeanField(), inplace=True)
     x, y = moons(100)
-    fitted = weft.fit(bnn, (x, y), epochs=3, batch_size=30, seed=4)
+    fitted = kasuri.fit(bnn, (x, y), epochs=3, batch_size=30, seed=4)
     assert fitted.objective.num_data == 90
     assert [row["step"] for row in fitted.history] == [3, 6, 9]
     trained = {tuple(row) for batch in seen.trained for row in batch.tolist()}
@@ -59,7 +61,7 @@ def test_a_tenth_is_held_out_if_a_temperature_is_wanted():
 
 def test_nothing_is_held_out_with_validation_data_or_a_temperature():
     for more in ({"valid": moons(20, seed=1)}, {"temperature": 0.3}):
-        fitted = weft.fit(bayesian(), moons(40), epochs=1, batch_size=8, seed=0, **more)
+        fitted = kasuri.fit(bayesian(), moons(40), epochs=1, batch_size=8, seed=0, **more)
         assert fitted.objective.num_data == 40
         assert fitted.history[0]["step"] == 5
         assert ("valid_nll" in fitted.history[0]) == ("valid" in more)
@@ -88,22 +90,22 @@ class Two(nn.Module):
 def test_several_inputs():
     x, y = moons(40)
     other = torch.randn(40, 3)
-    bnn = weft.bayesianize(Two(), weft.KTied(rank=1))
-    fitted = weft.fit(bnn, ((x, other), y), epochs=2, batch_size=10, seed=0)
+    bnn = kasuri.bayesianize(Two(), kasuri.KTied(rank=1))
+    fitted = kasuri.fit(bnn, ((x, other), y), epochs=2, batch_size=10, seed=0)
     assert "valid_accuracy" in fitted.history[-1]
     loader = DataLoader(TensorDataset(x, other, y), batch_size=10)  # yields (x1, x2, y)
-    fitted = weft.fit(Two(), loader, ((x, other), y), epochs=2, seed=0)
+    fitted = kasuri.fit(Two(), loader, ((x, other), y), epochs=2, seed=0)
     assert [row["step"] for row in fitted.history] == [4, 8]
     with pytest.raises(TypeError, match=r"give \(\(x1, x2\), y\), not a loader"):
-        weft.fit(Two(), loader, loader, epochs=1)
+        kasuri.fit(Two(), loader, loader, epochs=1)
 
 
 def test_a_loader_with_its_own_generator():
     data, seen = TensorDataset(*moons(40)), Seen()
     own = torch.Generator().manual_seed(3)
     loader = DataLoader(data, batch_size=9, shuffle=True, drop_last=True, generator=own)
-    bnn = weft.bayesianize(nn.Sequential(seen, nn.Linear(2, 2)), weft.MeanField(), inplace=True)
-    fitted = weft.fit(bnn, loader, moons(20, seed=1), epochs=3, seed=0)
+    bnn = kasuri.bayesianize(nn.Sequential(seen, nn.Linear(2, 2)), kasuri.MeanField(), inplace=True)
+    fitted = kasuri.fit(bnn, loader, moons(20, seed=1), epochs=3, seed=0)
     assert [row["step"] for row in fitted.history] == [4, 8, 12]
     assert fitted.objective.num_data == 40
     orders = [torch.cat(seen.trained[i : i + 4]) for i in (0, 4, 8)]
@@ -115,7 +117,7 @@ def test_a_loader_with_its_own_generator():
 def test_worker_processes_of_a_loader_change_nothing():
     def go(workers):
         data = DataLoader(jobs.Shaken(*moons(20)), 5, shuffle=True, num_workers=workers)
-        return weft.fit(bayesian(), data, temperature=0.1, epochs=2, seed=0).net
+        return kasuri.fit(bayesian(), data, temperature=0.1, epochs=2, seed=0).net
 
     assert equal(go(1), go(1))
 
@@ -123,7 +125,7 @@ def test_worker_processes_of_a_loader_change_nothing():
 def test_the_number_of_data_of_a_loader_is_what_it_draws_from():
     data = TensorDataset(*moons(40))
     loader = DataLoader(data, batch_size=5, sampler=SubsetRandomSampler(range(20)))
-    fitted = weft.fit(bayesian(), loader, temperature=0.1, epochs=1, seed=0)
+    fitted = kasuri.fit(bayesian(), loader, temperature=0.1, epochs=1, seed=0)
     assert fitted.history[0]["step"] == 4
     assert fitted.objective.num_data == 20
 
@@ -136,7 +138,7 @@ def test_a_shuffled_loader_of_validation_data_gives_reproducible_scores(monkeypa
         net = network()
         torch.manual_seed(ambient)
         valid = DataLoader(TensorDataset(*moons(333, seed=1)), batch_size=50, shuffle=True)
-        return [r["valid_nll"] for r in weft.fit(net, moons(40), valid, epochs=6, seed=0).history]
+        return [r["valid_nll"] for r in kasuri.fit(net, moons(40), valid, epochs=6, seed=0).history]
 
     assert go(1) == go(2)
 
@@ -149,19 +151,19 @@ class Endless(IterableDataset):
 def test_data_that_cannot_be_used_is_refused():
     x, y = moons(40)
     with pytest.raises(ValueError, match=r"no length.*num_data="):
-        weft.fit(network(), DataLoader(Endless()), epochs=1)
+        kasuri.fit(network(), DataLoader(Endless()), epochs=1)
     with pytest.raises(ValueError, match=r"held out of a DataLoader; give valid="):
-        weft.fit(bayesian(), DataLoader(TensorDataset(x, y)), epochs=1)
+        kasuri.fit(bayesian(), DataLoader(TensorDataset(x, y)), epochs=1)
     with pytest.raises(ValueError, match=r"batch_size=8\): this DataLoader has its own"):
-        weft.fit(network(), DataLoader(TensorDataset(x, y)), epochs=1, batch_size=8)
+        kasuri.fit(network(), DataLoader(TensorDataset(x, y)), epochs=1, batch_size=8)
     with pytest.raises(ValueError, match=r"batch_size=8\): this Batches has its own"):
-        weft.fit(network(), Batches(x, y, 4), epochs=1, batch_size=8)
+        kasuri.fit(network(), Batches(x, y, 4), epochs=1, batch_size=8)
     with pytest.raises(TypeError, match=r"data of type int: give \(x, y\)"):
-        weft.fit(network(), 3, epochs=1)
+        kasuri.fit(network(), 3, epochs=1)
     with pytest.raises(TypeError, match=r"torch\.as_tensor\(y\)"):
-        weft.fit(network(), (x, y.tolist()), epochs=1)
+        kasuri.fit(network(), (x, y.tolist()), epochs=1)
     with pytest.raises(TypeError, match=r"yield \(x, y\)"):
-        weft.fit(network(), DataLoader(TensorDataset(x)), epochs=1)
+        kasuri.fit(network(), DataLoader(TensorDataset(x)), epochs=1)
 
 
 def test_batches_keep_their_own_ways():
@@ -172,7 +174,9 @@ def test_batches_keep_their_own_ways():
         return x
 
     x, y = moons(40)
-    fitted = weft.fit(network(), Batches(x, y, 16, drop_last=True, augment=shake), epochs=2, seed=0)
+    fitted = kasuri.fit(
+        network(), Batches(x, y, 16, drop_last=True, augment=shake), epochs=2, seed=0
+    )
     assert [row["step"] for row in fitted.history] == [2, 4]
     assert set(calls) == {16}
 
@@ -186,7 +190,7 @@ def test_rows_held_out_of_batches_leave_all_else_as_it_is():
 
     data = Batches(*moons(40), 9, augment=shake)
     try:
-        weft.fit(bayesian(), data, epochs=1, seed=0)
+        kasuri.fit(bayesian(), data, epochs=1, seed=0)
         refused = ""
     except ValueError as error:
         refused = str(error)
@@ -197,13 +201,13 @@ def test_default_sizes():
     assert defaults.epochs(10**9, 128) == defaults.EPOCHS
     assert defaults.epochs(1, 128) == defaults.STEPS
     assert defaults.epochs(1, 1024) == defaults.STEPS / 4
-    fitted = weft.fit(network(), moons(300), epochs=1, seed=0)
+    fitted = kasuri.fit(network(), moons(300), epochs=1, seed=0)
     assert fitted.history[0]["step"] == math.ceil(300 / 128)
 
 
 def test_large_data_sets_have_larger_batches_and_large_batches_longer_steps():
     data, settings = moons(10_240), {"epochs": 1, "seed": 0, "scheduler": defaults.constant}
-    (row,) = weft.fit(network(), data, **settings).history
+    (row,) = kasuri.fit(network(), data, **settings).history
     assert (row["step"], row["learning_rate"]) == (10_240 / 256, 0.002)
-    (row,) = weft.fit(network(), data, batch_size=1024, **settings).history
+    (row,) = kasuri.fit(network(), data, batch_size=1024, **settings).history
     assert (row["step"], row["learning_rate"]) == (10, 0.004)

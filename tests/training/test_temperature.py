@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-import weft
+import kasuri
+from kasuri.objectives import temperature as temperature
+from kasuri.objectives.temperature import FACTORS, Tempering
+from kasuri.training.validation import examine, widths
 from tests.training.jobs import bayesian, moons
-from weft import tempering as temperature
-from weft.tempering import FACTORS, Tempering
-from weft.training.validation import examine, widths
 
 START = 0.1
 NOW = 0.3 + 0.2 * torch.rand(50, generator=torch.Generator().manual_seed(0))  # NLL of examples
@@ -83,23 +83,23 @@ def test_it_settles_near_the_temperature_whose_width_is_best(best):
 
 
 def test_widths_are_those_of_wider_posteriors():
-    bnn = bayesian(family=weft.MeanField(scale=0.3))
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=10)
+    bnn = bayesian(family=kasuri.MeanField(scale=0.3))
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
     x, y = moons(50)
     found = widths(elbo, x, y, samples=6, seed=1, factors=(0.5, 1.0, 3.0))
     for factor, losses in zip((0.5, 1.0, 3.0), found, strict=True):
         wide = copy.deepcopy(bnn)
         with torch.no_grad():
-            for _, posterior in weft.named_posteriors(wide):
+            for _, posterior in kasuri.named_posteriors(wide):
                 posterior.log_scale += math.log(factor)
-        other = weft.ELBO(wide, weft.Categorical(), weft.HeNormal(), num_data=10)
+        other = kasuri.ELBO(wide, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
         expected, _ = examine(other, x, y, samples=6, seed=1)
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_measuring_widths_leaves_no_trace():
     bnn = bayesian().train()
-    elbo = weft.ELBO(bnn, weft.Categorical(), weft.HeNormal(), num_data=10)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
     before, state = torch.get_rng_state(), {k: v.clone() for k, v in elbo.state_dict().items()}
     widths(elbo, *moons(50), samples=3, seed=1, factors=FACTORS)
     assert torch.equal(torch.get_rng_state(), before)
@@ -112,8 +112,8 @@ def test_fit_moves_it_when_training_has_settled_and_tells_it(monkeypatch):
     def wider(objective, x, y, samples, seed, factors):
         return [NOW + 10.0, NOW - 10.0]
 
-    monkeypatch.setattr("weft.training.loop.widths", wider)
-    fitted = weft.fit(bayesian(), moons(60), moons(50), epochs=10, batch_size=20, seed=0)
+    monkeypatch.setattr("kasuri.training.loop.widths", wider)
+    fitted = kasuri.fit(bayesian(), moons(60), moons(50), epochs=10, batch_size=20, seed=0)
     told = [row["temperature"] for row in fitted.history]
     moved = [b > a for a, b in itertools.pairwise(told)]
     first = math.ceil(temperature.SETTLED * 10)  # the epoch whose validation may move it
@@ -125,6 +125,6 @@ def test_fit_moves_it_when_training_has_settled_and_tells_it(monkeypatch):
 
 def test_one_tempering_object_serves_one_run():
     data, settings = moons(60), {"epochs": 3, "batch_size": 20, "seed": 0}
-    first = weft.fit(bayesian(), data, **settings)
-    again = weft.fit(first.net, data, **settings)  # training goes on from the trained network
+    first = kasuri.fit(bayesian(), data, **settings)
+    again = kasuri.fit(first.net, data, **settings)  # training goes on from the trained network
     assert again.history[0]["temperature"] == first.history[0]["temperature"]

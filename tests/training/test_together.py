@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-import weft
-from weft.numerics.seeds import mix
-from weft.training import loop
-from weft.training.stacking import Stack
+import kasuri
+from kasuri.streams import mix
+from kasuri.training import loop
+from kasuri.training.stacking import Stack
 
 FAMILIES = [
-    weft.MeanField(),
-    weft.KTied(rank=2),
-    weft.MatrixNormal(),
-    weft.ScaledMatrixNormal(),
-    weft.Radial(),
+    kasuri.MeanField(),
+    kasuri.KTied(rank=2),
+    kasuri.MatrixNormal(),
+    kasuri.ScaledMatrixNormal(),
+    kasuri.Radial(),
 ]
 
 
@@ -34,7 +34,7 @@ def table(seed, rows=40):
 
 def converted(family, count, estimator="shared"):
     torch.manual_seed(0)
-    return [weft.bayesianize(network(), family, estimator=estimator) for _ in range(count)]
+    return [kasuri.bayesianize(network(), family, estimator=estimator) for _ in range(count)]
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
@@ -44,9 +44,9 @@ def test_ordinary_networks_end_where_they_would_alone(keep):
     alone = copy.deepcopy(nets)
     trains, valids = [table(i) for i in range(3)], [table(10 + i) for i in range(3)]
     options = {"epochs": 25, "batch_size": 16, "keep": keep}
-    together = weft.fit_many(nets, trains, valids, seed=5, **options)
+    together = kasuri.fit_many(nets, trains, valids, seed=5, **options)
     for member, one in enumerate(together):
-        same = weft.fit(
+        same = kasuri.fit(
             alone[member], trains[member], valids[member], seed=mix(5, member), **options
         )
         assert one.best_epoch == same.best_epoch
@@ -60,9 +60,9 @@ def test_ordinary_networks_end_where_they_would_alone(keep):
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
 def test_a_stack_has_the_terms_of_its_members(family):
     nets = converted(family, 3)
-    likelihoods = [weft.Gaussian(0.5) for _ in nets]
+    likelihoods = [kasuri.Gaussian(0.5) for _ in nets]
     elbos = [
-        weft.ELBO(net, likelihood, weft.Normal(0.7), num_data=40)
+        kasuri.ELBO(net, likelihood, kasuri.Normal(0.7), num_data=40)
         for net, likelihood in zip(nets, likelihoods, strict=True)
     ]
     for elbo in elbos:
@@ -100,16 +100,16 @@ def test_networks_train_in_training_mode_however_they_come(validated):
     nets = [nn.Sequential(nn.Linear(3, 1), Seen()).eval() for _ in range(2)]
     data = [table(i) for i in range(2)]
     options = {"epochs": 3, "batch_size": 40, "seed": 0}
-    weft.fit_many(nets, data, data if validated else None, **options)
+    kasuri.fit_many(nets, data, data if validated else None, **options)
     assert modes.count(True) == 3, "one program serves all members"
     assert (False in modes) == validated
 
 
 def test_members_share_nothing_but_the_program():
     """The same network on the same data: other batches, other noise, another end."""
-    one = converted(weft.KTied(rank=2), 1)[0]
+    one = converted(kasuri.KTied(rank=2), 1)[0]
     nets = [one, copy.deepcopy(one)]
-    fits = weft.fit_many(nets, [table(0)] * 2, temperature=0.1, epochs=3, seed=1)
+    fits = kasuri.fit_many(nets, [table(0)] * 2, temperature=0.1, epochs=3, seed=1)
     first, second = (fit.net.state_dict() for fit in fits)
     assert all(not torch.equal(first[key], second[key]) for key in first if first[key].numel())
     storages = {p.untyped_storage().data_ptr() for net in nets for p in net.parameters()}
@@ -117,8 +117,8 @@ def test_members_share_nothing_but_the_program():
 
 
 def test_each_has_its_own_temperature():
-    nets = converted(weft.MeanField(), 3, estimator="local")
-    fits = weft.fit_many(
+    nets = converted(kasuri.MeanField(), 3, estimator="local")
+    fits = kasuri.fit_many(
         nets,
         [table(0)] * 3,
         temperature=[0.01, 1.0, 0.1],
@@ -142,14 +142,14 @@ def test_temperatures_are_chosen_on_each_ones_validation_data(monkeypatch):
         return real(objective, x, y, samples, seed)
 
     monkeypatch.setattr(loop, "examine", watched)
-    nets, valids = converted(weft.MeanField(), 2), [table(7), table(8)]
-    fits = weft.fit_many(nets, [table(0), table(1)], valids, epochs=20, seed=0)
+    nets, valids = converted(kasuri.MeanField(), 2), [table(7), table(8)]
+    fits = kasuri.fit_many(nets, [table(0), table(1)], valids, epochs=20, seed=0)
     wanted = {id(fit.objective): float(y.sum()) for fit, (_, y) in zip(fits, valids, strict=True)}
     assert len(seen) == 40
     assert all(wanted[id(objective)] == total for objective, total in seen)
     for fit, (x, y) in zip(fits, valids, strict=True):
         last = fit.history[-1]
-        again = weft.evaluate(fit.objective, (x, y), samples=400)["nll"]
+        again = kasuri.evaluate(fit.objective, (x, y), samples=400)["nll"]
         assert last["valid_nll"] == pytest.approx(again, abs=0.2)
     assert fits[0].objective.temperature is not fits[1].objective.temperature
 
@@ -163,11 +163,12 @@ def test_gaussian_linear_models_reach_their_exact_posteriors():
         data.append(
             (x, x @ torch.tensor([[1.0], [-2.0]]) + torch.randn(30, 1, generator=generator))
         )
-    nets = [weft.bayesianize(nn.Linear(2, 1, bias=False), weft.FullNormal()) for _ in data]
+    nets = [kasuri.bayesianize(nn.Linear(2, 1, bias=False), kasuri.FullNormal()) for _ in data]
     elbos = [
-        weft.ELBO(net, weft.Gaussian(1.0), weft.Normal(1.0), num_data=30, samples=4) for net in nets
+        kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=30, samples=4)
+        for net in nets
     ]
-    weft.fit_many(elbos, data, epochs=500, batch_size=30, learning_rate=0.05, seed=0)
+    kasuri.fit_many(elbos, data, epochs=500, batch_size=30, learning_rate=0.05, seed=0)
     for net, (x, y) in zip(nets, data, strict=True):
         precision = x.T @ x + torch.eye(2)
         mean = torch.linalg.solve(precision, x.T @ y).T
@@ -188,9 +189,9 @@ def test_running_statistics_are_each_ones_own():
     alone = copy.deepcopy(nets)
     data = [table(0), table(1)]
     options = {"epochs": 4, "batch_size": 20}
-    weft.fit_many(nets, data, seed=2, **options)
+    kasuri.fit_many(nets, data, seed=2, **options)
     for member, (net, same) in enumerate(zip(nets, alone, strict=True)):
-        weft.fit(same, data[member], seed=mix(2, member), **options)
+        kasuri.fit(same, data[member], seed=mix(2, member), **options)
         torch.testing.assert_close(net[1].running_mean, same[1].running_mean, rtol=1e-3, atol=1e-4)
         assert int(net[1].num_batches_tracked) == int(same[1].num_batches_tracked) == 8
 
@@ -198,9 +199,9 @@ def test_running_statistics_are_each_ones_own():
 def test_repeatable_and_leaves_the_generator_alone():
     ends = []
     for _ in range(2):
-        nets = converted(weft.KTied(rank=1), 2)
+        nets = converted(kasuri.KTied(rank=1), 2)
         torch.manual_seed(9)
-        weft.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=2, seed=4)
+        kasuri.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=2, seed=4)
         ends.append((torch.rand(3), [p.clone() for net in nets for p in net.parameters()]))
     torch.manual_seed(9)
     assert torch.equal(ends[0][0], torch.rand(3))
@@ -208,48 +209,48 @@ def test_repeatable_and_leaves_the_generator_alone():
 
 
 def test_a_saved_member_stands_alone(tmp_path):
-    nets = converted(weft.KTied(rank=2), 2)
-    fits = weft.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
-    weft.save(fits[1].net, tmp_path / "one.safetensors")
-    again = weft.load(tmp_path / "one.safetensors", network())
+    nets = converted(kasuri.KTied(rank=2), 2)
+    fits = kasuri.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
+    kasuri.save(fits[1].net, tmp_path / "one.safetensors")
+    again = kasuri.load(tmp_path / "one.safetensors", network())
     x = table(3)[0]
     with torch.no_grad():
         torch.testing.assert_close(again.eval()(x), fits[1].net.eval()(x))
 
 
 def test_what_cannot_be_stacked_is_refused():
-    nets, data = converted(weft.MeanField(), 2), [table(0), table(1)]
+    nets, data = converted(kasuri.MeanField(), 2), [table(0), table(1)]
     with pytest.raises(ValueError, match=r"different sizes .*train those groups apart"):
-        weft.fit_many(nets, [table(0), table(1, rows=41)], temperature=1.0)
+        kasuri.fit_many(nets, [table(0), table(1, rows=41)], temperature=1.0)
     with pytest.raises(ValueError, match="different networks"):
-        weft.fit_many([nets[0]] * 2, data, temperature=1.0)
+        kasuri.fit_many([nets[0]] * 2, data, temperature=1.0)
     with pytest.raises(ValueError, match="1 trains for 2 networks"):
-        weft.fit_many(nets, data[:1], temperature=1.0)
+        kasuri.fit_many(nets, data[:1], temperature=1.0)
     for three in ([1.0, 1.0, 1.0], torch.ones(3), torch.ones(3).numpy()):
         with pytest.raises(ValueError, match="3 temperatures for 2"):
-            weft.fit_many(nets, data, temperature=three)
+            kasuri.fit_many(nets, data, temperature=three)
     with pytest.raises(ValueError, match="no validation data to choose temperatures"):
-        weft.fit_many(nets, data)
-    wider = [nets[0], weft.bayesianize(network(9), weft.MeanField())]
+        kasuri.fit_many(nets, data)
+    wider = [nets[0], kasuri.bayesianize(network(9), kasuri.MeanField())]
     with pytest.raises(ValueError, match=r"must be equal.*8x3.*9x3"):
-        weft.fit_many(wider, data, temperature=1.0)
+        kasuri.fit_many(wider, data, temperature=1.0)
     elbos = [
-        weft.ELBO(net, weft.Gaussian(1.0), weft.Normal(scale), num_data=40)
-        for net, scale in zip(converted(weft.MeanField(), 2), (1.0, 2.0), strict=True)
+        kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(scale), num_data=40)
+        for net, scale in zip(converted(kasuri.MeanField(), 2), (1.0, 2.0), strict=True)
     ]
     with pytest.raises(ValueError, match=r"differ in their likelihoods and priors.*1\.0.*2\.0"):
-        weft.fit_many(elbos, data)
+        kasuri.fit_many(elbos, data)
     with pytest.raises(ValueError, match="keep='lst'"):
-        weft.fit_many(nets, data, temperature=1.0, keep="lst")
+        kasuri.fit_many(nets, data, temperature=1.0, keep="lst")
     with pytest.raises(ValueError, match="the rate belongs to the default"):
-        weft.fit_many(nets, data, temperature=1.0, learning_rate=0.1, optimizer=torch.optim.SGD)
+        kasuri.fit_many(nets, data, temperature=1.0, learning_rate=0.1, optimizer=torch.optim.SGD)
     with pytest.raises(ValueError, match="a validation set without rows"):
-        weft.fit_many(nets, data, [table(0), table(1, rows=0)])
+        kasuri.fit_many(nets, data, [table(0), table(1, rows=0)])
 
 
 def _elbo(net, **changed):
-    known = {"likelihood": weft.Gaussian(1.0), "prior": weft.Normal(1.0), "num_data": 40}
-    return weft.ELBO(net, **(known | changed))
+    known = {"likelihood": kasuri.Gaussian(1.0), "prior": kasuri.Normal(1.0), "num_data": 40}
+    return kasuri.ELBO(net, **(known | changed))
 
 
 def _frozen(net):
@@ -259,35 +260,37 @@ def _frozen(net):
 
 DIFFERENT = {
     "module": lambda: _elbo(
-        weft.bayesianize(
-            nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), weft.MeanField()
+        kasuri.bayesianize(
+            nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), kasuri.MeanField()
         )
     ),
-    "families": lambda: _elbo(weft.bayesianize(network(), weft.MeanField(max_scale=0.1))),
-    "estimator": lambda: _elbo(weft.bayesianize(network(), weft.MeanField(), estimator="local")),
-    "num_data": lambda: _elbo(converted(weft.MeanField(), 1)[0], num_data=4000),
-    "samples": lambda: _elbo(converted(weft.MeanField(), 1)[0], samples=2),
-    "output": lambda: _elbo(converted(weft.MeanField(), 1)[0], output=lambda f: f),
-    "requires_grad": lambda: _frozen(converted(weft.MeanField(), 1)[0]),
+    "families": lambda: _elbo(kasuri.bayesianize(network(), kasuri.MeanField(max_scale=0.1))),
+    "estimator": lambda: _elbo(
+        kasuri.bayesianize(network(), kasuri.MeanField(), estimator="local")
+    ),
+    "num_data": lambda: _elbo(converted(kasuri.MeanField(), 1)[0], num_data=4000),
+    "samples": lambda: _elbo(converted(kasuri.MeanField(), 1)[0], samples=2),
+    "output": lambda: _elbo(converted(kasuri.MeanField(), 1)[0], output=lambda f: f),
+    "requires_grad": lambda: _frozen(converted(kasuri.MeanField(), 1)[0]),
 }
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_members_that_differ_in_more_than_values_are_refused(what):
-    elbos = [_elbo(converted(weft.MeanField(), 1)[0]), DIFFERENT[what]()]
+    elbos = [_elbo(converted(kasuri.MeanField(), 1)[0]), DIFFERENT[what]()]
     with pytest.raises(ValueError, match=rf"networks 0 and 1 must be equal.*{what}"):
-        weft.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
+        kasuri.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
 
 
 def test_a_likelihood_that_two_share_is_refused():
-    noise = weft.Gaussian()
-    elbos = [_elbo(net, likelihood=noise) for net in converted(weft.MeanField(), 2)]
+    noise = kasuri.Gaussian()
+    elbos = [_elbo(net, likelihood=noise) for net in converted(kasuri.MeanField(), 2)]
     with pytest.raises(ValueError, match=r"share .*likelihood.*copy\.deepcopy"):
-        weft.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
+        kasuri.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
 
 
 def test_a_loss_that_is_no_number_names_the_network():
-    nets, bad = converted(weft.MeanField(), 2), table(1)
+    nets, bad = converted(kasuri.MeanField(), 2), table(1)
     bad[1][:] = float("nan")
-    with pytest.raises(weft.NonFiniteLoss, match="network 1 is nan at step 0"):
-        weft.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)
+    with pytest.raises(kasuri.NonFiniteLoss, match="network 1 is nan at step 0"):
+        kasuri.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)

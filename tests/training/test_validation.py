@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri.objectives.temperature import is_better
+from kasuri.streams import mix
+from kasuri.training import defaults
+from kasuri.training.loop import _VALIDATION
+from kasuri.training.validation import examine, log_mean, validate
 from tests.training.jobs import bayesian, differences, moons, network
-from weft.numerics.seeds import mix
-from weft.tempering import is_better
-from weft.training import defaults
-from weft.training.loop import _VALIDATION
-from weft.training.validation import examine, log_mean, validate
 
 
 def test_patience_counts_validations_without_improvement():
     x, y = moons(40)
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         network(),
         (x, y),
         (x, 1 - y),  # the better it learns, the worse its validation
@@ -30,7 +30,7 @@ def test_patience_counts_validations_without_improvement():
     assert fitted.best_epoch == 1
 
 
-class States(weft.Callback):
+class States(kasuri.Callback):
     """Keeps the state of every epoch."""
 
     def __init__(self):
@@ -45,7 +45,7 @@ def test_an_epoch_that_the_best_does_not_beat_clearly_is_what_is_returned(make):
     x, y = moons(40)
     (a, b), states = moons(30, seed=1), States()
     valid = a, torch.where(torch.arange(30) < 12, 1 - b, b)  # learning too well is punished
-    fitted = weft.fit(
+    fitted = kasuri.fit(
         make(), (x, y), valid, epochs=12, learning_rate=0.3, samples=5, seed=3, callbacks=[states]
     )
     kept = fitted.best_epoch - 1
@@ -74,9 +74,9 @@ def pretending(monkeypatch, curve, **more):
         losses = nll + noise + 0.1 * (own - own.mean())
         return losses, {"nll": float(losses.mean())}
 
-    monkeypatch.setattr("weft.training.loop.examine", validation)
+    monkeypatch.setattr("kasuri.training.loop.examine", validation)
     settings = {"epochs": len(curve), "batch_size": 20, "seed": 0} | more
-    return weft.fit(network(), moons(20), moons(20), **settings)
+    return kasuri.fit(network(), moons(20), moons(20), **settings)
 
 
 def test_the_newest_epoch_within_a_standard_error_of_the_best_is_kept(monkeypatch):
@@ -96,10 +96,10 @@ def test_the_last_epoch_can_be_kept_whatever_validation_says(monkeypatch):
     monkeypatch.undo()
     states, settings = States(), {"epochs": 3, "batch_size": 20, "seed": 0, "learning_rate": 0.3}
     x, y = moons(40)
-    kept = weft.fit(network(), (x, y), (x, 1 - y), keep="last", callbacks=[states], **settings)
+    kept = kasuri.fit(network(), (x, y), (x, 1 - y), keep="last", callbacks=[states], **settings)
     assert differences(states.kept[-1], kept.objective.state_dict()) == []
     with pytest.raises(ValueError, match='keep="best" or keep="last"'):
-        weft.fit(network(), (x, y), keep="newest", **settings)
+        kasuri.fit(network(), (x, y), keep="newest", **settings)
 
 
 def test_small_steps_do_not_creep_away_from_the_best_epoch(monkeypatch):
@@ -117,7 +117,7 @@ def test_an_epoch_whose_validation_is_not_a_number_is_not_kept(monkeypatch, bad)
 
 def test_long_runs_are_validated_now_and_then_and_at_the_end():
     epochs = 2 * defaults.CHECKS + 1
-    fitted = weft.fit(network(), moons(20), moons(20, seed=1), epochs=epochs, seed=0)
+    fitted = kasuri.fit(network(), moons(20), moons(20, seed=1), epochs=epochs, seed=0)
     checked = [row["epoch"] for row in fitted.history if "valid_nll" in row]
     assert checked == [*range(2, epochs, 2), epochs]
 
@@ -126,16 +126,16 @@ def test_validation_is_in_evaluation_mode():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
     x, y = moons(30, seed=1)
-    fitted = weft.fit(net, moons(40), (x, y), epochs=1, batch_size=10, seed=0)
+    fitted = kasuri.fit(net, moons(40), (x, y), epochs=1, batch_size=10, seed=0)
     assert int(net[1].num_batches_tracked) == 4  # of training alone
     nll = nn.functional.cross_entropy(net.eval()(x), y)
     assert fitted.history[0]["valid_nll"] == pytest.approx(float(nll.detach()), rel=1e-6)
 
 
 def test_validation_is_of_the_mean_over_draws_of_whole_weights():
-    fitted = weft.fit(bayesian(), moons(40), epochs=1, temperature=0.1, seed=0)
+    fitted = kasuri.fit(bayesian(), moons(40), epochs=1, temperature=0.1, seed=0)
     x, y = moons(30, seed=1)
-    with torch.no_grad(), weft.frozen(fitted.net, mix(9, 0)):
+    with torch.no_grad(), kasuri.frozen(fitted.net, mix(9, 0)):
         draw = drawn(fitted.net)
     pair = [draw, {k: 2 * mean - draw[k] for k, mean in means(fitted.net).items()}]
     likelihoods = [
@@ -171,13 +171,13 @@ def test_no_estimate_is_above_the_largest_of_the_draws():
 
 
 def means(net):
-    return {name: q.mean.detach() for name, q in weft.named_posteriors(net)}
+    return {name: q.mean.detach() for name, q in kasuri.named_posteriors(net)}
 
 
 def drawn(net):
     return {
         f"{place}.{name}": layer.frozen.draw(q)
         for place, layer in net.named_modules()
-        if isinstance(layer, weft.Bayesian)
+        if isinstance(layer, kasuri.Bayesian)
         for name, q in layer.named()
     }

@@ -4,9 +4,9 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
-from weft import vae
-from weft.numerics import triangular
+import kasuri
+from kasuri import vae
+from kasuri.numerics import triangular
 
 FAMILIES = [
     vae.Diagonal(6),
@@ -84,7 +84,7 @@ class Linear:
     def vae(self, latent, logs_and_lower):
         """An auto-encoder with the true decoder and means, and these other numbers for every x."""
         encoder, decoder = nn.Linear(self.inputs, latent.size), nn.Linear(self.n, self.inputs)
-        model = vae.VAE(encoder, decoder, latent, weft.Gaussian(self.noise)).double()
+        model = vae.VAE(encoder, decoder, latent, kasuri.Gaussian(self.noise)).double()
         with torch.no_grad():
             encoder.weight.zero_()[: self.n] = self.gain
             encoder.bias[: self.n] = -self.gain @ self.bias

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import weft
+import kasuri
+from kasuri import vae
+from kasuri.vae import estimates
 from tests.vae.models import Linear, patterns, small
-from weft import vae
-from weft.vae import estimates
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_training_a_full_normal_reaches_the_evidence_and_a_diagonal_does_not(lin
         nn.init.zeros_(model.net.encoder.weight)
         nn.init.zeros_(model.net.encoder.bias)
         model.net.decoder.requires_grad_(False)
-        weft.fit(model, (train, train), epochs=30, batch_size=50, learning_rate=0.02, seed=0)
+        kasuri.fit(model, (train, train), epochs=30, batch_size=50, learning_rate=0.02, seed=0)
         gaps.append(float(evidence - vae.elbo(model, test, samples=500).mean()))
     loss = 0.5 * float(linear.precision.diagonal().log().sum() - linear.precision.logdet())
     assert gaps[0] == pytest.approx(0.0, abs=0.06)
@@ -186,5 +186,5 @@ def test_counts_below_one_are_refused(options):
 
 
 def test_evaluate_of_the_package_points_to_the_right_one():
-    with pytest.raises(TypeError, match=r"weft\.vae\.evaluate"):
-        weft.evaluate(small(), patterns(5))
+    with pytest.raises(TypeError, match=r"kasuri\.vae\.evaluate"):
+        kasuri.evaluate(small(), patterns(5))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import distributions as td
 
+from kasuri import vae
+from kasuri.numerics import kronecker_draws, low_rank, triangular
 from tests.vae.models import FAMILIES, covariance, dense
-from weft import vae
-from weft.numerics import kronecker_draws, low_rank, triangular
 
 every = pytest.mark.parametrize("latent", FAMILIES, ids=str)
 

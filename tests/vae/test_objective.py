@@ -5,18 +5,18 @@ import torch
 from torch import distributions as td
 from torch import nn
 
-import weft
+import kasuri
+from kasuri import vae
 from tests.vae.models import FAMILIES, patterns, small
-from weft import vae
 
 
 def bayesian(**options):
     latent = vae.Diagonal(3)
     torch.manual_seed(0)
-    decoder = weft.bayesianize(
-        nn.Sequential(nn.Linear(3, 8), nn.ELU(), nn.Linear(8, 12)), weft.KTied(rank=2)
+    decoder = kasuri.bayesianize(
+        nn.Sequential(nn.Linear(3, 8), nn.ELU(), nn.Linear(8, 12)), kasuri.KTied(rank=2)
     )
-    told = {"prior": weft.HeNormal(), "num_data": 120} | options
+    told = {"prior": kasuri.HeNormal(), "num_data": 120} | options
     return vae.VAE(nn.Linear(12, latent.size), decoder, latent, **told)
 
 
@@ -60,8 +60,8 @@ def test_several_draws_are_averaged_without_bias():
 def test_the_kl_is_annealed_exponentially_or_in_a_line():
     x, _ = patterns(20)
     shapes = {
-        "exponential": weft.schedules.Exponential(10, steps_per_epoch=5, start=0.01),
-        "linear": weft.schedules.LinearOverEpochs(10, steps_per_epoch=5),
+        "exponential": kasuri.schedules.Exponential(10, steps_per_epoch=5, start=0.01),
+        "linear": kasuri.schedules.LinearOverEpochs(10, steps_per_epoch=5),
     }
     for name, schedule in shapes.items():
         model = small(kl_weight=schedule)
@@ -78,7 +78,7 @@ def test_the_kl_is_annealed_exponentially_or_in_a_line():
 
 def test_gaussian_decoders_of_known_and_learned_noise():
     x = patterns(20)[0] - 0.3
-    for likelihood, scale in ((weft.Gaussian(0.2), 0.2), (weft.Gaussian(), 1.0)):
+    for likelihood, scale in ((kasuri.Gaussian(0.2), 0.2), (kasuri.Gaussian(), 1.0)):
         model = small(likelihood=likelihood)
         torch.manual_seed(3)
         nll = model(x).nll
@@ -94,16 +94,16 @@ def test_gaussian_decoders_of_known_and_learned_noise():
 def test_a_bayesian_decoder_adds_its_share_of_the_kl():
     model, x = bayesian(temperature=0.1), patterns(40)[0]
     _, _, kl = model(x)
-    weights = sum(q.kl(weft.HeNormal()) for _, q in weft.named_posteriors(model.net))
+    weights = sum(q.kl(kasuri.HeNormal()) for _, q in kasuri.named_posteriors(model.net))
     torch.testing.assert_close(kl, model.posterior(x).kl().mean() + 0.1 * weights / 120)
     kl.backward()
-    assert all(q.loc.grad is not None for _, q in weft.named_posteriors(model.net))
+    assert all(q.loc.grad is not None for _, q in kasuri.named_posteriors(model.net))
 
 
 def test_a_bayesian_decoder_draws_functions_where_it_is_evaluated():
     model, x = bayesian(), patterns(6)[0]
     with torch.no_grad():
-        for _, q in weft.named_posteriors(model.net):
+        for _, q in kasuri.named_posteriors(model.net):
             for parameter in q.parameters():
                 parameter += 0.5 * (parameter is not q.loc)  # wide enough to be seen
     model.eval()
@@ -112,7 +112,7 @@ def test_a_bayesian_decoder_draws_functions_where_it_is_evaluated():
         same = model.net.decoder(torch.ones(1, 3))
         assert torch.equal(same, model.net.decoder(torch.ones(1, 3))), "eval() itself is the mean"
     found = vae.evaluate(model, x, samples=64)
-    weights = sum(q.kl(weft.HeNormal()) for _, q in weft.named_posteriors(model.net))
+    weights = sum(q.kl(kasuri.HeNormal()) for _, q in kasuri.named_posteriors(model.net))
     assert found["weight_kl"] == pytest.approx(float(weights.detach()) / 120, rel=1e-5)
     gap = found["reconstruction"] - found["kl"] - found["weight_kl"]
     assert found["elbo"] == pytest.approx(gap, rel=1e-5)
@@ -121,10 +121,10 @@ def test_a_bayesian_decoder_draws_functions_where_it_is_evaluated():
 def test_predicted_density_averages_over_weights():
     """A decoder with a random bias only: p(x) = ∫ p(x | b) q(b) db, by quadrature in one dimension."""
     latent = vae.Diagonal(1)
-    decoder = weft.bayesianize(nn.Linear(1, 1), weft.MeanField(scale=1.0, noise=0.0))
-    model = vae.VAE(nn.Linear(1, 2), decoder, latent, prior=weft.Normal(1.0), num_data=1)
+    decoder = kasuri.bayesianize(nn.Linear(1, 1), kasuri.MeanField(scale=1.0, noise=0.0))
+    model = vae.VAE(nn.Linear(1, 2), decoder, latent, prior=kasuri.Normal(1.0), num_data=1)
     with torch.no_grad():
-        for name, q in weft.named_posteriors(model.net):
+        for name, q in kasuri.named_posteriors(model.net):
             q.loc.fill_(0.3)
             if "weight" in name:
                 q.loc.zero_()
@@ -141,23 +141,23 @@ def test_predicted_density_averages_over_weights():
 def test_what_cannot_be_meant_is_refused():
     latent = vae.Diagonal(2)
     nets = (nn.Linear(6, 4), nn.Linear(2, 6))
-    with pytest.raises(TypeError, match=r"weft\.vae\.FullNormal\(40\)"):
-        vae.VAE(*nets, weft.FullNormal())
-    with pytest.raises(TypeError, match=r"weft\.vae\.Diagonal\(40\)"):
+    with pytest.raises(TypeError, match=r"kasuri\.vae\.FullNormal\(40\)"):
+        vae.VAE(*nets, kasuri.FullNormal())
+    with pytest.raises(TypeError, match=r"kasuri\.vae\.Diagonal\(40\)"):
         vae.VAE(*nets, 40)
-    with pytest.raises(TypeError, match=r"weft\.Bernoulli\(\)"):
+    with pytest.raises(TypeError, match=r"kasuri\.Bernoulli\(\)"):
         vae.VAE(*nets, latent, "bernoulli")
     with pytest.raises(ValueError, match="neither network has random weights"):
-        vae.VAE(*nets, latent, prior=weft.HeNormal())
+        vae.VAE(*nets, latent, prior=kasuri.HeNormal())
     with pytest.raises(ValueError, match="at least one draw"):
         vae.VAE(*nets, latent, samples=0)
     with pytest.raises(ValueError, match=r"num_data=len\(train\)"):
         bayesian(num_data=None)
-    with pytest.raises(ValueError, match=r"prior=weft\.HeNormal\(\)"):
+    with pytest.raises(ValueError, match=r"prior=kasuri\.HeNormal\(\)"):
         bayesian(prior=None)
     with pytest.raises(ValueError, match="learns by gradient"):
-        vae.VAE(*nets, latent, weft.GammaGaussian(learn="closed form"), num_data=5)
+        vae.VAE(*nets, latent, kasuri.GammaGaussian(learn="closed form"), num_data=5)
     with pytest.raises(ValueError, match=r"shape \(3, 12\) but targets \(3, 6\)|reshape_as"):
         vae.VAE(nn.Linear(6, 4), nn.Linear(2, 12), latent)(torch.ones(3, 6))
     with pytest.raises(TypeError, match="one by one"):
-        weft.fit_many([small(), small(seed=1)], [patterns(20), patterns(20)], epochs=1)
+        kasuri.fit_many([small(), small(seed=1)], [patterns(20), patterns(20)], epochs=1)

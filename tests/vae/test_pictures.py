@@ -2,9 +2,9 @@
 
 import torch
 
+from kasuri import vae
+from kasuri.vae.pictures import most_active
 from tests.vae.models import patterns, small
-from weft import vae
-from weft.vae.pictures import most_active
 
 
 def test_reconstructions_are_pixel_probabilities_at_the_mean():

@@ -1,4 +1,4 @@
-"""`weft.fit` trains an auto-encoder unchanged: history, validation, early stopping, resuming to the bit."""
+"""`kasuri.fit` trains an auto-encoder unchanged: history, validation, early stopping, resuming to the bit."""
 
 import functools
 import random
@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-import weft
+import kasuri
+from kasuri import vae
 from tests.training.jobs import Boom, Stop, differences, ending, raise_boom
 from tests.vae.models import FAMILIES, patterns, small
-from weft import vae
 
 ROOT = Path(__file__).parents[2]
 EPOCHS, BATCH = 4, 30  # four steps per epoch
@@ -25,7 +25,7 @@ def trained(start, folder=None, model=None, **more):
     random.seed(1)  # a checkpoint holds the state of every generator, and a new process has others
     np.random.seed(1)
     model = (
-        small(seed=start, kl_weight=weft.schedules.Exponential(2, 4)) if model is None else model
+        small(seed=start, kl_weight=kasuri.schedules.Exponential(2, 4)) if model is None else model
     )
     options = {
         "epochs": EPOCHS,
@@ -34,7 +34,7 @@ def trained(start, folder=None, model=None, **more):
         "seed": 5,
         "samples": 2,
     } | more
-    return weft.fit(model, patterns(120), patterns(60, seed=1), folder=folder, **options)
+    return kasuri.fit(model, patterns(120), patterns(60, seed=1), folder=folder, **options)
 
 
 @pytest.mark.parametrize("latent", FAMILIES[:6:2], ids=str)
@@ -76,7 +76,7 @@ def test_patience_waits_for_the_end_of_the_warm_up():
         return len(fitted.history)
 
     assert epochs(1.0) == 3
-    assert epochs(weft.schedules.LinearOverEpochs(6, 4)) >= 7
+    assert epochs(kasuri.schedules.LinearOverEpochs(6, 4)) >= 7
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
@@ -105,7 +105,7 @@ def test_a_run_that_sigkill_ended_goes_on_to_the_same_bits(tmp_path):
 
 def test_a_run_with_another_latent_family_is_not_resumed(tmp_path):
     trained(0, tmp_path, model=small(vae.KTiedLatent(3, 2, rank=1)))
-    with pytest.raises(weft.CheckpointError, match="KTiedLatent"):
+    with pytest.raises(kasuri.CheckpointError, match="KTiedLatent"):
         trained(0, tmp_path, model=small(vae.KTiedLatent(2, 3, rank=1)), resume=True)
 
 
@@ -131,9 +131,9 @@ def test_a_bayesian_decoder_is_one_call_away():
     decoder = nn.Sequential(nn.Linear(4, 10), nn.ELU(), nn.Linear(10, 12))
     model = vae.VAE(
         nn.Linear(12, latent.size),
-        weft.bayesianize(decoder, weft.KTied(rank=2), estimator="local"),
+        kasuri.bayesianize(decoder, kasuri.KTied(rank=2), estimator="local"),
         latent,
-        prior=weft.HeNormal(),
+        prior=kasuri.HeNormal(),
         num_data=120,
         temperature=0.1,
     )

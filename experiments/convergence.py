@@ -1,0 +1,145 @@
+"""How fast the ELBO falls, and how noisy its gradients are, step by step."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.data.dataset import Split
+from experiments.spec import Outcome, Where
+from experiments.supervised import Supervised, trained_numbers
+from kasuri.diagnostics import GradientSNR, ScaleDrift
+from kasuri.objectives.elbo import Objective, Terms
+from kasuri.prediction.evaluate import evaluate
+from kasuri.streams import mix
+from kasuri.training.callbacks import Callback
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convergence(Supervised):
+    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ.
+
+    Args:
+        steps: of training; `epochs` follows from it.
+        looks: steps after which the gradient SNR is taken, over the `window` batches before.
+        window: batches.
+        every: steps between two points of the curves.
+        watched: layer whose gradients are watched, as a glob of posterior names.
+    """
+
+    steps: int = 9000
+    looks: tuple[int, ...] = (1000, 5000, 9000)
+    window: int = 10
+    every: int = 250
+    watched: str = "2.weight"
+
+    def smoke(self) -> "Convergence":
+        """Twelve steps, looked at twice."""
+        return dataclasses.replace(
+            self, steps=12, looks=(6, 12), window=3, every=4, limit=200, samples=4
+        )
+
+    def run(self, seed: int, where: Where) -> Outcome:
+        """Load, train, collect what was watched."""
+        began = time.monotonic()
+        data = self.load(self.data, self.options, seed)
+        size = self.batch_size or len(data.train)
+        per_epoch = -(-len(data.train) // size)
+        # the last look needs the gradients of step `steps` - 1, so whole epochs are enough
+        planned = dataclasses.replace(self, epochs=-(-self.steps // per_epoch))
+        snr = [
+            GradientSNR(self.looks, window=self.window, definition=definition)
+            for definition in ("standard", "second_moment", "as_printed")
+        ]
+        drift, curve = ScaleDrift(every=self.every), Curve(data.valid, self.every, mix(seed, 8))
+        fitted = Supervised.train(
+            planned, data, mix(seed, 0), where.folder, where, [*snr, drift, curve]
+        )
+        rows = [row for one in snr for row in one.rows if row["layer"] == self.watched]
+        elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
+        ratios = standard_ratios(rows)
+        test = self.assess([fitted], data, "test", seed) if where.test else None
+        return Outcome(
+            metrics=({} if test is None else test.metrics) | elbos | ratios,
+            validation=elbos,
+            history=fitted.history,
+            figures={
+                "convergence": {
+                    "step": curve.steps,
+                    "seconds": curve.seconds,
+                    "neg_elbo": curve.values,
+                },
+                "gradient_snr": rows,
+                "drift": drift.curves,
+            },
+            parameters=trained_numbers(fitted.net),
+            seconds={"total": time.monotonic() - began, "train": curve.seconds[-1]},
+        )
+
+
+def standard_ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean and median SNR by step; of several parameters of a layer the mean over all elements.
+
+    Examples:
+        >>> row = {"step": 9, "definition": "standard", "mean": 5.0, "median": 1.0, "elements": 2}
+        >>> standard_ratios([row, row | {"mean": 2.0, "elements": 1}])
+        {'snr_9': 4.0, 'snr_median_9': 1.0}
+    """
+    found: dict[str, float] = {}
+    standard = [row for row in rows if row["definition"] == "standard" and row["elements"]]
+    for step in sorted({row["step"] for row in standard}):
+        now = [row for row in standard if row["step"] == step]
+        count = sum(row["elements"] for row in now)
+        for name, key in (("snr", "mean"), ("snr_median", "median")):
+            total = sum(row[key] * row["elements"] for row in now)
+            found[f"{name}_{step}"] = total / count
+    return found
+
+
+class Curve(Callback):
+    """−ELBO on validation data, with the whole KL, every so many steps.
+
+    The seconds are those of training alone, without the looks.
+    """
+
+    def __init__(self, valid: Split, every: int, seed: int, draws: int = 4) -> None:
+        self.valid, self.every, self.seed, self.draws = valid, every, seed, draws
+        self.steps: list[int] = []
+        self.values: list[float] = []
+        self.seconds: list[float] = []
+        self._spent = 0.0
+        self._since = time.monotonic()
+
+    def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
+        """Measure before the update number `step`, so after `step` updates."""
+        if step % self.every:
+            return
+        self._spent += time.monotonic() - self._since
+        scores = evaluate(objective, self.valid, samples=self.draws, seed=self.seed)
+        self.steps.append(step)
+        self.values.append(scores["neg_elbo"])
+        self.seconds.append(self._spent)
+        self._since = time.monotonic()
+
+    def at(self, step: int) -> float:
+        """The value at a step, or the last one before it."""
+        return next(
+            v for s, v in zip(self.steps[::-1], self.values[::-1], strict=True) if s <= step
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curve so far."""
+        spent = self._spent + time.monotonic() - self._since
+        return {
+            "steps": self.steps,
+            "values": self.values,
+            "seconds": self.seconds,
+            "spent": spent,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the curve of an interrupted run."""
+        self.steps, self.values = list(state["steps"]), list(state["values"])
+        self.seconds, self._spent = list(state["seconds"]), float(state["spent"])
+        self._since = time.monotonic()

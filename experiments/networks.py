@@ -1,0 +1,282 @@
+"""Architectures of the experiments, as functions of the data."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from experiments.data.dataset import Dataset
+
+Network = Callable[[Dataset], nn.Module]
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Fully connected layers with ReLU between them and He's initialisation, fitted to the data.
+
+    Args:
+        hidden: widths of the hidden layers.
+        dropout: rate behind every hidden layer; the layer exists only if it is not 0.
+        per_target: outputs for each class or target; 2 for a mean and a scale.
+    """
+
+    hidden: Sequence[int] = (400, 400)
+    dropout: float = 0.0
+    per_target: int = field(default=1, repr=False)
+    activation: ClassVar[type[nn.Module]] = nn.ReLU
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network, initialised from torch's global generator."""
+        inputs = math.prod(data.train.x.shape[1:])
+        layers: list[nn.Module] = []
+        for width in self.hidden:
+            layers += [nn.Linear(inputs, width), self.activation()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            inputs = width
+        layers.append(nn.Linear(inputs, self.per_target * _outputs(data)))
+        return _he(nn.Sequential(*layers))
+
+
+class ELUMLP(MLP):
+    """The same with ELU."""
+
+    activation = nn.ELU
+
+
+@dataclass(frozen=True)
+class LeNet5:
+    """LeNet-5 of Caffe: two convolutions of 5×5 with pooling and without activation, two dense layers.
+
+    Args:
+        channels: of the two convolutions.
+        hidden: width of the dense layer.
+    """
+
+    channels: tuple[int, int] = (20, 50)
+    hidden: int = 500
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network, for pictures of 28×28."""
+        inputs = data.train.x.shape[1]
+        first, second = self.channels
+        net = nn.Sequential(
+            nn.Conv2d(inputs, first, 5),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(16 * second, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, _outputs(data)),
+        )
+        return channels_last(_he(net))
+
+
+@dataclass(frozen=True)
+class LeNet:
+    """Two convolutions with pooling and two dense layers, on pictures (channels, height, width).
+
+    Args:
+        channels: of the two convolutions, whose padding keeps the size.
+        kernel: side of their kernels.
+        hidden: width of the dense layer.
+    """
+
+    channels: tuple[int, int] = (32, 64)
+    kernel: int = 5
+    hidden: int = 512
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network; its dense layers are called "dense.0" and "dense.2"."""
+        inputs, height, width = data.train.x.shape[1:]
+        first, second = self.channels
+        features = second * (height // 4) * (width // 4)
+        net = nn.Sequential()
+        net.add_module(
+            "features",
+            nn.Sequential(
+                nn.Conv2d(inputs, first, self.kernel, padding="same"),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(first, second, self.kernel, padding="same"),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+            ),
+        )
+        net.add_module(
+            "dense",
+            nn.Sequential(
+                nn.Linear(features, self.hidden),
+                nn.ReLU(),
+                nn.Linear(self.hidden, _outputs(data)),
+            ),
+        )
+        return channels_last(_he(net))
+
+
+@dataclass(frozen=True)
+class VGG:
+    """Blocks of 3×3 convolutions with ELU, each block ended by pooling; one dense layer; no biases.
+
+    Args:
+        blocks: channels of the convolutions of every block.
+    """
+
+    blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network."""
+        before, *size = data.train.x.shape[1:]
+        layers: list[nn.Module] = []
+        for block in self.blocks:
+            for width in block:
+                layers += [nn.Conv2d(before, width, 3, padding=1, bias=False), nn.ELU()]
+                before = width
+            layers.append(nn.MaxPool2d(2))
+            size = [side // 2 for side in size]
+        layers += [nn.Flatten(), nn.Linear(before * math.prod(size), _outputs(data), bias=False)]
+        return channels_last(_he(nn.Sequential(*layers)))
+
+
+@dataclass(frozen=True)
+class LSTM:
+    """Words to vectors, one recurrent layer, one logit from its last state.
+
+    Args:
+        vocabulary: number of word ids.
+        width: of the word vectors and of the state.
+    """
+
+    vocabulary: int = 20_000
+    width: int = 128
+
+    def __call__(self, data: Dataset) -> nn.Module:
+        """The network, its forget gates open at first."""
+        return _Sentiment(self.vocabulary, self.width)
+
+
+class _Sentiment(nn.Module):
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.dense = nn.Linear(width, 1)
+        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+        nn.init.xavier_uniform_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+        weights = dict(self.lstm.named_parameters())
+        nn.init.xavier_uniform_(weights["weight_ih_l0"])
+        nn.init.orthogonal_(weights["weight_hh_l0"])
+        # torch adds two biases where one is enough: the second is fixed at 0
+        nn.init.zeros_(weights["bias_hh_l0"]).requires_grad_(False)
+        nn.init.zeros_(weights["bias_ih_l0"])
+        with torch.no_grad():
+            weights["bias_ih_l0"][width : 2 * width] = 1.0
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Logits (batch,) of the class 1."""
+        states, _ = self.lstm(self.embedding(words))
+        logits: Tensor = self.dense(states[:, -1]).squeeze(-1)
+        return logits
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """A convolution, four pre-activation blocks of two, and a dense layer.
+
+    The topology of TensorFlow Probability's example, which the supplement of the k-tied paper calls
+    ResNet-18: a projection in every block, strides 1, 2, 2, 2.
+
+    Args:
+        widths: channels of the four blocks; (64, 128, 256, 512) in the paper.
+    """
+
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        """The network."""
+        inputs = data.train.x.shape[1]
+        layers: list[nn.Module] = [nn.Conv2d(inputs, self.widths[0], 3, padding=1)]
+        before = self.widths[0]
+        for number, width in enumerate(self.widths):
+            layers.append(_Block(before, width, stride=1 if number == 0 else 2))
+            before = width
+        layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers.append(nn.Linear(before, _outputs(data)))
+        # not channels_last: with flipout, torch 2.13 corrupts memory there on processors without AVX-512
+        return _he(nn.Sequential(*layers))
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.BatchNorm2d(before), nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(before, width, 3, stride, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.project = nn.Conv2d(before, width, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Projection plus two convolutions, each behind norm and ReLU."""
+        active = self.norm1(x).relu()
+        inner = self.conv2(self.norm2(self.conv1(active)).relu())
+        out: Tensor = self.project(active) + inner
+        return out
+
+
+def auto_encoder(
+    inputs: int, hidden: Sequence[int], size: int, dimensions: int
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """Encoder and decoder, fully connected with ELU, He's initialisation.
+
+    Of the encoder's last layer only the means start at random: all other numbers start at 0, so that
+    every latent family starts with the variances of the prior and no correlation. That layer is drawn
+    last: with the same seed, all families start with the same networks and the same means.
+
+    Args:
+        inputs: numbers of an example.
+        hidden: widths of the hidden layers of either.
+        size: numbers that the encoder gives; the first `dimensions` are means.
+        dimensions: latent variables.
+    """
+    decoder = nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs))
+    _he(decoder)
+    trunk, means = _he(nn.Sequential(*_elus([inputs, *hidden]))), nn.Linear(hidden[-1], dimensions)
+    _he(nn.Sequential(means))
+    last = nn.Linear(hidden[-1], size)
+    with torch.no_grad():
+        last.weight.zero_()[:dimensions] = means.weight
+        last.bias.zero_()
+    return nn.Sequential(*trunk, last), decoder
+
+
+def _elus(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers of these widths, with ELU behind each."""
+    pairs = ([nn.Linear(ins, outs), nn.ELU()] for ins, outs in pairwise(widths))
+    return [layer for pair in pairs for layer in pair]
+
+
+def _outputs(data: Dataset) -> int:
+    return data.train.y.shape[1] if data.classes is None else len(data.classes)
+
+
+def channels_last(net: nn.Sequential) -> nn.Sequential:
+    """The same network, laid out pixel by pixel: max-pooling of channel after channel is slow on a CPU."""
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
+    return net
+
+
+def _he(net: nn.Sequential) -> nn.Sequential:
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return net

@@ -1,0 +1,163 @@
+"""kasuri: Bayesian neural networks with structured variational posteriors."""
+
+from kasuri import diagnostics as diagnostics
+from kasuri import vae as vae
+from kasuri.compression.compress import compress as compress
+from kasuri.compression.quantising import quantise as quantise
+from kasuri.compression.relevance import Relevance as Relevance
+from kasuri.compression.relevance import relevance as relevance
+from kasuri.compression.report import CompressionReport as CompressionReport
+from kasuri.compression.sparsity import LayerSparsity as LayerSparsity
+from kasuri.compression.sparsity import SparsityReport as SparsityReport
+from kasuri.compression.sparsity import sparsify as sparsify
+from kasuri.compression.sparsity import sparsity as sparsity
+from kasuri.diagnostics import reference as reference
+from kasuri.diagnostics.findings import diagnose as diagnose
+from kasuri.export.export import Exported as Exported
+from kasuri.export.export import export as export
+from kasuri.export.programs import ExportError as ExportError
+from kasuri.likelihoods import Bernoulli as Bernoulli
+from kasuri.likelihoods import Categorical as Categorical
+from kasuri.likelihoods import GammaGaussian as GammaGaussian
+from kasuri.likelihoods import Gaussian as Gaussian
+from kasuri.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
+from kasuri.likelihoods import Likelihood as Likelihood
+from kasuri.likelihoods.predictions import Prediction as Prediction
+from kasuri.network.bayesian import Bayesian as Bayesian
+from kasuri.network.contexts import frozen as frozen
+from kasuri.network.contexts import named_posteriors as named_posteriors
+from kasuri.network.contexts import using as using
+from kasuri.network.convert import bayesianize as bayesianize
+from kasuri.network.convert import collapse as collapse
+from kasuri.network.estimators import auto as auto
+from kasuri.network.estimators import flipout as flipout
+from kasuri.network.estimators import local as local
+from kasuri.network.estimators import mean as mean
+from kasuri.network.estimators import shared as shared
+from kasuri.network.saving import FileError as FileError
+from kasuri.network.saving import load as load
+from kasuri.network.saving import load_objective as load_objective
+from kasuri.network.saving import save as save
+from kasuri.network.select import last_layer as last_layer
+from kasuri.network.summary import summary as summary
+from kasuri.objectives import schedules as schedules
+from kasuri.objectives.balanced import Balanced as Balanced
+from kasuri.objectives.elbo import ELBO as ELBO
+from kasuri.objectives.elbo import MaximumLikelihood as MaximumLikelihood
+from kasuri.posteriors.base import Elementwise as Elementwise
+from kasuri.posteriors.base import Family as Family
+from kasuri.posteriors.base import Posterior as Posterior
+from kasuri.posteriors.full_normal import FullNormal as FullNormal
+from kasuri.posteriors.k_tied import KTied as KTied
+from kasuri.posteriors.matrix_normal import MatrixNormal as MatrixNormal
+from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal as MatrixNormalDiagonal
+from kasuri.posteriors.mean_field import MeanField as MeanField
+from kasuri.posteriors.point import Point as Point
+from kasuri.posteriors.radial import distributions as distributions
+from kasuri.posteriors.radial.family import Radial as Radial
+from kasuri.posteriors.radial.prior import RadialPrior as RadialPrior
+from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
+from kasuri.prediction import metrics as metrics
+from kasuri.prediction.baselines import ensemble as ensemble
+from kasuri.prediction.baselines import mc_dropout as mc_dropout
+from kasuri.prediction.evaluate import Evaluation as Evaluation
+from kasuri.prediction.evaluate import assess as assess
+from kasuri.prediction.evaluate import evaluate as evaluate
+from kasuri.prediction.moments.predict import predict_moments as predict_moments
+from kasuri.prediction.predict import predict as predict
+from kasuri.priors.base import HeNormal as HeNormal
+from kasuri.priors.base import Normal as Normal
+from kasuri.priors.base import Prior as Prior
+from kasuri.priors.relevance import ARD as ARD
+from kasuri.priors.relevance import GroupARD as GroupARD
+from kasuri.training.callbacks import Callback as Callback
+from kasuri.training.checkpoint import CheckpointError as CheckpointError
+from kasuri.training.diagnose import NonFiniteLoss as NonFiniteLoss
+from kasuri.training.fit import fit as fit
+from kasuri.training.fitted import Fitted as Fitted
+from kasuri.training.halving import fit_halving as fit_halving
+from kasuri.training.interrupts import Interrupted as Interrupted
+from kasuri.training.together import fit_many as fit_many
+
+__version__ = "0.3.0"
+
+__all__ = [
+    "ARD",
+    "ELBO",
+    "Balanced",
+    "Bayesian",
+    "Bernoulli",
+    "Callback",
+    "Categorical",
+    "CheckpointError",
+    "CompressionReport",
+    "Elementwise",
+    "Evaluation",
+    "ExportError",
+    "Exported",
+    "Family",
+    "FileError",
+    "Fitted",
+    "FullNormal",
+    "GammaGaussian",
+    "Gaussian",
+    "GroupARD",
+    "HeNormal",
+    "HeteroscedasticGaussian",
+    "Interrupted",
+    "KTied",
+    "LayerSparsity",
+    "Likelihood",
+    "MatrixNormal",
+    "MatrixNormalDiagonal",
+    "MaximumLikelihood",
+    "MeanField",
+    "NonFiniteLoss",
+    "Normal",
+    "Point",
+    "Posterior",
+    "Prediction",
+    "Prior",
+    "Radial",
+    "RadialPrior",
+    "Relevance",
+    "ScaledMatrixNormal",
+    "SparsityReport",
+    "assess",
+    "auto",
+    "bayesianize",
+    "collapse",
+    "compress",
+    "diagnose",
+    "diagnostics",
+    "distributions",
+    "ensemble",
+    "evaluate",
+    "export",
+    "fit",
+    "fit_halving",
+    "fit_many",
+    "flipout",
+    "frozen",
+    "last_layer",
+    "load",
+    "load_objective",
+    "local",
+    "mc_dropout",
+    "mean",
+    "metrics",
+    "named_posteriors",
+    "predict",
+    "predict_moments",
+    "quantise",
+    "reference",
+    "relevance",
+    "save",
+    "schedules",
+    "shared",
+    "sparsify",
+    "sparsity",
+    "summary",
+    "using",
+    "vae",
+]

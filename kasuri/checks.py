@@ -1,0 +1,65 @@
+"""Checks of what users give, and words for the errors that refuse it."""
+
+import difflib
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a real number.
+
+    Examples:
+        >>> is_number(0.5), is_number(True), is_number("0.5")
+        (True, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any, least: int | None = None) -> bool:
+    """Whether it is a whole number, and at least so much.
+
+    Examples:
+        >>> is_whole(3, 1), is_whole(0, 1), is_whole(2.0), is_whole(True)
+        (True, False, False, False)
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and (least is None or int(value) >= least)
+
+
+def near_misses(asked: str, known: Iterable[str]) -> str:
+    """A sentence naming what is closest to `asked`, or everything there is if nothing is close.
+
+    Examples:
+        >>> near_misses("encodr", ["encoder", "head"])
+        "did you mean 'encoder'?"
+    """
+    known = sorted(set(known))
+    close = difflib.get_close_matches(asked, known, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    shown = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
+    return f"there is: {shown}" if known else "there is nothing to choose from"
+
+
+def described(*tensors: Any) -> str:
+    """Types and shapes of tensors.
+
+    Examples:
+        >>> import torch
+        >>> described(torch.zeros(2, 3), torch.ones(4).long())
+        'float32 (2, 3), int64 (4,)'
+    """
+    return ", ".join(
+        f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in tensors
+    )
+
+
+def told(error: BaseException) -> str:
+    """Kind and first line of an error, to put into another one's sentence.
+
+    Examples:
+        >>> told(ValueError("too long"))
+        'ValueError: too long'
+    """
+    return f"{type(error).__name__}: {error}".splitlines()[0]

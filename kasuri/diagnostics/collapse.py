@@ -1,0 +1,257 @@
+"""Whether a posterior has learned anything: how much of it is still, or again, the prior.
+
+In a wide network at temperature 1 the KL outweighs the data, and the best posterior is the prior itself.
+Before scores show it, the weights do: their marginal distributions are those of the prior.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.diagnostics.reference.joint import LogJoint
+from kasuri.likelihoods import Gaussian
+from kasuri.network.scope import device_of
+from kasuri.objectives.elbo import ELBO
+from kasuri.posteriors.base import Posterior
+from kasuri.prediction.evaluate import evaluate
+from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
+from kasuri.priors.base import Prior, normal_precisions
+from kasuri.streams import mix, restored
+
+SAME = (
+    0.01  # nats: two distributions so close differ by at most 0.07 in the probability of any event
+)
+WIDE, NARROW = 1.5, 0.01  # of a standard deviation, in units of the prior's
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One random weight against its prior; shares are None if the prior is not a fixed normal one.
+
+    Args:
+        name: of the weight.
+        shape: of the weight.
+        kl: of all of them, in nats; None if the prior ties it to other weights.
+        at_prior: share of weights whose marginal KL from the prior is below 0.01 nats: they cannot be told
+            from the prior. (Of other than normal families: by their first two moments.)
+        wide: share of weights with a standard deviation above 1.5 times the prior's.
+        narrow: share of weights with one below 0.01 times the prior's.
+        snr: histogram of log10 |mean| / std; None for a point estimate.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(torch.nn.Linear(3, 2), kasuri.MeanField(scale=1e-4))
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=10)
+        >>> layer = collapse_check(elbo).layers[0]
+        >>> layer.name, layer.at_prior, layer.narrow
+        ('weight', 0.0, 1.0)
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kl: float | None
+    at_prior: float | None
+    wide: float | None
+    narrow: float | None
+    snr: dict[str, list[float]] | None
+
+    @property
+    def weights(self) -> int:
+        """Their number."""
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a matrix, not a bias or another vector."""
+        return len(self.shape) >= 2
+
+    @property
+    def kl_per_weight(self) -> float | None:
+        """Nats per weight."""
+        return None if self.kl is None else self.kl / self.weights
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """How much of a posterior is its prior.
+
+    Args:
+        layers: every random weight.
+        kl: of the whole network, in nats.
+        kl_share: the KL's part η · KL / p of the loss on the given data, |NLL| being the rest; None without
+            data or objective.
+        predictive_ratio: variance of the outputs over draws of the posterior, in units of that over draws
+            of the prior, both averaged over the given inputs: near 1 if predictions are those of
+            the prior; None without data or if the prior cannot be drawn from.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(torch.nn.Linear(3, 2), kasuri.MeanField())
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=10)
+        >>> found = collapse_check(elbo)
+        >>> found.kl > 0, found.kl_share is None
+        (True, True)
+    """
+
+    layers: tuple[LayerState, ...]
+    kl: float
+    kl_share: float | None = None
+    predictive_ratio: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """A table for the terminal."""
+        lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
+        for one in self.layers:
+            kl, each = _text(one.kl, "11.1f"), _text(one.kl_per_weight, "12.3f")
+            lines.append(
+                f"{one.name:<24}{one.weights:>10,}{kl}{each}{_text(one.at_prior, '14.1%')}"
+            )
+        lines.append(f"KL {self.kl:.1f} nats" + _text(self.kl_share, ".0%", ", {} of the loss"))
+        ratio = "; variance of the outputs {} of the prior's"
+        lines[-1] += _text(self.predictive_ratio, ".3g", ratio)
+        return "\n".join(lines)
+
+
+def collapse_check(
+    model: nn.Module,
+    data: Any = None,
+    *,
+    prior: Prior | None = None,
+    samples: int = 32,
+    seed: int = 0,
+) -> Collapse:
+    """Compare a posterior with its prior, layer by layer and in its predictions.
+
+    Args:
+        model: a kasuri.ELBO; or a converted network, with `prior`.
+        data: (x, y), or anything with attributes x and y; at most 512 examples are used. Without them
+            only weights are compared.
+        prior: of a bare network.
+        samples: draws of posterior and prior.
+        seed: of the draws.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(50, 10), kasuri.MeanField(scale=1.0, noise=0.0, mean="he"))
+        >>> with torch.no_grad():
+        ...     for _, q in kasuri.named_posteriors(bnn):
+        ...         _ = q.loc.zero_()
+        >>> found = collapse_check(bnn, prior=kasuri.Normal(1.0))
+        >>> [one.at_prior for one in found.layers], round(found.kl, 3)
+        ([1.0, 1.0], 0.0)
+    """
+    elbo = _objective(model, prior)
+    posteriors = {name: q for names in elbo.governed for name, q in _named(elbo, names)}
+    shares, precisions = kl_by_name(elbo), _precisions(elbo, posteriors)
+    layers = tuple(
+        _state(name, q, shares.get(name), precisions[name]) for name, q in posteriors.items()
+    )
+    whole = float(elbo.kl().detach())
+    if data is None:
+        return Collapse(layers, whole)
+    few = _few(data)
+    share = _share(elbo, few, samples, seed) if model is elbo else None
+    return Collapse(layers, whole, share, _ratio(elbo, few, precisions, samples, seed))
+
+
+def _objective(model: nn.Module, prior: Prior | None) -> ELBO:
+    if isinstance(model, ELBO):
+        if prior is not None:
+            raise ValueError("collapse_check(elbo, prior=...): the objective has its own prior")
+        return model
+    if prior is None:
+        raise ValueError(
+            "collapse_check(bnn): a network does not know its prior; give the objective, "
+            "collapse_check(elbo), or prior=kasuri.HeNormal()"
+        )
+    return ELBO(model, Gaussian(1.0), prior, num_data=1)
+
+
+def _named(elbo: ELBO, names: tuple[str, ...]) -> list[tuple[str, Posterior]]:
+    index = elbo.governed.index(names)
+    return list(zip(names, elbo._posteriors[index], strict=True))
+
+
+def _precisions(elbo: ELBO, posteriors: dict[str, Posterior]) -> dict[str, Tensor | None]:
+    found: dict[str, Tensor | None] = {}
+    for prior, names in zip(elbo.priors, elbo.governed, strict=True):
+        assert isinstance(prior, Prior)
+        fixed = at_its_scale(prior, [posteriors[name] for name in names])
+        found |= {name: normal_precisions(fixed, posteriors[name].shape) for name in names}
+    return found
+
+
+@torch.no_grad()
+def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None) -> LayerState:
+    mean, variance = q.mean.double().cpu(), q.variance.double().cpu()
+    random = bool((variance > 0).all())
+    at = wide = narrow = None
+    if precisions is not None and random:
+        width = variance * precisions
+        each = 0.5 * (mean.square() * precisions + width - 1 - width.log())
+        at = float((each < SAME).double().mean())
+        wide = float((width > WIDE**2).double().mean())
+        narrow = float((width < NARROW**2).double().mean())
+    snr = None
+    if random:
+        ratio = (mean.abs() / variance.sqrt()).clamp(min=1e-6).log10()
+        snr = histogram(ratio.reshape(-1)) if bool(ratio.isfinite().all()) else None
+    return LayerState(name, tuple(q.shape), kl, at, wide, narrow, snr)
+
+
+def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
+    from kasuri.training.sources import take, tensors
+
+    x, y = tensors(data)
+    return take(x, slice(0, rows)), y[:rows]
+
+
+def _share(elbo: ELBO, data: tuple[Any, Tensor], samples: int, seed: int) -> float:
+    nll = evaluate(elbo, data, samples=samples, seed=seed)["gibbs_nll"]
+    weight = elbo.temperature(_END) * elbo.kl_weight(_END)
+    cost = weight * float(elbo.penalty().detach()) / elbo.num_data
+    return cost / (abs(nll) + cost) if cost else 0.0
+
+
+_END = 10**9  # a step after every schedule's end
+
+
+@torch.no_grad()
+def _ratio(
+    elbo: ELBO,
+    data: tuple[Any, Tensor],
+    precisions: dict[str, Tensor | None],
+    samples: int,
+    seed: int,
+) -> float | None:
+    """Mean variance of outputs under the posterior, in units of that under the prior."""
+    if any(one is None for one in precisions.values()):
+        return None
+    joint = LogJoint(elbo, data, temperature=1.0)
+    if not joint.posteriors:  # point estimates only
+        return None
+    device = device_of(next(iter(joint.posteriors.values())))
+    scales = [precisions[name] for name in joint.posteriors]
+    scale = torch.cat([one.rsqrt().reshape(-1) for one in scales if one is not None])
+    mine, theirs = [], []
+    with restored(device):
+        torch.manual_seed(mix(seed, 1))
+        for _ in range(samples):  # one draw at a time: of large networks many would not fit
+            weights = joint.mean(draw=True)
+            mine.append(joint.outputs(weights, joint.x))
+            theirs.append(joint.outputs(torch.randn_like(weights) * scale.to(weights), joint.x))
+    own, prior = (float(torch.stack(f).double().var(0).mean()) for f in (mine, theirs))
+    return own / prior if prior > 0 and math.isfinite(own) else None
+
+
+def _text(value: float | None, form: str, around: str = "{}") -> str:
+    if value is None:
+        return "" if around != "{}" else f"{'–':>{form.partition('.')[0]}}"
+    return around.format(f"{value:{form}}")

@@ -1,0 +1,137 @@
+"""The log-density that inference is about, as a function of one vector of all random weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+
+from kasuri.network.contexts import drawing_from, named_posteriors
+from kasuri.network.scope import Given
+from kasuri.objectives.elbo import ELBO, run
+from kasuri.posteriors.base import Dense, Posterior
+from kasuri.posteriors.point import PointPosterior
+from kasuri.prediction.figures import at_its_scale
+from kasuri.prediction.predict import evaluating
+from kasuri.priors.base import Prior
+from kasuri.training.sources import tensors
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A posterior that is known: draws of the vector of all random weights, and its law if exact.
+
+    Args:
+        weights: (S, D) draws, in the order of `LogJoint`.
+        exact: the normal distribution they come from, if it is one.
+        notes: what the sampler says about itself.
+    """
+
+    weights: Tensor
+    exact: td.MultivariateNormal | None = None
+    notes: Mapping[str, float] | None = None
+
+
+class LogJoint:
+    """log p(y | w) / η + log p(w): the tempered posterior of an objective, up to a constant.
+
+    η is the temperature of the objective, so this is the density whose approximation the objective asks for.
+    What has no posterior, point estimates and the size of the noise stay as they are. The network
+    runs in evaluation mode.
+
+    Args:
+        elbo: objective with a normal prior; its network brings order and shapes of the weights.
+        data: (x, y), or anything with attributes x and y: all training data.
+        temperature: η, if not the objective's own.
+
+    Examples:
+        >>> import kasuri
+        >>> from torch import nn
+        >>> bnn = kasuri.bayesianize(nn.Linear(2, 1), kasuri.MeanField())
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=1)
+        >>> joint = LogJoint(elbo, (torch.zeros(1, 2), torch.zeros(1, 1)))
+        >>> joint.size, round(float(joint(torch.zeros(3))), 3)  # four standard normals at 0
+        (3, -3.676)
+    """
+
+    def __init__(self, elbo: ELBO, data: Any, temperature: float | None = None) -> None:
+        self.elbo = elbo
+        self.x, self.y = tensors(data)
+        self.temperature = elbo.weight_at(0) if temperature is None else temperature
+        if not self.temperature > 0:
+            raise ValueError(
+                f"LogJoint(temperature={self.temperature}): at 0 there is no posterior but a point; "
+                "write a temperature above 0"
+            )
+        posteriors = dict(named_posteriors(elbo.bnn))
+        self.posteriors: dict[str, Posterior] = {
+            name: q for name, q in posteriors.items() if not isinstance(q, PointPosterior)
+        }
+        self._points = [q for q in posteriors.values() if isinstance(q, PointPosterior)]
+        self.priors = _priors(elbo, posteriors)
+        self.size = sum(q.numel() for q in self.posteriors.values())
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """The log-density at a vector (D,); gradients flow."""
+        parts = self.split(weights)
+        f = self.outputs(weights, self.x)
+        fit = self.elbo.likelihood.log_prob(f, self.y).sum()
+        prior = torch.stack(
+            [one.log_prob(parts[name]).sum() for name, one in self.priors.items()]
+        ).sum()
+        return fit / self.temperature + prior
+
+    def outputs(self, weights: Tensor, x: Any) -> Tensor:
+        """The network's outputs at inputs x, with these weights (D,)."""
+        parts = self.split(weights)
+        given = {id(q): parts[name] for name, q in self.posteriors.items()}
+        given |= {id(q): q.mean for q in self._points}
+        net = self.elbo.bnn
+        with evaluating(net), drawing_from(net, Given(given)):
+            return run(net, x, self.elbo.output)
+
+    def split(self, weights: Tensor) -> dict[str, Tensor]:
+        """The vector as weight matrices, by name."""
+        sizes = [q.numel() for q in self.posteriors.values()]
+        pieces = weights.split(sizes)
+        named = zip(self.posteriors.items(), pieces, strict=True)
+        return {name: piece.reshape(q.shape) for (name, q), piece in named}
+
+    def draw(self, samples: int) -> Tensor:
+        """Draws (S, D) of the objective's own posterior."""
+        with torch.no_grad():
+            return torch.stack([self.mean(draw=True) for _ in range(samples)])
+
+    @torch.no_grad()
+    def mean(self, draw: bool = False) -> Tensor:
+        """The mean of the objective's own posterior, or a draw, as a vector (D,)."""
+        each = [q.rsample() if draw else q.mean for q in self.posteriors.values()]
+        return torch.cat([one.reshape(-1) for one in each])
+
+    @torch.no_grad()
+    def log_posterior(self, weights: Tensor) -> Tensor | None:
+        """Log q(w) of the objective's own posterior at draws (S, D); None if a family has no density."""
+        dense = {name: q for name, q in self.posteriors.items() if isinstance(q, Dense)}
+        if len(dense) < len(self.posteriors):
+            return None
+        parts = [self.split(one) for one in weights]
+        each = [[q.log_prob(part[name]).double() for name, q in dense.items()] for part in parts]
+        return torch.stack([torch.stack(one).sum() for one in each])
+
+    @torch.no_grad()
+    def entropy(self) -> float:
+        """Entropy of the objective's own posterior in nats."""
+        return sum(float(q.entropy()) for q in self.posteriors.values())
+
+
+def _priors(elbo: ELBO, posteriors: Mapping[str, Posterior]) -> dict[str, Prior]:
+    """A prior with a density for every random weight; those that follow the posterior are refused."""
+    found: dict[str, Prior] = {}
+    for prior, names in zip(elbo.priors, elbo.governed, strict=True):
+        assert isinstance(prior, Prior)
+        fixed = at_its_scale(prior, [posteriors[name] for name in names])
+        fixed.log_prob(torch.zeros(1, 1))  # says why if it has none
+        found |= {n: fixed for n in names if not isinstance(posteriors[n], PointPosterior)}
+    return found

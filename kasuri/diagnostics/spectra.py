@@ -1,0 +1,178 @@
+"""Spectra of posterior means and standard deviations, with what they would be without structure.
+
+The share of a singular value γ_k is γ_k²/Σγ². It is not centred: a constant matrix with
+independent relative noise of coefficient of variation c has a first share of 1/(1 + c²), 0.99 for
+c = 0.1. A first share near 1 alone is therefore no sign of structure, and three baselines stand
+beside it: what the best constant matrix explains, the spectrum of the same entries in random order,
+and the spectrum of the matrix minus its mean.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.diagnostics.matrices import blocks_of, matrix_posteriors, mean_of, scale_of
+from kasuri.streams import mix
+
+ROUNDING = 1e-12  # relative size below which a difference of equal numbers is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Singular values of one matrix, largest first, in double precision.
+
+    Examples:
+        >>> Spectrum(torch.tensor([2.0, 1.0])).share
+        tensor([0.8000, 0.2000])
+    """
+
+    values: Tensor
+
+    @property
+    def share(self) -> Tensor:
+        """γ_k²/Σγ²: what each component explains by itself (zeros for a matrix of zeros)."""
+        tiny = torch.finfo(self.values.dtype).tiny
+        squares = (self.values / self.values[0].clamp_min(tiny)).square()
+        return squares / squares.sum().clamp_min(tiny)
+
+    @property
+    def cumulative(self) -> Tensor:
+        """What the first k components explain together: the share of the best rank-k matrix."""
+        return self.share.cumsum(0)
+
+    def as_dict(self, limit: int = 10) -> dict[str, list[float]]:
+        """Values, shares and cumulative shares of the first `limit` components, for JSON."""
+        return {
+            "values": self.values[:limit].tolist(),
+            "share": self.share[:limit].tolist(),
+            "cumulative": self.cumulative[:limit].tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpectrum:
+    """Spectra of one weight matrix; the scale and its baselines are None for a point estimate.
+
+    Args:
+        layer: name of the matrix.
+        shape: (out, in).
+        mean: of the posterior means.
+        scale: of the standard deviations σ.
+        constant: share that the best constant matrix explains, mean(σ)²/mean(σ²).
+        shuffled: of σ with its entries in random order.
+        centred: of σ - mean(σ); what is left of structure when the constant is taken out.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=0.5))
+        >>> one = spectrum(bnn)["weight"]
+        >>> bool(one.scale.share[0] > one.shuffled.share[0]), list(one.as_dict())
+        (True, ['layer', 'shape', 'mean', 'scale'])
+    """
+
+    layer: str
+    shape: tuple[int, int]
+    mean: Spectrum
+    scale: Spectrum | None = None
+    constant: float | None = None
+    shuffled: Spectrum | None = None
+    centred: Spectrum | None = None
+
+    def as_dict(self, limit: int = 10) -> dict[str, Any]:
+        """Everything, cut after `limit` components, ready for JSON; of the baselines the shares."""
+        told: dict[str, Any] = {"layer": self.layer, "shape": list(self.shape)}
+        told |= {"mean": self.mean.as_dict(limit), "scale": None}
+        if self.scale is not None and self.shuffled is not None and self.centred is not None:
+            told["scale"] = self.scale.as_dict(limit) | {
+                "constant": self.constant,
+                "shuffled": self.shuffled.share[:limit].tolist(),
+                "centred": self.centred.share[:limit].tolist(),
+            }
+        return told
+
+
+def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
+    """Spectra of every weight matrix of a converted network, by name.
+
+    Vectors are left out; gates, groups and other blocks have an entry each ("lstm.weight_ih_l0[0]").
+
+    Args:
+        bnn: a network from `bayesianize`, of any family.
+        seed: of the shuffle.
+
+    Examples:
+        >>> import kasuri
+        >>> found = spectrum(kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1)))
+        >>> f"{found['weight'].scale.share[0]:.4f}", found["weight"].shape
+        ('1.0000', (20, 30))
+    """
+    found: dict[str, LayerSpectrum] = {}
+    for name, q in matrix_posteriors(bnn).items():
+        means = mean_of(name, q)
+        scales = scale_of(name, q)
+        pairs = zip(
+            blocks_of(name, means),
+            blocks_of(name, means if scales is None else scales),
+            strict=True,
+        )
+        for (title, mean), (_, scale) in pairs:
+            made = mix(seed, len(found))
+            found[title] = _layer(title, mean, None if scales is None else scale, made)
+    return found
+
+
+def _layer(name: str, mean: Tensor, scale: Tensor | None, seed: int) -> LayerSpectrum:
+    shape = (mean.shape[0], mean.shape[1])
+    if scale is None:
+        return LayerSpectrum(name, shape, _spectrum(mean))
+    order = torch.randperm(scale.numel(), generator=torch.Generator().manual_seed(seed))
+    centred = scale - scale.mean()
+    if centred.abs().max() <= ROUNDING * scale.abs().max():
+        centred = torch.zeros_like(scale)
+    relative = scale / scale.max()  # squares of very small scales would underflow
+    return LayerSpectrum(
+        name,
+        shape,
+        _spectrum(mean),
+        _spectrum(scale),
+        float(relative.mean().square() / relative.square().mean()),
+        _spectrum(scale.flatten()[order].reshape(shape)),
+        _spectrum(centred),
+    )
+
+
+def _spectrum(matrix: Tensor) -> Spectrum:
+    return Spectrum(torch.linalg.svdvals(matrix))
+
+
+def spectrum_table(spectra: Mapping[str, LayerSpectrum]) -> str:
+    """Plain text: cumulative shares at ranks 1, 2, 3 in per cent, scales beside their baselines.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=0.5))
+        >>> print(spectrum_table(spectrum(bnn)).splitlines()[2].split()[:2])
+        ['weight', '20x30']
+    """
+    wide = max([len("layer"), *map(len, spectra)])
+    above = f"{'':<{wide}} {'':>11} {'means':^20} {'scales':^20} {'constant':>9}"
+    above += f" {'shuffled':^20} {'centred':^20}"
+    ranks = " ".join(f"{f'k={k}':>6}" for k in (1, 2, 3))
+    head = f"{'layer':<{wide}} {'shape':>11} {ranks} {ranks} {'k=0':>9} {ranks} {ranks}"
+    lines = [above, head]
+    for name, one in spectra.items():
+        constant = "-" if one.constant is None else f"{100 * one.constant:.2f}"
+        lines.append(
+            f"{name:<{wide}} {'x'.join(map(str, one.shape)):>11} {_cells(one.mean)} "
+            f"{_cells(one.scale)} {constant:>9} {_cells(one.shuffled)} {_cells(one.centred)}"
+        )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cells(of: Spectrum | None) -> str:
+    shares = [] if of is None else of.cumulative[:3].tolist()
+    told = [f"{100 * share:.2f}" for share in shares] + ["-"] * (3 - len(shares))
+    return " ".join(f"{cell:>6}" for cell in told)

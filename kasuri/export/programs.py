@@ -1,0 +1,292 @@
+"""From a module to a program: torch.export, and ONNX through it."""
+
+import contextlib
+import io
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.export.networks import Flat, SamplingFree, Servable
+from kasuri.prediction.moments.graph import exported, quiet
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+
+
+class ExportError(RuntimeError):
+    """A network that cannot be exported, or an export that does not compute what the network does."""
+
+
+def program_of(
+    network: Servable, inputs: tuple[Tensor, ...], onnx: bool = False
+) -> "ExportedProgram":
+    """The network as a program of torch operations, with any batch size; `onnx`: of what that has."""
+    if len(inputs[0]) == 1:
+        inputs = tuple(torch.cat([one, one]) for one in inputs)
+    module: nn.Module = network
+    try:
+        if isinstance(network, SamplingFree):
+            module = Flat(_with_backward(network, inputs, _backward_rules() if onnx else {}))
+        return exported(module, inputs)
+    except (RuntimeError, torch._dynamo.exc.UserError) as error:
+        raise ExportError(
+            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are "
+            f"an `if` on the values of a tensor and a batch size used as a number.\n{error}"
+        ) from error
+
+
+def _with_backward(
+    network: nn.Module, inputs: tuple[Tensor, ...], own: Mapping[Any, Any]
+) -> nn.Module:
+    """The network with its backward pass as operations like any others; only the batch has a free size."""
+    # imported here: slow, and `import kasuri` needs none of it
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    def free_batch(dims: int) -> Any:
+        sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
+        return StatelessSymbolicContext(dynamic_sizes=sizes)
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with quiet():
+        shapes = [mode.from_tensor(one, symbolic_context=free_batch(one.dim())) for one in inputs]
+        with mode:
+            made = make_fx(network, dict(own), "fake", _allow_non_fake_inputs=True)(*shapes)
+    for node in list(made.graph.nodes):  # nothing will be differentiated
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+    # views of copies: strides that follow from others would be taken for conditions on the batch
+    for node in list(made.graph.nodes):
+        if node.target is aten.view.default:
+            with made.graph.inserting_before(node):
+                copy = made.graph.call_function(
+                    aten.clone.default, node.args[:1], {"memory_format": torch.contiguous_format}
+                )
+            node.replace_input_with(node.args[0], copy)
+    made.graph.eliminate_dead_code()
+    _computed_beforehand(made)
+    made.recompile()
+    return made
+
+
+def _computed_beforehand(made: Any) -> None:
+    """Replace what does not depend on inputs by its value, unless that is larger than what it comes from."""
+    known: dict[Any, Tensor] = {}
+    for node in list(made.graph.nodes):
+        if node.op == "get_attr" and isinstance(value := getattr(made, node.target, None), Tensor):
+            known[node] = value.detach()
+        elif _is_pure(node) and all(one in known for one in node.all_input_nodes):
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            value = node.target(*args, **kwargs)
+            largest = max(known[one].numel() for one in node.all_input_nodes)
+            if isinstance(value, Tensor) and value.numel() <= largest:
+                known[node] = value
+    # views stay: another copy would be stored for nothing
+    for node, value in reversed(known.items()):
+        outside = [user for user in node.users if user not in known or user.target.is_view]
+        if node.op == "get_attr" or node.target.is_view or not outside:
+            continue
+        name = f"_known_{node.name}"
+        made.register_buffer(name, value.clone())
+        with made.graph.inserting_before(node):
+            constant = made.graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+    made.graph.eliminate_dead_code()
+    used = {node.target for node in made.graph.nodes if node.op == "get_attr"}
+    for name in [*made._buffers, *made._parameters]:
+        if name not in used:
+            delattr(made, name)
+
+
+def _is_written(node: Any) -> bool:
+    """Whether something changes its value, maybe through a view."""
+    users = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
+    return any(
+        user.target._schema.is_mutable or (user.target.is_view and _is_written(user))
+        for user in users
+    )
+
+
+def _is_pure(node: Any) -> bool:
+    """A function of its arguments that neither changes them nor is changed by what reads it."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
+        return False
+    written = node.target._schema.is_mutable or _is_written(node)
+    return not written and torch.Tag.nondeterministic_seeded not in node.target.tags
+
+
+LARGE = 1000  # nodes of a graph
+
+
+def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
+    """The file that torch.export.load reads; the description is its extra file "kasuri.json"."""
+    buffer = io.BytesIO()
+    with quiet():
+        torch.export.save(program, buffer, extra_files={"kasuri.json": json.dumps(dict(metadata))})
+    return buffer.getvalue()
+
+
+def onnx_bytes(
+    program: "ExportedProgram",
+    metadata: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> bytes:
+    """The ONNX file, its description in metadata_props."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ExportError(
+            f'format="onnx" needs {error.name}: pip install "kasuri[export]", or write format="torch"'
+        ) from None
+    with quiet(), _less_talk():
+        if any(map(_lacking, program.graph.nodes)):
+            table: Any = torch.export.default_decompositions()
+            table.update(_OWN)
+            program = program.run_decompositions(table)
+        try:
+            written = torch.onnx.export(
+                program,
+                (),
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=[f"kasuri.{name}" for name in outputs],
+                verbose=False,
+                # looking for patterns takes minutes in a graph of thousands; onnxruntime does its own
+                optimize=len(program.graph.nodes) < LARGE,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise ExportError(
+                f'torch cannot write this graph as ONNX: {_cause(error)}; write format="torch"'
+            ) from error
+    assert written is not None
+    model = written.model_proto
+    _rename(model.graph, {f"kasuri.{name}": name for name in outputs})
+    model.producer_name, model.producer_version = "kasuri", metadata["kasuri.version"]
+    for key, value in metadata.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value
+    try:
+        data: bytes = model.SerializeToString()
+    except ValueError as error:
+        raise ExportError(
+            f"the ONNX file would be larger than its format allows (2 GB): {error}; fewer members are smaller"
+        ) from error
+    return data
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the error that all others come from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).partition("\n")[0]
+
+
+def _lacking(node: Any) -> bool:
+    """Whether the operation, or what it consists of, is one of `_OWN`."""
+    if node.target is aten.convolution_backward.default:
+        return True
+    value = node.meta.get("val")
+    double = isinstance(value, Tensor) and value.dtype == torch.float64
+    return double and any(word in str(node.target) for word in ("erf", "gelu", "softplus", "ndtr"))
+
+
+def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
+    """Give values their names, and the batch its; other values of these names get longer ones.
+
+    Outputs that are the same for every batch have a first size of their own.
+    """
+
+    def renamed(name: str) -> str:
+        return f"kasuri.inner.{name}" if name in wanted.values() else wanted.get(name, name)
+
+    for node in graph.node:
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+    for values in (graph.initializer, graph.value_info, graph.output):
+        for value in values:
+            value.name = renamed(value.name)
+    for value in (*graph.input, *graph.output):
+        for size in value.type.tensor_type.shape.dim[:1]:
+            if not size.HasField("dim_value"):
+                size.dim_param = "batch"
+
+
+def _convolution_backward(
+    slope: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> Any:
+    """The derivative of a convolution in its input, as a transposed convolution, which ONNX has."""
+    if transposed or wanted[1] or wanted[2]:
+        return NotImplemented
+    rest = [
+        x.shape[dim + 2]
+        - ((slope.shape[dim + 2] - 1) * stride[dim] - 2 * padding[dim])
+        - dilation[dim] * (weight.shape[dim + 2] - 1)
+        - 1
+        for dim in range(len(stride))
+    ]
+    back = aten.convolution(slope, weight, None, stride, padding, dilation, True, rest, groups)
+    return back, None, None
+
+
+@contextlib.contextmanager
+def _less_talk() -> Iterator[None]:
+    """Without torch's notes about libraries that are not installed and not needed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _erf(x: Tensor) -> Any:
+    """In single precision: onnxruntime has no other."""
+    return aten.erf(x.float()).double() if x.dtype == torch.float64 else NotImplemented
+
+
+def _gelu(x: Tensor, approximate: str = "none") -> Any:
+    if x.dtype != torch.float64 or approximate != "none":
+        return NotImplemented
+    return 0.5 * x * (1 + aten.erf((x * math.sqrt(0.5)).float()).double())
+
+
+def _softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+    if x.dtype != torch.float64:
+        return NotImplemented
+    return x.clamp(min=0) + torch.log1p((-(x * beta).abs()).exp()) / beta
+
+
+_OWN = {  # what ONNX, or what runs it, has not
+    aten.convolution_backward.default: _convolution_backward,
+    aten.erf.default: _erf,
+    aten.gelu.default: _gelu,
+    aten.softplus.default: _softplus,
+}
+
+
+def _backward_rules() -> dict[Any, Any]:
+    """What derivatives consist of: torch.onnx takes some of them apart only while it traces them itself."""
+    table = torch.export.default_decompositions().items()
+    return {op: rule for op, rule in table if "backward" in str(op)} | _OWN

@@ -1,0 +1,103 @@
+"""Likelihoods of classes and of yes/no answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch import distributions as td
+
+from kasuri.likelihoods.base import Likelihood, per_example, same_shape
+from kasuri.likelihoods.predictions import ClassPrediction, Draws, class_entropy
+
+
+class Categorical(Likelihood):
+    """One of C classes; f holds logits, y class numbers.
+
+    Args:
+        dim: the dimension of f with the classes: -1 for (batch, C) and (batch, time, C), 1 for
+            images of logits (batch, C, height, width).
+
+    Examples:
+        >>> import torch
+        >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([-1.3863])
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, f: Tensor) -> td.Categorical:
+        """Categorical over the classes."""
+        return td.Categorical(logits=f.movedim(self.dim, -1))
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Logits at the target minus their log-sum-exp, summed over positions."""
+        classes_first = f.movedim(self.dim, 1) if f.dim() > 2 else f
+        expected = (classes_first.shape[0], *classes_first.shape[2:])
+        if f.dim() < 2 or y.shape != expected or y.is_floating_point():
+            raise ValueError(
+                f"Categorical: outputs of shape {tuple(f.shape)} with classes in dimension "
+                f"{self.dim} want integer targets of shape {expected}, got {tuple(y.shape)} of "
+                f"{y.dtype}; one-hot targets: write y.argmax(-1)"
+            )
+        return -per_example(F.cross_entropy(classes_first, y, reduction="none"))
+
+    def predictive(self, fs: Tensor) -> td.Categorical:
+        """Probabilities averaged over draws."""
+        probs = fs.movedim(self.dim % (fs.dim() - 1) + 1, -1).softmax(-1).mean(0)
+        return td.Categorical(probs=probs)
+
+    def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
+        """Probabilities and their entropy."""
+        probs = f.softmax(self.dim)
+        return probs, None, class_entropy(probs, self.dim)
+
+    def summarise(self, draws: Draws, seeds: Sequence[int]) -> ClassPrediction:
+        """Class probabilities."""
+        return ClassPrediction(draws, seeds, self.dim)
+
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """Share of targets that are the most probable class."""
+        return {"accuracy": float((mean.argmax(self.dim) == y).double().mean())}
+
+    def options(self) -> dict[str, Any]:
+        """The class dimension."""
+        return {"dim": self.dim}
+
+
+class Bernoulli(Likelihood):
+    """Independent yes/no outputs; f holds logits, y values in [0, 1] of the same shape.
+
+    Examples:
+        >>> import torch
+        >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.ones(1, 3))
+        tensor([-2.0794])
+    """
+
+    def forward(self, f: Tensor) -> td.Bernoulli:
+        """Bernoulli with these logits."""
+        return td.Bernoulli(logits=f)
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Minus the binary cross-entropy, summed over outputs."""
+        same_shape("Bernoulli", f, y)
+        return -per_example(F.binary_cross_entropy_with_logits(f, y.to(f.dtype), reduction="none"))
+
+    def predictive(self, fs: Tensor) -> td.Bernoulli:
+        """Probabilities averaged over draws."""
+        return td.Bernoulli(probs=fs.sigmoid().mean(0))
+
+    def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
+        """Probabilities and their entropy."""
+        probs = f.sigmoid()
+        return probs, None, class_entropy(probs, None)
+
+    def summarise(self, draws: Draws, seeds: Sequence[int]) -> ClassPrediction:
+        """Probabilities of yes."""
+        return ClassPrediction(draws, seeds, None)
+
+    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
+        """Share of outputs on the right side of one half."""
+        return {"accuracy": float(((mean > 0.5) == (y > 0.5)).double().mean())}

@@ -1,0 +1,1 @@
+"""Any module with random weights: conversion, calls, estimators, files."""

@@ -1,0 +1,335 @@
+"""A converted layer: its own class, with parameters that are read as draws from posteriors.
+
+For every class of layer one subclass is made, with the same name. Conversion sets `layer.__class__` to
+it and moves the random parameters into a child `posteriors`. Reading `layer.weight` then ends in
+`Random.__getattr__`, which answers with the draw of the running call, or with the mean. The layer's own
+code, other modules and other methods all read the same thing, and nothing else about the layer changes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.network import calls
+from kasuri.network.estimators import WHOLE_WEIGHT, Estimator, auto, preferred, shared
+from kasuri.network.views import View, has_op, op_of
+from kasuri.posteriors.base import Builder, Posterior
+
+POSTERIORS = "posteriors"  # the child that holds the posteriors of a layer
+
+
+@dataclass
+class Conversion:
+    """What conversion did to one layer.
+
+    Args:
+        order: names of the layer's own parameters before conversion.
+        estimator: how randomness enters in training mode.
+        root: whether this is the network that was converted, whose call is a whole function.
+        obstacle: why the layer's output cannot be drawn directly, if it cannot.
+        views: how each random parameter is laid out as a matrix.
+        families: what each random parameter's posterior was built by.
+        dtypes: the type in which the layer wants each random parameter.
+    """
+
+    order: tuple[str, ...]
+    estimator: Estimator = shared
+    root: bool = False
+    obstacle: str | None = None
+    views: dict[str, View] = field(default_factory=dict)
+    families: dict[str, Builder] = field(default_factory=dict)
+    dtypes: dict[str, torch.dtype] = field(default_factory=dict)
+
+
+class Random:
+    """What a converted layer has besides its own class; always the first base of a made class."""
+
+    _conversion: Conversion
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The layer, in the call of this thread; the outermost one opens that call."""
+        if calls.state.call is not None:
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        try:
+            calls.state.call = calls.Call(self._conversion.root)
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            calls.state.call = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A random parameter as the running call sees it; everything else as in any module."""
+        given = calls.state.given
+        if given is not None and given[0] is self and name in given[1]:
+            return given[1][name]
+        conversion = self.__dict__.get("_conversion")
+        if conversion is not None and name in conversion.views:
+            return value(self, name)
+        return super().__getattr__(name)  # type: ignore[misc]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to put a tensor in the place of a posterior, which it would hide."""
+        self._refuse_random(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse_random(name)
+        super().__delattr__(name)
+
+    def _refuse_random(self, name: str) -> None:
+        conversion = self.__dict__.get("_conversion")
+        if conversion is not None and name in conversion.views:
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is random and cannot be replaced or deleted. Its mean is the "
+                f"parameter layer.posteriors.{name}.loc; to change the layer itself (resize an embedding, "
+                "load other weights) do it before kasuri.bayesianize, or after kasuri.collapse"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Posteriors keep their precision; draws follow the type the layer is asked to have."""
+        super()._apply(fn, recurse)  # type: ignore[misc]
+        dtypes = self._conversion.dtypes
+        for name, dtype in dtypes.items():
+            dtypes[name] = fn(torch.empty(0, dtype=dtype)).dtype
+        return self
+
+    def _get_name(self) -> str:
+        return f"Bayesian{type(self).__name__}"
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Copied and pickled by the class of the plain layer, since the made class has no module."""
+        return _rebuild, (plain_class(type(self)),), self.__getstate__()  # type: ignore[attr-defined]
+
+
+class RandomAffine(Random):
+    """A layer whose output can be drawn directly, without drawing its weight."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The layer's own forward, or a draw of its output."""
+        plain = super().forward  # type: ignore[misc]
+        layer: Any = self
+        estimator, conversion = calls.active(layer), layer._conversion
+        if estimator in WHOLE_WEIGHT or conversion.obstacle is not None:
+            return plain(*args, **kwargs)
+        x, *rest = args if args else (kwargs.pop("input"),)
+        if rest:  # a transposed convolution takes output_size by position
+            kwargs["output_size"] = rest[0]
+        weight = posterior_of(layer, "weight")
+        bias: Any = posterior_of(layer, "bias") if "bias" in conversion.views else layer.bias
+
+        def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            with calls.substituted(layer, {"weight": weight, "bias": bias}):
+                return plain(x, **kwargs)
+
+        op = op_of(layer, conversion.views["weight"], bias, run)
+        if estimator is auto:
+            estimator = preferred(weight, op, x)
+        if estimator in WHOLE_WEIGHT or not calls.claim_outputs(weight, bias):
+            return plain(x, **kwargs)
+        wide = weight.mean.dtype
+        if x.dtype == wide or torch.is_autocast_enabled(x.device.type):
+            return estimator(weight, op, x)
+        if isinstance(bias, Tensor):
+            op.bias = bias.to(wide)
+        return estimator(weight, op, x.to(wide)).to(x.dtype)  # a network in half precision
+
+
+class RandomRecurrent(Random):
+    """A recurrent layer, which keeps a list of its parameters."""
+
+    @property
+    def _flat_weights(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._flat_weights_names]  # type: ignore[attr-defined]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: Any) -> None:
+        """The list is always made anew."""
+
+    def flatten_parameters(self) -> None:
+        """Draws have no common memory."""
+
+
+class RandomContainer(Random):
+    """A list or dictionary of modules with parameters of its own, which does not count posteriors."""
+
+    def _items(self) -> dict[str, nn.Module]:
+        modules: dict[str, nn.Module] = self._modules  # type: ignore[attr-defined]
+        return {name: module for name, module in modules.items() if name != POSTERIORS}
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __iter__(self) -> Iterator[Any]:
+        named = isinstance(self, nn.ModuleDict)
+        return iter(self._items() if named else self._items().values())
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._items()
+
+    def __getitem__(self, key: Any) -> Any:
+        items = self._items()
+        if isinstance(self, nn.ModuleDict):
+            return items[key]
+        if isinstance(key, slice):
+            return type(self).__mro__[2](*list(items.values())[key])
+        return list(items.values())[key]
+
+    def keys(self) -> Any:
+        return self._items().keys()
+
+    def values(self) -> Any:
+        return self._items().values()
+
+    def items(self) -> Any:
+        return self._items().items()
+
+
+_made: dict[type, type] = {}
+
+
+def random_class(plain: type[nn.Module]) -> type[nn.Module]:
+    """The class of converted layers of a plain class, the same one every time.
+
+    Examples:
+        >>> random_class(nn.Linear).__name__, issubclass(random_class(nn.Linear), nn.Linear)
+        ('Linear', True)
+    """
+    if plain not in _made:
+        mixin: type = Random
+        if has_op(plain):
+            mixin = RandomAffine
+        elif issubclass(plain, nn.RNNBase):
+            mixin = RandomRecurrent
+        elif issubclass(plain, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+            mixin = RandomContainer
+        names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+        _made[plain] = type(plain)(plain.__name__, (mixin, plain), names)
+    return _made[plain]
+
+
+def plain_class(kind: type) -> type[nn.Module]:
+    """The class of the layer before conversion."""
+    for base in kind.__mro__:
+        if not issubclass(base, Random):
+            return base
+    raise TypeError(f"{kind.__name__} is no class of layers")
+
+
+def _rebuild(plain: type[nn.Module]) -> nn.Module:
+    made = random_class(plain)
+    return made.__new__(made)
+
+
+def conversion_of(layer: nn.Module) -> Conversion | None:
+    """What conversion did to a layer; None for a layer that is as it was."""
+    return layer.__dict__.get("_conversion")
+
+
+def posterior_of(layer: nn.Module, name: str) -> Posterior:
+    """The posterior of one parameter of a converted layer."""
+    posteriors: Any = layer._modules[POSTERIORS]
+    return posteriors._modules[name]
+
+
+def value(layer: Any, name: str) -> Tensor:
+    """A random parameter as the layer wants it: the draw of this call, or the mean."""
+    conversion: Conversion = layer._conversion
+    posterior = posterior_of(layer, name)
+
+    def present(matrix: Tensor) -> Tensor:
+        view = conversion.views[name]
+        return view.tensor(view.padded(matrix, posterior)).to(conversion.dtypes[name])
+
+    return calls.value(layer, name, posterior, present)
+
+
+def original_modules(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """(name, module) of every module of the ordinary network, once, under its ordinary name."""
+    seen: set[int] = set()
+
+    def walk(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        yield name, module
+        converted = conversion_of(module) is not None
+        for child_name, child in module.named_children():
+            if not (converted and child_name == POSTERIORS):
+                yield from walk(child, f"{name}.{child_name}" if name else child_name)
+
+    return walk(net, "")
+
+
+def named_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Conversion]]:
+    """(name, layer, what was done) of every layer with random parameters, once each."""
+    for name, module in original_modules(net):
+        conversion = conversion_of(module)
+        if conversion is not None and conversion.views:
+            yield name, module, conversion
+
+
+def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
+    """(name, posterior) of every random parameter, under its name in the ordinary network.
+
+    Tied weights have one posterior and appear once.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1))
+        >>> {name: tuple(q.shape) for name, q in kasuri.named_posteriors(bnn)}
+        {'weight': (2, 3), 'bias': (2,)}
+    """
+    seen: set[int] = set()
+    for name, layer, conversion in named_layers(net):
+        for parameter in conversion.views:
+            posterior = posterior_of(layer, parameter)
+            if id(posterior) not in seen:
+                seen.add(id(posterior))
+                yield (f"{name}.{parameter}" if name else parameter), posterior
+
+
+def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
+    """All posteriors by name; refuse a network without any."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"{type(net).__name__} is no network: give one from kasuri.bayesianize, its ELBO, or what "
+            "kasuri.fit returned"
+        )
+    found = dict(named_posteriors(net))
+    if not found:
+        raise ValueError(
+            f"{type(net).__name__} has no Bayesian layer: "
+            "write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first and use bnn"
+        )
+    return found
+
+
+def make_random(layer: nn.Module, conversion: Conversion) -> None:
+    """Give a plain layer the class of converted ones; its parameters are untouched."""
+    layer.__class__ = random_class(type(layer))
+    layer.__dict__["_conversion"] = conversion
+
+
+def make_plain(layer: nn.Module, values: dict[str, nn.Parameter]) -> None:
+    """Undo the conversion of a layer: these parameters in the place of posteriors, in their old order."""
+    conversion: Conversion = layer.__dict__.pop("_conversion")
+    layer._modules.pop(POSTERIORS, None)
+    layer.__class__ = plain_class(type(layer))
+    parameters: dict[str, Any] = {**layer._parameters, **values}
+    layer._parameters.clear()
+    for name in [*(n for n in conversion.order if n in parameters), *parameters]:
+        layer._parameters.setdefault(name, parameters[name])
+    if isinstance(layer, nn.RNNBase):
+        layer._init_flat_weights()
+
+
+def put_posterior(layer: nn.Module, name: str, posterior: Posterior) -> None:
+    """Set or replace the posterior of one parameter of a converted layer."""
+    holder = layer._modules.get(POSTERIORS)
+    if holder is None:
+        holder = nn.Module()
+        holder.training = layer.training
+        layer._modules[POSTERIORS] = holder
+    holder._modules[name] = posterior

@@ -1,0 +1,119 @@
+"""A table of what a conversion did: what is Bayesian, what is not and why, and how many numbers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from kasuri.network.bayesian import named_bayesian, original_modules
+from kasuri.network.contexts import named_posteriors
+from kasuri.network.select import NORMS
+from kasuri.posteriors.base import Posterior
+from kasuri.posteriors.masked import behind_mask
+from kasuri.posteriors.mean_field import MeanFieldPosterior
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter of the ordinary network."""
+
+    name: str
+    shape: tuple[int, ...]
+    posterior: str | None
+    parameters: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became Bayesian, what was left and why; print it, or read its fields.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1), bias=False)
+        >>> kasuri.summary(bnn).parameters  # 6 means, 3 + 2 factors, 2 biases
+        13
+    """
+
+    bayesian: tuple[Row, ...]
+    left: tuple[Row, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that training changes: variational parameters plus ordinary ones."""
+        return sum(row.parameters for row in (*self.bayesian, *self.left))
+
+    @property
+    def weights(self) -> int:
+        """Random weights."""
+        return sum(_count(row.shape) for row in self.bayesian)
+
+    def __str__(self) -> str:
+        """A table for people."""
+        lines = [_line("Bayesian", "shape", "posterior", "parameters")]
+        lines += [
+            f"{_line(r.name, _shape(r.shape), r.posterior or '', f'{r.parameters:,}')}  {r.reason}".rstrip()
+            for r in self.bayesian
+        ]
+        if self.left:
+            lines += ["", _line("left as they are", "shape", "why", "parameters")]
+            lines += [
+                _line(r.name, _shape(r.shape), r.reason, f"{r.parameters:,}") for r in self.left
+            ]
+        lines += ["", f"{self.weights:,} random weights; {self.parameters:,} parameters to train"]
+        return "\n".join(lines)
+
+
+def summary(net: nn.Module) -> Summary:
+    """What is Bayesian in a network, what is not and why, with parameter counts."""
+    bayesian = tuple(
+        Row(
+            name, tuple(q.shape), type(q).__name__, sum(p.numel() for p in q.parameters()), _note(q)
+        )
+        for name, q in named_posteriors(net)
+    )
+    return Summary(bayesian, tuple(_left(net)))
+
+
+def _note(posterior: Posterior) -> str:
+    inner = behind_mask(posterior)
+    return inner.note if isinstance(inner, MeanFieldPosterior) else ""
+
+
+def _left(net: nn.Module) -> Iterator[Row]:
+    seen: set[int] = set()
+    converted = {id(m) for _, layer in named_bayesian(net) for m in layer.wrapped.modules()}
+    for path, module in original_modules(net):
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in seen:  # tied parameters are one
+                continue
+            seen.add(id(parameter))
+            trained = parameter.numel() if parameter.requires_grad else 0
+            reason = _reason(module, parameter, id(module) in converted)
+            full = f"{path}.{name}" if path else name
+            yield Row(full, tuple(parameter.shape), None, trained, reason)
+
+
+def _reason(module: nn.Module, parameter: nn.Parameter, converted: bool) -> str:
+    if not parameter.requires_grad:
+        return "frozen"
+    if isinstance(module, NORMS):
+        return "norm layer"
+    if isinstance(module, nn.ParameterDict):
+        return "in a ParameterDict"
+    return "bias=False" if converted and parameter.dim() < 2 else "not chosen"
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for side in shape:
+        total *= side
+    return total
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "1"
+
+
+def _line(name: str, shape: str, third: str, count: str) -> str:
+    return f"{name:<38} {shape:>16}  {third:<28} {count:>12}"

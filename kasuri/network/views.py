@@ -1,0 +1,267 @@
+"""Views: a parameter tensor as a weight matrix (*blocks, out, in), and a layer as an `Op` on it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from kasuri.numerics import low_rank
+from kasuri.numerics.fused import eager
+from kasuri.numerics.local_linear import Weights, local_linear
+from kasuri.numerics.noise import normal_noise
+from kasuri.numerics.safe import safe_sqrt
+from kasuri.posteriors.base import Op, Posterior, bias_moments, noisy_output
+from kasuri.posteriors.kronecker import push_noise
+from kasuri.posteriors.sides import Side
+from kasuri.streams import normal, normal_like, signs
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3}
+
+
+@dataclass(frozen=True)
+class View:
+    """How one tensor is laid out as a matrix; `matrix` and `tensor` are exact inverses.
+
+    Args:
+        tail: sizes behind the first dimension of the tensor.
+        blocks: number of independent matrices (groups, gates) along the first dimension.
+        swapped: the tensor has input features first (transposed convolutions).
+        vector: the tensor has fewer than two dimensions and is left as it is.
+        positions: neighbouring columns of the matrix that belong to one input (those of a kernel).
+        channels_last: the kernel was laid out so, and draws of it are: a convolution answers in the layout of
+            its kernel, and on a CPU what follows it (max-pooling above all) is slow in the usual one.
+
+    Examples:
+        >>> view = View(tail=(3, 2, 2), blocks=2)
+        >>> view.matrix(torch.zeros(8, 3, 2, 2)).shape
+        torch.Size([2, 4, 12])
+    """
+
+    tail: tuple[int, ...] = ()
+    blocks: int = 1
+    swapped: bool = False
+    vector: bool = False
+    positions: int = 1
+    channels_last: bool = False
+
+    def matrix(self, tensor: Tensor) -> Tensor:
+        """(*blocks, out, in) from the layer's own layout."""
+        if self.vector:
+            return tensor
+        if self.swapped:
+            outs, *kernel = self.tail
+            split = tensor.reshape(self.blocks, -1, outs, math.prod(kernel))
+            matrix = split.transpose(1, 2).reshape(self.blocks, outs, -1)
+        else:
+            matrix = tensor.reshape(self.blocks, -1, math.prod(self.tail))
+        return matrix.squeeze(0) if self.blocks == 1 else matrix
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        """The layer's own layout from (*blocks, rows, in), for any number of rows."""
+        if self.vector or (matrix.dim() == 2 and len(self.tail) == 1 and not self.swapped):
+            return matrix
+        if not self.swapped:
+            return self._laid_out(matrix.reshape(-1, *self.tail))
+        rows, kernel = matrix.shape[-2], self.tail[1:]
+        split = matrix.reshape(self.blocks, rows, -1, math.prod(kernel))
+        return self._laid_out(split.transpose(1, 2).reshape(-1, rows, *kernel))
+
+    def _laid_out(self, tensor: Tensor) -> Tensor:
+        # vmap knows no layouts, and compiled code chooses its own
+        return in_channels_last(tensor) if self.channels_last and eager() else tensor
+
+
+def is_channels_last(kernel: Tensor) -> bool:
+    """Whether this is its layout; kernels of one position have both, which counts as no."""
+    return kernel.dim() == 4 and kernel[0, 0].numel() > 1 and kernel.stride(1) == 1
+
+
+def in_channels_last(kernel: Tensor) -> Tensor:
+    """The same numbers in that layout."""
+    return kernel.to(memory_format=torch.channels_last)
+
+
+def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
+    """The view of a parameter that `owner` holds.
+
+    Groups of a convolution are always blocks; with `blocks`, so are the gates of recurrent layers
+    and every head of the query, key and value maps of attention.
+    """
+    if tensor.dim() < 2:
+        return View(vector=True)
+    tail = tuple(tensor.shape[1:])
+    if isinstance(owner, _ConvNd):
+        swapped = isinstance(owner, _ConvTransposeNd)
+        positions, last = math.prod(tail[1:]), is_channels_last(tensor)
+        return View(tail, owner.groups, swapped, positions=positions, channels_last=last)
+    return View(tail, _stacked(owner, tensor) if blocks else 1)
+
+
+def _stacked(owner: nn.Module, tensor: Tensor) -> int:
+    """How many matrices are stacked in the rows (an LSTM's projection is one)."""
+    if isinstance(owner, nn.MultiheadAttention):
+        rows = tensor.shape[0]  # of bias_k and bias_v, one
+        return rows // owner.head_dim if rows % owner.embed_dim == 0 else 1
+    for kind, gates in _GATES.items():
+        hidden: Any = owner.hidden_size if isinstance(owner, kind) else 0
+        if tensor.shape[0] == gates * hidden:
+            return gates
+    return 1
+
+
+def has_op(layer: nn.Module) -> bool:
+    """Whether `op_of` knows what this layer does with its weight (exact torch classes only)."""
+    return type(layer) in (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED)
+
+
+def op_of(
+    layer: nn.Module, view: View, bias: Posterior | Tensor | None, kwargs: dict[str, Any]
+) -> Op:
+    """The layer as an op; `kwargs` are the keyword arguments of this call (output_size)."""
+    if type(layer) is nn.Linear:
+        return LinearOp(bias)
+    return ConvolutionOp(layer, view, bias, kwargs)
+
+
+class LinearOp(Op):
+    """x Aᵀ: features are the last dimension, the batch is the first."""
+
+    def __init__(self, bias: Posterior | Tensor | None) -> None:
+        self.bias = bias
+
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """X Aᵀ."""
+        return F.linear(x, matrix)
+
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """X Aᵀ + b."""
+        return F.linear(x, matrix, bias)
+
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """Fused: one autograd node."""
+        return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(self)))
+
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """‖x C‖ · R ε: exactly the law of W x."""
+        flat = x.reshape(-1, x.shape[-1])
+        like = y.new_empty(len(flat), rows.width, dtype=rows.log_scale.dtype)
+        noise = normal_noise(like, examples=self.counts_examples(y))
+        return push_noise(rows, columns, flat, noise).reshape(y.shape).to(y.dtype)
+
+    def local_is_exact(self, x: Tensor) -> bool:
+        """With one vector per example; of a sequence, all vectors must meet the same weights."""
+        return x.dim() <= 2
+
+    def counts_examples(self, y: Tensor) -> bool:
+        """One vector per example; with more dimensions the first may be time."""
+        return y.dim() == 2
+
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """As it is: features come last."""
+        return vector
+
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """±1 of shapes (batch, 1, ..., in) and (batch, 1, ..., out)."""
+        return _signs(x, _per_example(x, -1)), _signs(y, _per_example(y, -1))
+
+
+class ConvolutionOp(Op):
+    """A convolution or transposed convolution with all its options, run by the layer itself."""
+
+    def __init__(
+        self,
+        layer: nn.Module,
+        view: View,
+        bias: Posterior | Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.layer, self.view, self.bias, self.kwargs = layer, view, bias, kwargs
+        self.spatial = len(view.tail) - 1
+
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """The convolution without bias, one output channel per row (and block)."""
+        return self.shifted(x, matrix, None)
+
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with this bias."""
+        values: dict[str, Any] = {"weight": self.view.tensor(matrix), "bias": bias}
+        return functional_call(self.layer, values, (x,), self.kwargs)
+
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """Channels of each block, K of them, combined into its outputs at every position."""
+        size = hidden.shape[hidden.dim() - self.spatial :]
+        lead = hidden.shape[: -self.spatial - 1]
+        factor = factor.reshape(-1, *factor.shape[-2:])  # (blocks, K, out)
+        split = hidden.reshape(*lead, factor.shape[0], factor.shape[1], -1)
+        return (factor.mT @ split).reshape(*lead, -1, *size)
+
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """The convolution of x² with K kernels, then mixed: never σ² times the batch."""
+        rows, columns = low_rank.square_factors(
+            low_rank.factor(log_rows), low_rank.factor(log_columns)
+        )
+        return noisy_output(self, x, mean, self.mix(self(x.square(), columns), rows))
+
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """‖x C‖ · R ε at every position: the law of each position, over all its channels."""
+        variances, directions = columns.parts()
+        squares: Tensor | float = 0.0
+        if variances is not None:
+            squares = self(x.square(), variances.unsqueeze(-2))
+        if directions is not None:
+            ones = torch.ones_like(directions[..., :1, :]).mT
+            squares = squares + self.mix(self(x, directions.mT).square(), ones)
+        assert isinstance(squares, Tensor)  # (batch, blocks, ...)
+        variances, directions = rows.parts()
+        noise: Tensor | float = 0.0
+        if variances is not None:
+            noise = self.along_features(safe_sqrt(variances), y) * normal_like(y)
+        if directions is not None:
+            shape = list(y.shape)
+            shape[-self.spatial - 1] = self.view.blocks * directions.shape[-1]
+            noise = noise + self.mix(
+                normal(shape, dtype=y.dtype, device=y.device), directions.mT
+            )
+        ones = torch.ones_like(rows.log_scale).unsqueeze(-2)
+        return (self.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
+
+    def local_is_exact(self, x: Tensor) -> bool:
+        """Never: weights are shared over positions."""
+        return False
+
+    def counts_examples(self, y: Tensor) -> bool:
+        """Unless the input came without a batch."""
+        return y.dim() == self.spatial + 2
+
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """(channels, 1, ..., 1)."""
+        return vector.reshape(-1, *[1] * self.spatial)
+
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """±1 of shapes (batch, channels, 1, ...), constant over positions."""
+        ones = [1] * self.spatial
+        shape_in = [*x.shape[: -self.spatial], *ones]
+        return _signs(x, shape_in), _signs(y, [*y.shape[: -self.spatial], *ones])
+
+
+def _per_example(x: Tensor, feature: int) -> list[int]:
+    """Shape with the batch (first) and the features kept and every position in between 1."""
+    if x.dim() == 1:
+        return [x.shape[feature]]
+    return [x.shape[0], *[1] * (x.dim() - 2), x.shape[feature]]
+
+
+def _signs(like: Tensor, shape: list[int]) -> Tensor:
+    return signs(shape, like)

@@ -1,0 +1,1 @@
+"""What training minimises, and what changes with the training step."""

@@ -1,0 +1,301 @@
+"""Objectives: the evidence lower bound of a converted network, and plain maximum likelihood."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.likelihoods import Likelihood
+from kasuri.network.contexts import named_posteriors, require_posteriors, using
+from kasuri.network.estimators import shared
+from kasuri.objectives import schedules
+from kasuri.objectives import temperature as tempering
+from kasuri.objectives.balanced import Balanced
+from kasuri.objectives.governing import Governing
+from kasuri.priors.base import Prior
+
+
+class Terms(NamedTuple):
+    """loss = nll + temperature · kl_weight · kl / num_data.
+
+    The KL of a likelihood's own posterior (`GammaGaussian`) is a part of its nll, divided by num_data.
+    With a temperature per layer (kasuri.Balanced(tau, "layers")) kl has each layer times its factor.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    kl: Tensor
+
+
+class Objective(nn.Module, ABC):
+    """What training minimises: a function of a batch, owner of likelihood and prior."""
+
+    likelihood: Likelihood
+    output: Callable[[Any], Tensor] | None
+    num_data: int | None
+    has_targets: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def net(self) -> nn.Module:
+        """The network being trained."""
+
+    @abstractmethod
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll per example, kl in full): all that is expensive, and nothing that changes with time."""
+
+    @abstractmethod
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(loss, nll, kl) of a batch at a training step."""
+
+    def scheduled(self) -> dict[str, schedules.Schedule]:
+        """What changes with the step, by name, for the history of a training run."""
+        return {}
+
+    def is_warming_up(self, step: int) -> bool:
+        """Whether it is too early at a step to stop for want of improvement."""
+        return False
+
+    def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor | None:
+        """Losses (batch,) that validation compares; None for the predictive NLL of targets."""
+        return None
+
+    def update(self, x: Any, y: Tensor) -> bool:
+        """Take a batch into what the likelihood learns in closed form; False if there is no such thing.
+
+        To be called after every step of the optimiser, as `kasuri.fit` does. One forward pass, with the
+        noise of the present mode; without gradients.
+        """
+        if not self.likelihood.updates:
+            return False
+        assert self.num_data is not None
+        with torch.no_grad():
+            self.likelihood.update(self._outputs(x), y, self.num_data)
+        return True
+
+    def _outputs(self, x: Any) -> Tensor:
+        return run(self.net, x, self.output)
+
+    def _nll_of(self, f: Tensor, y: Tensor) -> Tensor:
+        """Minus the expected log-likelihood per example, with its share of the likelihood's own KL."""
+        nll = -self.likelihood.expected_log_prob(f, y).mean()
+        kl = self.likelihood.kl()
+        if kl is None:
+            return nll
+        assert self.num_data is not None
+        return nll + (kl / self.num_data).to(nll.dtype)
+
+
+class ELBO(Governing, Objective):
+    """Minus the evidence lower bound per example, with its two parts.
+
+    The value does not depend on the batch size, and the KL is counted once per call however many
+    draws are made. With num_data = N, -N · loss is an unbiased estimate of the (tempered) ELBO.
+
+    In training mode each layer's estimator draws; in evaluation mode whole weights are drawn,
+    so that a validation loss is that of functions of the posterior.
+
+    Args:
+        bnn: a network from `bayesianize`.
+        likelihood: kasuri.Categorical(), kasuri.Bernoulli(), kasuri.Gaussian(), kasuri.GammaGaussian(),
+            kasuri.HeteroscedasticGaussian().
+        prior: one prior for all weights, or a mapping of name patterns to priors, first match wins.
+        num_data: number of training examples (not of batches).
+        temperature: weight η of the KL that stays: 1 for Bayes, less for a cold posterior. A float; a
+            schedule; `kasuri.Balanced(tau)` for τ · data / weights; or "auto", which starts at the
+            ratio and follows validation data in `kasuri.fit(elbo, train, valid)` (elsewhere it stays there).
+        samples: draws per call, averaged.
+        kl_weight: weight of the KL while training warms up. A float or a schedule.
+        output: takes the tensor out of what the network returns, e.g. `lambda out: out.logits`.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=100)
+        >>> loss, nll, kl = elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
+        >>> torch.allclose(loss, nll + kl / 100)
+        True
+    """
+
+    num_data: int
+
+    def __init__(
+        self,
+        bnn: nn.Module,
+        likelihood: Likelihood,
+        prior: Prior | Mapping[str, Prior],
+        num_data: int | None = None,
+        temperature: tempering.Temperature = 1.0,
+        samples: int = 1,
+        kl_weight: float | schedules.Schedule = 1.0,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        if num_data is None or isinstance(num_data, bool) or num_data < 1:
+            raise ValueError(
+                f"ELBO(num_data={num_data}): the number of training examples sets the weight of "
+                "the KL and cannot be guessed; write num_data=len(train_set)"
+            )
+        if samples < 1:
+            raise ValueError(f"ELBO(samples={samples}): at least one draw")
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood={likelihood!r}: write kasuri.Categorical() or another Likelihood"
+            )
+        posteriors = require_posteriors(bnn)
+        self.bnn = bnn
+        self.likelihood = likelihood
+        self.govern(prior, posteriors)
+        self.num_data = int(num_data)
+        self.samples = samples
+        self.temperature = tempering.resolve(temperature, bnn, self.num_data)
+        self.kl_weight = schedules.resolve(kl_weight)
+        self.balance = temperature if isinstance(temperature, Balanced) else None
+        self.output = output if self.balance is None else self.balance.output(bnn, output)
+        self._shares = None if self.balance is None else self.balance.shares(bnn, self.groups())
+
+    @property
+    def net(self) -> nn.Module:
+        """The converted network."""
+        return self.bnn
+
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(loss, nll, kl): nll per example, kl in full, loss as documented.
+
+        Args:
+            x: input of the network; a tuple for several, a mapping for named ones.
+            y: targets, examples along the first dimension.
+            step: number of the training step; needed if anything is on a schedule.
+        """
+        weight = self.weight_at(step)
+        nll, kl = self.parts(x, y)
+        return Terms(nll + weight / self.num_data * kl, nll, kl)
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll per example, kl in full)."""
+        if self.training:
+            return self._nll(x, y), self.penalty()
+        with using(self.bnn, shared):
+            return self._nll(x, y), self.penalty()
+
+    def _nll(self, x: Any, y: Tensor) -> Tensor:
+        total = None
+        for _ in range(self.samples):
+            nll = self._nll_of(run(self.bnn, x, self.output), y)
+            total = nll if total is None else total + nll
+        assert total is not None
+        return total / self.samples if self.samples > 1 else total
+
+    def _outputs(self, x: Any) -> Tensor:
+        if self.training:
+            return run(self.bnn, x, self.output)
+        with using(self.bnn, shared):
+            return run(self.bnn, x, self.output)
+
+    def kl(self) -> Tensor:
+        """KL(q ‖ p) in nats over all random weights, unweighted, in the parameters' precision."""
+        return self.weight_kl()
+
+    def scheduled(self) -> dict[str, schedules.Schedule]:
+        """Temperature and KL weight."""
+        return {"temperature": self.temperature, "kl_weight": self.kl_weight}
+
+    def penalty(self) -> Tensor:
+        """The KL as the loss counts it: each layer times its factor under Balanced(tau, "layers")."""
+        return self.weight_kl(self._shares)
+
+    def weight_at(self, step: int | None) -> float:
+        """Temperature · kl_weight at a training step."""
+        if step is None:
+            if not (
+                isinstance(self.temperature, schedules.Constant)
+                and isinstance(self.kl_weight, schedules.Constant)
+            ):
+                raise ValueError(
+                    "temperature or kl_weight is a schedule, so the step matters: call "
+                    "elbo(x, y, step=i) with i = 0, 1, 2, ... counting optimiser steps"
+                )
+            step = 0
+        return self.temperature(step) * self.kl_weight(step)
+
+
+class MaximumLikelihood(Objective):
+    """The mean negative log-likelihood of an ordinary network: the baseline, in the same words.
+
+    Args:
+        net: any network; a converted one is refused, since its posteriors would collapse.
+        likelihood: as for ELBO.
+        output: as for ELBO.
+        num_data: number of training examples; needed by a likelihood with a posterior of its own.
+
+    Examples:
+        >>> import kasuri
+        >>> loss, nll, kl = kasuri.MaximumLikelihood(nn.Linear(3, 2), kasuri.Categorical())(
+        ...     torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])
+        ... )
+        >>> bool(loss == nll), float(kl)
+        (True, 0.0)
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        likelihood: Likelihood,
+        output: Callable[[Any], Tensor] | None = None,
+        num_data: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood={likelihood!r}: write kasuri.Categorical() or another Likelihood"
+            )
+        if next(named_posteriors(net), None) is not None:
+            raise ValueError(
+                "MaximumLikelihood of a converted network would shrink every posterior to a point: "
+                "write kasuri.ELBO(bnn, ...)"
+            )
+        if num_data is None and likelihood.kl() is not None:
+            raise ValueError(
+                f"MaximumLikelihood(net, {type(likelihood).__name__}()): the number of training examples "
+                "sets the weight of the noise's prior; write num_data=len(train_set)"
+            )
+        self._net = net
+        self.likelihood = likelihood
+        self.output = output
+        self.num_data = num_data
+
+    @property
+    def net(self) -> nn.Module:
+        """The ordinary network."""
+        return self._net
+
+    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
+        """(nll, nll, 0)."""
+        nll, kl = self.parts(x, y)
+        return Terms(nll, nll, kl)
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll, 0)."""
+        nll = self._nll_of(run(self._net, x, self.output), y)
+        return nll, torch.zeros_like(nll)
+
+
+def returned(net: nn.Module, x: Any) -> Any:
+    """What the network returns for a tensor, a tuple of inputs or a mapping of named ones."""
+    if isinstance(x, Mapping):
+        return net(**x)
+    return net(*x) if isinstance(x, tuple | list) else net(x)
+
+
+def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:
+    """The network's output tensor for a tensor, a tuple of inputs or a mapping of named ones."""
+    out = returned(net, x)
+    out = output(out) if output is not None else out
+    if not isinstance(out, Tensor):
+        raise TypeError(
+            f"the network returned {type(out).__name__}, not a tensor; say which part is the "
+            "prediction, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    return out

@@ -1,0 +1,1 @@
+"""Variational families, one per file; `kasuri.posteriors.base` says how to add one."""

@@ -1,0 +1,301 @@
+"""What a posterior is: a distribution over one weight matrix that knows nothing about layers.
+
+To add a family, write one file with a `Posterior` (or `Elementwise`, if the weights are independent) built
+around a weight, and a `Family`, a frozen dataclass of options whose call builds that posterior; then export
+the family in `kasuri/__init__.py` and add one line to `tests/laws/families.py`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.numerics.noise import add_noise, normal_noise
+from kasuri.numerics.safe import safe_sqrt, sum_squares
+from kasuri.posteriors.sides import Side
+from kasuri.streams import normal_like
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class SupportsKL(Protocol):
+    """The part of a prior a posterior needs."""
+
+    def kl(self, *posteriors: "Posterior") -> Tensor:
+        """KL(q ‖ p), summed over the posteriors."""
+
+
+class Op(ABC):
+    """One affine layer as a function of its input and a weight matrix.
+
+    `op(x, A)` runs the layer without bias and with the matrix A (*blocks, rows, in), whose
+    number of rows is free; `op.shifted(x, A, b)` adds a bias; `op.bias` is the layer's own.
+    """
+
+    bias: "Posterior | Tensor | None"
+
+    @abstractmethod
+    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """The layer at x with weight `matrix` and no bias."""
+
+    @abstractmethod
+    def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer at x with weight `matrix` and this bias."""
+
+    @abstractmethod
+    def draw_low_rank(
+        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> Tensor:
+        """A draw of the layer's output, the weight's standard deviations being a product RᵀC."""
+
+    @abstractmethod
+    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
+        """A draw of the layer's output, like y, the weight being a matrix normal of mean 0."""
+
+    @abstractmethod
+    def local_is_exact(self, x: Tensor) -> bool:
+        """Whether each weight meets one number per example: fresh weights per example are exact."""
+
+    @abstractmethod
+    def counts_examples(self, y: Tensor) -> bool:
+        """Whether the first dimension of an output counts examples, and each is one row."""
+
+    @abstractmethod
+    def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
+        """A vector over output features, shaped to broadcast against an output y."""
+
+    @abstractmethod
+    def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Random ±1 for input and output features, one set per example, constant over positions."""
+
+
+class Posterior(nn.Module, ABC):
+    """q(W) over a matrix W (*blocks, out, in), or over a vector or scalar.
+
+    Nothing is written to the module in any of these methods: copies, vmap and checkpointing are safe.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """Shape of W."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """E[W]."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Var[W], elementwise."""
+
+    @abstractmethod
+    def rsample(self) -> Tensor:
+        """One reparameterised draw; noise comes from `kasuri.streams`."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Differential entropy in nats."""
+
+    def require_density(self) -> None:
+        """Refuse, if the weights have no density that could be written down: called where one is needed."""
+
+    def squared_norm(self) -> Tensor:
+        """E‖W‖² = Σ (mean² + variance)."""
+        return (self.mean.square() + self.variance).sum()
+
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """(entropy, E‖W‖²), for families that can share work between the two."""
+        return self.entropy(), self.squared_norm()
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Fᵀ j of directions j (N, *shape), F Fᵀ = Cov[W]: products of two are covariances of ⟨j, W⟩.
+
+        As if weights were independent; families whose weights covary have their own.
+        """
+        return (directions * self.variance.sqrt()).flatten(1)
+
+    def kl(self, prior: SupportsKL) -> Tensor:
+        """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
+        return prior.kl(self)
+
+    def numel(self) -> int:
+        """Number of weights (not of variational parameters)."""
+        return math.prod(self.shape)
+
+    def extra_repr(self) -> str:
+        """The shape, for `print(net)`."""
+        return "x".join(map(str, self.shape))
+
+
+class Pushable(ABC):
+    """A posterior that can draw a layer's output directly (local reparameterisation)."""
+
+    @abstractmethod
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """A draw of op(x, W) + bias with fresh W and bias for every example."""
+
+    def push_is_cheaper(self, vectors: int) -> bool:
+        """Whether pushing so many input vectors takes less arithmetic than one draw of W; `auto` asks."""
+        return True
+
+
+class Dense(ABC):
+    """A posterior whose density can be evaluated."""
+
+    @abstractmethod
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Log-density of W in nats, summed over all weights."""
+
+
+class Located(Posterior):
+    """A posterior whose mean is a parameter, `loc`."""
+
+    loc: nn.Parameter
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of W."""
+        return self.loc.shape
+
+    @property
+    def mean(self) -> Tensor:
+        """E[W]."""
+        return self.loc
+
+
+class Elementwise(Located, Pushable, Dense):
+    """Independent normal weights: everything follows from `mean` and `scale`."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """Standard deviations, shaped like W."""
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[W] = scale²."""
+        return self.scale.square()
+
+    def perturbation(self) -> Tensor:
+        """A draw of W - E[W]."""
+        return self.scale * normal_like(self.mean)
+
+    def rsample(self) -> Tensor:
+        """Mean + scale ⊙ noise."""
+        return torch.addcmul(self.mean, self.scale, normal_like(self.mean))
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log scale, Σ mean² + Σ scale²)."""
+        scale = self.scale
+        return scale.log().sum(), sum_squares(self.mean) + sum_squares(scale)
+
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """n/2 · log(2πe) + Σ log scale, and Σ mean² + Σ scale²."""
+        logs, squares = self.sums()
+        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), squares
+
+    def entropy(self) -> Tensor:
+        """n/2 · log(2πe) + Σ log scale."""
+        return self.entropy_and_square()[0]
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Σ log N(w; mean, scale²)."""
+        scale = self.scale
+        square = ((weight - self.mean) / scale).square().sum()
+        return -0.5 * (square + self.numel() * LOG_TWO_PI) - scale.log().sum()
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""
+        return noisy_output(op, x, self.mean, op(x.square(), self.variance))
+
+
+def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """The layer at the mean plus normal noise of this variance and that of the bias."""
+    centre, spread = bias_moments(op)
+    y = op.shifted(x, mean, centre)
+    if spread is not None:
+        variance = variance + op.along_features(spread, y)
+    return add_noise(y, variance, examples=op.counts_examples(y))
+
+
+def noisy_bias_output(op: Op, x: Tensor, mean: Tensor) -> Tensor:
+    """The layer at the mean of its weight, plus the noise of the bias."""
+    centre, spread = bias_moments(op)
+    y = op.shifted(x, mean, centre)
+    if spread is None:
+        return y
+    noise = normal_noise(y, examples=op.counts_examples(y))
+    return torch.addcmul(y, op.along_features(safe_sqrt(spread), y).to(y.dtype), noise)
+
+
+def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """Mean and variance of an op's bias; the variance is None where it is not random."""
+    if isinstance(op.bias, Posterior):
+        return op.bias.mean, op.bias.variance
+    return op.bias, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family(ABC):
+    """Options of a posterior family; calling it with a weight builds the posterior.
+
+    Args:
+        scale: mean initial standard deviation of the weights.
+        noise: relative spread of the initial standard deviations (0 for none).
+        max_scale: upper bound of every standard deviation, for the whole of training.
+        mean: "given" starts the means at the weight; "he" at N(0, 2/fan-in), biases at 0.
+    """
+
+    estimator: ClassVar[str] = "shared"  # of `bayesianize`, by default
+    scale: float = 0.01
+    noise: float = 0.1
+    max_scale: float | None = None
+    mean: str = "given"
+
+    def __post_init__(self) -> None:
+        """Refuse options that cannot be meant."""
+        name = type(self).__name__
+        if not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"{name}(scale={self.scale}): a standard deviation is a positive number; "
+                "for weights without uncertainty write kasuri.Point()"
+            )
+        if not 0 <= self.noise < math.inf:
+            raise ValueError(f"{name}(noise={self.noise}): the spread of the init is 0 or more")
+        if self.max_scale is not None and not self.max_scale > self.scale:
+            raise ValueError(
+                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must lie "
+                f"below the bound, e.g. scale={self.max_scale / 10:g}"
+            )
+        if self.mean not in ("given", "he"):
+            raise ValueError(f'{name}(mean={self.mean!r}): write mean="given" or mean="he"')
+
+    @abstractmethod
+    def __call__(self, weight: Tensor) -> Posterior:
+        """The posterior around an initial weight (*blocks, out, in) or vector."""
+
+    def for_vectors(self) -> "Family":
+        """The family used for biases and other vectors when the layer has this family."""
+        return self
+
+    def for_kernel(self, positions: int) -> "Family":
+        """The family used for a convolution, each of whose inputs owns so many neighbouring columns."""
+        return self
+
+    def initial_mean(self, weight: Tensor) -> Tensor:
+        """The given weight, or He's initialisation of its shape."""
+        if self.mean == "given":
+            return weight.detach().clone()
+        if weight.dim() < 2:
+            return torch.zeros_like(weight, requires_grad=False)
+        return torch.randn_like(weight, requires_grad=False) * math.sqrt(2 / weight.shape[-1])
+
+
+Builder = Callable[[Tensor], Posterior]  # a Family, or a function of the initial weight
+FamilyLike = Builder | type[Family]

@@ -1,0 +1,131 @@
+"""Full normal: vec(W) ~ N(vec(M), F Fᵀ) with any covariance, for small matrices.
+
+Parameters: N(N+3)/2 for N weights. Exact: sampling, entropy, log-density, KL to any prior whose
+expected log-density is exact. Not available: drawing an output without its weights, which would
+take as much as drawing them anew for every example; hence `local` is refused. It is the yardstick for
+structured families, and a posterior of the last layer of small networks.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.numerics.safe import sum_squares
+from kasuri.posteriors.base import LOG_TWO_PI, Dense, Family, Located
+from kasuri.posteriors.kronecker import build_side
+from kasuri.posteriors.marginal import Marginal
+from kasuri.posteriors.mean_field import MeanField
+from kasuri.posteriors.sides import Side
+from kasuri.streams import normal_like
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullNormal(Family):
+    """Normal weights with any covariance, for matrices of at most `limit` weights.
+
+    Correlations start at 0. `max_scale` bounds the marginal standard deviations softly. Each block
+    has a covariance of its own. Vectors (biases) get a mean-field posterior. Use it with
+    estimator="shared".
+
+    Args:
+        limit: largest number of weights; N of them take N(N+1)/2 numbers, 8 megabytes at 2,048.
+        scale: as in every family.
+        noise: as in every family.
+        max_scale: as in every family.
+        mean: as in every family.
+
+    Examples:
+        >>> q = FullNormal()(torch.zeros(4, 3))
+        >>> sum(p.numel() for p in q.parameters()) == 12 + 12 * 13 // 2
+        True
+    """
+
+    limit: int = 2048
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that is not a positive whole number."""
+        super().__post_init__()
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
+            raise ValueError(f"FullNormal(limit={self.limit!r}): a whole number of weights")
+
+    def __call__(self, weight: Tensor) -> "FullNormalPosterior":
+        """The posterior around an initial weight (*blocks, out, in)."""
+        if weight.dim() < 2:
+            raise ValueError(
+                f"FullNormal() was asked for a tensor of shape {tuple(weight.shape)}: it is for "
+                "matrices; write kasuri.MeanField() for a vector"
+            )
+        size = math.prod(weight.shape[-2:])
+        if size > self.limit:
+            numbers = size * (size + 1) // 2
+            raise ValueError(
+                f"FullNormal() was asked for a matrix {'x'.join(map(str, weight.shape[-2:]))}: the "
+                f"covariance of {size:,} weights takes {numbers:,} numbers, and {self.limit:,} weights "
+                "are the limit; write kasuri.MatrixNormal() for it, or choose small layers with "
+                f"where=..., or write FullNormal(limit={size}) if the memory is there"
+            )
+        spread = math.sqrt(math.log1p(self.noise**2))
+        deviations = (spread * weight.new_empty(*weight.shape[:-2], size).normal_()).exp()
+        deviations *= self.scale / deviations.mean(-1, keepdim=True)
+        side = build_side("full", deviations, self.noise, self.max_scale)
+        return FullNormalPosterior(self.initial_mean(weight), side)
+
+    def for_vectors(self) -> MeanField:
+        """Mean-field with the same options."""
+        return MeanField(
+            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
+        )
+
+
+class FullNormalPosterior(Located, Dense, Marginal):
+    """loc + F ε, reshaped; `side` holds F, over the weights of a block in row-major order."""
+
+    def __init__(self, loc: Tensor, side: Side) -> None:
+        super().__init__()
+        self.loc = nn.Parameter(loc)
+        self.side = side
+
+    @property
+    def variance(self) -> Tensor:
+        """Diagonal of F Fᵀ."""
+        return self.side.variances().reshape(self.shape)
+
+    def rsample(self) -> Tensor:
+        """M + F ε."""
+        noise = normal_like(self.loc).flatten(-2).unsqueeze(-2)
+        with torch.autocast(self.loc.device.type, enabled=False):
+            return self.loc + self.side.spread(noise).reshape(self.shape)
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Fᵀ j, block by block."""
+        return (directions.flatten(-2).unsqueeze(-2) @ self.side.factor()).flatten(1)
+
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """N/2 · log(2πe) + log|F|, and ‖M‖² + ‖F‖²."""
+        logs, trace = self.side.sums()
+        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), sum_squares(self.loc) + trace.sum()
+
+    def entropy(self) -> Tensor:
+        """N/2 · log(2πe) + log|F|."""
+        return self.entropy_and_square()[0]
+
+    def settle(self, mask: Tensor) -> None:
+        """Let the side see whether what is left is apart."""
+        self.side.settle(mask.flatten(-2))
+
+    def marginal_entropy(self, mask: Tensor) -> Tensor:
+        """Exact for every mask."""
+        part = self.side.marginal_log_det(mask.flatten(-2)).sum().to(self.loc.dtype)
+        return part + mask.sum().to(part) * (0.5 * (1 + LOG_TWO_PI))
+
+    def squared_norm(self) -> Tensor:
+        """‖M‖² + ‖F‖²."""
+        return self.entropy_and_square()[1]
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Log-density of W (*blocks, out, in), summed over blocks."""
+        away = (weight - self.loc).flatten(-2).unsqueeze(-2)
+        square = (away * self.side.solve(away)).sum()
+        return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI

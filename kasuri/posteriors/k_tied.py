@@ -1,0 +1,130 @@
+"""k-tied normal: W_ij ~ N(μ_ij, σ_ij²) with σ = RᵀC of rank k and positive factors R, C.
+
+Parameters: 1 per weight plus k(out + in). Exact: sampling, entropy (closed form for k = 1, one
+sweep over σ for k ≥ 2), Σσ² in O(k²(out + in)), KL, local reparameterisation of linear layers at
+the cost of k(k+1)/2 extra output features, flipout. Approximate: as for mean-field, local
+reparameterisation of convolutions keeps marginals only.
+
+Reference: the k-tied Normal distribution (Swiatkowski et al., ICML 2020).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.numerics import low_rank
+from kasuri.numerics.safe import soft_min_inverse
+from kasuri.numerics.sampling import sample_low_rank
+from kasuri.posteriors.base import Elementwise, Family, Op
+from kasuri.posteriors.mean_field import MeanField
+
+
+@dataclass(frozen=True, kw_only=True)
+class KTied(Family):
+    """Independent normal weights whose standard deviations are a rank-k product.
+
+    The logarithms of both factors start at ½ log(scale/k) plus normal noise of standard
+    deviation `noise`, shifted so that the mean of σ is exactly `scale`; σ then has coefficient of
+    variation √((e^{2·noise²} - 1)/k). `max_scale` bounds each factor softly by √(max_scale/k), which
+    bounds σ and keeps its rank. Vectors (biases) get a mean-field posterior: there is nothing
+    to tie.
+
+    Args:
+        rank: k, the number of products; 1, 2 and 3 are the useful values.
+        scale: as in every family.
+        noise: standard deviation of the initial noise in log-factors.
+        max_scale: as in every family.
+        mean: as in every family.
+
+    Examples:
+        >>> q = KTied(rank=2)(torch.zeros(30, 20))
+        >>> sum(p.numel() for p in q.parameters())
+        700
+    """
+
+    rank: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse a rank that is not a positive whole number."""
+        super().__post_init__()
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+            raise ValueError(
+                f"KTied(rank={self.rank!r}): the rank is a whole number, 1 or more; "
+                "for free standard deviations write kasuri.MeanField()"
+            )
+
+    def __call__(self, weight: Tensor) -> "KTiedPosterior":
+        """The posterior around an initial weight (*blocks, out, in)."""
+        if weight.dim() < 2:
+            raise ValueError(
+                f"KTied(rank={self.rank}) was asked for a tensor of shape {tuple(weight.shape)}: "
+                "a vector has no rows and columns to tie; write kasuri.MeanField() for it"
+            )
+        *blocks, outs, ins = weight.shape
+        centre = 0.5 * (math.log(self.scale) - math.log(self.rank)) - self.noise**2 / 2
+
+        def logs(length: int) -> Tensor:
+            logs = centre + self.noise * weight.new_empty(*blocks, self.rank, length).normal_()
+            if self.max_scale is None:
+                return logs
+            bound = math.sqrt(self.max_scale / self.rank)
+            return soft_min_inverse(logs.exp().clamp(max=0.99 * bound), bound).log()
+
+        return KTiedPosterior(self.initial_mean(weight), logs(outs), logs(ins), self.max_scale)
+
+    def for_vectors(self) -> MeanField:
+        """Mean-field with the same options."""
+        return MeanField(
+            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
+        )
+
+
+class KTiedPosterior(Elementwise):
+    """N(loc, (RᵀC)²) with R = exp(log_rows) (*blocks, k, out), C = exp(log_columns) (*blocks, k, in)."""
+
+    def __init__(
+        self,
+        loc: Tensor,
+        log_rows: Tensor,
+        log_columns: Tensor,
+        max_scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.loc = nn.Parameter(loc)
+        self.log_rows = nn.Parameter(log_rows)
+        self.log_columns = nn.Parameter(log_columns)
+        self.max_scale = max_scale
+
+    @property
+    def rank(self) -> int:
+        """Number of products k."""
+        return self.log_rows.shape[-2]
+
+    def log_factors(self) -> tuple[Tensor, Tensor]:
+        """Logarithms of R and C, softly bounded by √(max_scale/k) each if there is a bound."""
+        if self.max_scale is None:
+            return self.log_rows, self.log_columns
+        ceiling = math.sqrt(self.max_scale / self.rank)
+        rows, columns = low_rank.bounded(self.log_rows), low_rank.bounded(self.log_columns)
+        return rows - torch.log1p(rows.exp() / ceiling), columns - torch.log1p(
+            columns.exp() / ceiling
+        )
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviations σ = RᵀC."""
+        return low_rank.product(*self.log_factors())
+
+    def rsample(self) -> Tensor:
+        """Mean + σ ⊙ noise, without keeping σ."""
+        return sample_low_rank(self.loc, *self.log_factors())
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log σ, Σ loc² + Σ σ²), the first without underflow, the second without forming σ."""
+        return low_rank.normal_sums(self.loc, *self.log_factors())
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""
+        return op.draw_low_rank(x, self.loc, *self.log_factors())

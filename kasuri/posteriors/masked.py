@@ -1,0 +1,187 @@
+"""Masked posterior: another posterior some of whose weights are 0 with certainty.
+
+Parameters: those of the other posterior. A dropped weight has mean 0 and no variance, gets no
+gradient and counts nothing in entropy, E‖W‖² and number of weights, hence nothing in a KL.
+Exact for independent weights, for matrix normals whose whole rows and columns are dropped, and for
+`FullNormal`. Where single weights of other correlated rows are dropped, the entropy is a lower bound
+(that of those rows minus the dropped ones' own), so that a KL is at most overestimated. Outputs of
+correlated ones cannot be drawn directly.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.posteriors.base import Builder, Elementwise, Family, Posterior
+from kasuri.posteriors.marginal import Marginal, less_each
+from kasuri.posteriors.mean_field import MeanField
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked(Family):
+    """A family with a mask, which starts with nothing dropped; `kasuri.sparsify` sets it.
+
+    Args:
+        family: of the posterior behind the mask; the other options are its own.
+
+    Examples:
+        >>> q = Masked(family=MeanField())(torch.ones(2, 3))
+        >>> q.mask.all(), q
+        (tensor(True), MaskedElementwise(
+          2x3, 6 left
+          (base): MeanFieldPosterior(2x3)
+        ))
+    """
+
+    family: Builder = field(default_factory=MeanField)
+
+    def __call__(self, weight: Tensor) -> "MaskedPosterior":
+        """The masked posterior around an initial weight."""
+        return masked(self.family(weight), torch.ones_like(weight, dtype=torch.bool))
+
+    def for_vectors(self) -> Family:
+        """That of the family behind the mask."""
+        return self.family.for_vectors() if isinstance(self.family, Family) else self
+
+    def for_kernel(self, positions: int) -> Family:
+        """The mask around what the family behind it is for such a convolution."""
+        if not isinstance(self.family, Family):
+            return self
+        return replace(self, family=self.family.for_kernel(positions))
+
+
+class MaskedPosterior(Posterior, ABC):
+    """`base`, with 0 wherever `mask` (shaped like the weight) is False."""
+
+    mask: Tensor
+
+    def __init__(self, base: Posterior, mask: Tensor) -> None:
+        super().__init__()
+        if mask.shape != base.shape or mask.dtype != torch.bool:
+            raise ValueError(
+                f"a mask {tuple(mask.shape)} of {mask.dtype} for a weight {tuple(base.shape)}: it "
+                "has the shape of the weight (*blocks, out, in) and is True where the weight stays"
+            )
+        self.base = base
+        self.register_buffer("mask", mask)
+        self.left = int(mask.sum())
+        self.register_load_state_dict_post_hook(_settle)
+        self.train(base.training)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Count again what a loaded mask leaves (counting at every KL would wait for the device)."""
+        super()._load_from_state_dict(*args, **kwargs)
+        self.left = int(self.mask.sum())
+
+    def keep(self, value: Tensor, other: float = 0.0) -> Tensor:
+        """The value where the weight stays; no gradient and no infinity comes from elsewhere."""
+        return torch.where(self.mask, value, other)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of W."""
+        return self.base.shape
+
+    @property
+    def mean(self) -> Tensor:
+        """E[W]."""
+        return self.keep(self.base.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[W]."""
+        return self.keep(self.base.variance)
+
+    def rsample(self) -> Tensor:
+        """A draw of the other posterior, masked."""
+        return self.keep(self.base.rsample())
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """That of the other posterior, along the weights that are left."""
+        return self.base.pull(self.keep(directions))
+
+    def require_density(self) -> None:
+        """As the other posterior."""
+        self.base.require_density()
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Differential entropy of the weights that are left."""
+
+    def numel(self) -> int:
+        """Number of weights that are left."""
+        return self.left
+
+    def extra_repr(self) -> str:
+        """Shape, and how many weights are left."""
+        return f"{super().extra_repr()}, {self.left} left"
+
+
+def _settle(loaded: nn.Module, incompatible: Any) -> None:
+    """After the parameters have been loaded too."""
+    if isinstance(loaded, MaskedPosterior) and isinstance(loaded.base, Marginal):
+        loaded.base.settle(loaded.mask)
+
+
+class MaskedElementwise(MaskedPosterior, Elementwise):
+    """Masked independent weights: as exact as without a mask, with every estimator."""
+
+    base: Elementwise
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviations, 0 for dropped weights."""
+        return self.keep(self.base.scale)
+
+    def perturbation(self) -> Tensor:
+        """A draw of W - E[W]."""
+        return self.keep(self.base.perturbation())
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(Σ log scale, Σ mean² + Σ scale²) of the weights that are left."""
+        scale = self.base.scale
+        logs = self.keep(scale.clamp(min=torch.finfo(scale.dtype).tiny), 1.0).log()
+        return logs.sum(), (self.mean.square() + self.keep(scale).square()).sum()
+
+    def entropy(self) -> Tensor:
+        """n/2 · log(2πe) + Σ log scale, of the n weights that are left."""
+        return Elementwise.entropy(self)
+
+
+class MaskedCorrelated(MaskedPosterior):
+    """Masked weights that depend on each other."""
+
+    def entropy(self) -> Tensor:
+        """Exact or a lower bound, as the posterior behind the mask knows."""
+        if isinstance(self.base, Marginal):
+            return self.base.marginal_entropy(self.mask)
+        return less_each(self.base.entropy(), self.base.variance, ~self.mask)
+
+
+def behind_mask(posterior: Posterior) -> Posterior:
+    """The posterior behind a mask; without one, the posterior itself.
+
+    Examples:
+        >>> q = MeanField()(torch.ones(3))
+        >>> behind_mask(masked(q, torch.tensor([True, False, True]))) is behind_mask(q) is q
+        True
+    """
+    return posterior.base if isinstance(posterior, MaskedPosterior) else posterior
+
+
+def masked(posterior: Posterior, mask: Tensor) -> MaskedPosterior:
+    """The posterior with 0 wherever the mask is False; masks of a masked one are joined.
+
+    Examples:
+        >>> q = masked(MeanField()(torch.ones(3)), torch.tensor([True, False, True]))
+        >>> q.mean, q.variance[1]
+        (tensor([1., 0., 1.], grad_fn=<WhereBackward0>), tensor(0., grad_fn=<SelectBackward0>))
+    """
+    if isinstance(posterior, MaskedPosterior):
+        return masked(posterior.base, posterior.mask & mask)
+    if isinstance(posterior, Elementwise):
+        return MaskedElementwise(posterior, mask)
+    return MaskedCorrelated(posterior, mask)

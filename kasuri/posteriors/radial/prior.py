@@ -1,0 +1,270 @@
+"""A prior of radii and directions: few rows and columns are long, their directions are not known.
+
+For posteriors made by `kasuri.Radial`. Under it KL(q ‖ p) is that of the radii and directions a weight
+is made of: a vMF divergence and a radial one for every row or column, and one for the factor of the layer,
+once. It is at least the KL of the weights themselves, so the ELBO remains a bound, if the prior does not
+follow the posterior: with mean="posterior", the default and the paper's, no fixed prior stands behind
+the KL, and -ELBO does not compare with that of other priors. Everything is in closed form, except for the
+half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e-9.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kasuri.checks import is_number
+from kasuri.numerics.fused import batched_at_most, eager
+from kasuri.numerics.stacked import of_parameters
+from kasuri.posteriors.base import Posterior
+from kasuri.posteriors.masked import MaskedPosterior, behind_mask
+from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.radial.directions import Directions, concentration_at
+from kasuri.posteriors.radial.polar import Side, to_vectors
+from kasuri.posteriors.radial.posterior import RadialPosterior
+from kasuri.posteriors.radial.radii import Radii
+from kasuri.posteriors.radial.radius_priors import radius_prior
+from kasuri.posteriors.radial.start import filled, hadamard_vectors, scaled_rows
+from kasuri.priors.base import Normal, Prior, take_charge
+
+
+class RadialPrior(Prior):
+    """Heavy-tailed radii, local and of the layer, times directions from von Mises-Fisher distributions.
+
+    Row i of a matrix is s z_i ξ_i with half-Cauchy z_i ~ C⁺(local) and s ~ C⁺(layer); columns likewise.
+    Other posteriors (of biases, and where `kasuri.Radial` fell back on mean-field) have the prior `others`.
+
+    Args:
+        local: scale of the radii of rows and columns, the median of a half-Cauchy distribution.
+        layer: scale of the layer's factor s.
+        radius: "half-cauchy"; or "gamma", "inverse-gamma", "weibull".
+        form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
+            published, which is larger and needs kasuri.Radial(factors=2).
+        shape: of "gamma", "inverse-gamma" and "weibull".
+        mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
+            are free and only their concentration costs, as published; "uniform" for a uniform
+            distribution of directions; "initial" for those the posterior has when the objective is
+            made; or a weight (*blocks, out, in) whose directions they are.
+        gap: of the prior's κ, at which the most likely cosine to its mean is 1 - gap.
+        others: prior of other posteriors, by default kasuri.Normal(1.0).
+
+    Examples:
+        >>> import kasuri
+        >>> q = kasuri.Radial(grouping="double", scale=0.05)(torch.randn(5, 4))
+        >>> bool(q.kl(RadialPrior()) > 0)
+        True
+        >>> RadialPrior(0.01, 0.001)
+        RadialPrior(
+          half-cauchy, local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
+          (others): Normal(1)
+        )
+    """
+
+    of_weights = False
+
+    def __init__(
+        self,
+        local: float = 1.0,
+        layer: float = 1.0,
+        *,
+        radius: str = "half-cauchy",
+        form: str = "direct",
+        shape: float = 1.0,
+        mean: str | Tensor | Sequence[Any] = "posterior",
+        gap: float = 0.5,
+        others: Prior | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("local", local), ("layer", layer), ("shape", shape)):
+            if not (is_number(value) and 0 < value < math.inf):
+                raise ValueError(f"RadialPrior({name}={value!r}): a number above 0")
+        if not (is_number(gap) and 0 < gap < 1):
+            raise ValueError(
+                f"RadialPrior(gap={gap!r}): 1 - cosine, between 0 and 1; for directions without a prior "
+                'mean write mean="uniform"'
+            )
+        if isinstance(mean, list | tuple):  # from a file
+            mean = torch.tensor(mean)
+        if not isinstance(mean, Tensor) and mean not in ("posterior", "uniform", "initial"):
+            raise ValueError(
+                f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
+            )
+        if radius != "half-cauchy" and form != "direct":
+            raise ValueError(
+                f"RadialPrior(radius={radius!r}, form={form!r}): only half-Cauchy radii are augmented"
+            )
+        if not isinstance(others, Prior | None):
+            raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. kasuri.Normal(1.0)")
+        self.radius_prior = radius_prior(radius, form, shape)
+        self.radius, self.form = radius, form
+        self.local, self.layer, self.shape, self.gap = local, layer, shape, gap
+        self.others = Normal(1.0) if others is None else others
+        self.mean = mean if isinstance(mean, str) else "initial"
+        self._given = mean if isinstance(mean, Tensor) else None
+        # whose mean directions are buffers, in their order
+        self._governed: list[RadialPosterior] = []
+
+    def prepare(self, posteriors: Sequence[Posterior]) -> None:
+        """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
+        own, others = _shared_out(posteriors)
+        bare = map(behind_mask, others)
+        stand_ins = [q for q in bare if isinstance(q, MeanFieldPosterior) and q.note]
+        if not own and not stand_ins:
+            raise ValueError(
+                "RadialPrior: none of these posteriors has radii and directions; convert the network with "
+                'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
+            )
+        self.others.prepare(others)
+        for q, _ in own:
+            for radii in q.modules():
+                if isinstance(radii, Radii):
+                    self.radius_prior.kl(radii, 1.0)
+        if self.mean != "initial":
+            return
+        governed = [q for q, _ in own]
+        if not take_charge(self, self._governed, governed):
+            return
+        self._governed = governed
+        for index, q in enumerate(governed):
+            given = None if self._given is None else directions_of(self._given, q)
+            for side, polar in q.polars():
+                mode = polar.directions.mode().detach()
+                mode = mode.clone() if given is None else given[side].to(mode)
+                self.register_buffer(f"mean_{index}_{side}", mode)
+
+    def kl(self, *posteriors: Posterior) -> Tensor:
+        """KL(q ‖ p), summed over the given posteriors."""
+        own, others = _shared_out(posteriors)
+        terms = []
+        if own:
+            # nothing but parameters matters, and many small operations: one for all members of a vmap
+            alone = self.mean != "initial" and all(mask is None for _, mask in own)
+            if alone and batched_at_most() and not eager():
+                total = of_parameters(
+                    nn.ModuleList(q for q, _ in own), self._kl_of_whole, draws=False
+                )
+            else:
+                total = self._kl_of(own, 0)
+            terms.append(total.to(next(own[0][0].parameters()).dtype))
+        if others:
+            terms.append(self.others.kl(*others))
+        return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+
+    def _kl_of_whole(self, posteriors: nn.ModuleList, leading: int) -> Tensor:
+        return self._kl_of([(cast(RadialPosterior, q), None) for q in posteriors], leading)
+
+    def _kl_of(
+        self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]], leading: int
+    ) -> Tensor:
+        """KL of the radii and directions of posteriors, in float64.
+
+        Args:
+            posteriors: each with a mask, True for the weights that are left, or None; rows and columns
+                without one count nothing.
+            leading: dimensions of the parameters, and so of the result, before those of one network.
+        """
+        scaled: list[tuple[Radii, float]] = []
+        groups: list[tuple[RadialPosterior, Tensor | None, Side] | None] = []
+        for q, mask in posteriors:
+            for side, radii in q.own_radii():
+                scaled.append((radii, self.local))
+                groups.append((q, mask, side))
+            for _, polar in q.polars():
+                if polar.layer is not None:
+                    scaled.append((polar.layer, self.layer))
+                    groups.append(None)
+        terms = []
+        for each, group in zip(self.radius_prior.kls(scaled), groups, strict=True):
+            if group is not None:
+                q, mask, side = group
+                directions = q.directions(side)
+                if directions is not None:
+                    each = each + self._kl_of_directions(q, side, directions)
+                if mask is not None:
+                    each = each * to_vectors(mask, side, q.positions).any(-1)
+            terms.append(each.flatten(leading).sum(-1))
+        return torch.stack(terms).sum(0)
+
+    def _kl_of_directions(
+        self, posterior: RadialPosterior, side: Side, directions: Directions
+    ) -> Tensor:
+        kappa = 0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
+        return directions.kl(kappa, self._mean_of(posterior, side))
+
+    def _mean_of(self, posterior: RadialPosterior, side: Side) -> Tensor | None:
+        """The prior's mean directions where they are neither the posterior's nor without meaning."""
+        if self.mean != "initial":
+            return None
+        index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
+        if index is None:
+            raise ValueError(
+                "RadialPrior has no mean directions for this posterior: they are taken down by "
+                "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
+            )
+        return self.get_buffer(f"mean_{index}_{side}")
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
+        raise TypeError(
+            "RadialPrior.expected_log_prob(posterior): it is a prior of radii and directions, not a density "
+            "of weights; write prior.kl(posterior)"
+        )
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Refused: a weight alone does not say which radii it is made of."""
+        raise TypeError(
+            "RadialPrior.log_prob(weight): it is a prior of radii and directions, and a weight alone does "
+            "not say which it is made of; write prior.kl(posterior)"
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Everything but mean directions, which are buffers; a given weight as lists."""
+        names = ("local", "layer", "radius", "form", "shape", "mean", "gap", "others")
+        found = {name: getattr(self, name) for name in names}
+        return found if self._given is None else found | {"mean": self._given.tolist()}
+
+    def extra_repr(self) -> str:
+        """The kind of radius, its scales, and the prior of directions."""
+        kind = f"form={self.form!r}" if self.radius == "half-cauchy" else f"shape={self.shape:g}"
+        scales = f"local={self.local:g}, layer={self.layer:g}"
+        mean = repr(self.mean)
+        if self._given is not None:
+            mean = f"a weight ({'x'.join(map(str, self._given.shape))})"
+        return f"{self.radius}, {scales}, {kind}, mean={mean}, gap={self.gap:g}"
+
+
+def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:
+    """The mean directions that a posterior of this kind has around a weight."""
+    if weight.shape != posterior.shape:
+        raise ValueError(
+            f"RadialPrior(mean=weight): the weight is {tuple(weight.shape)} and the posterior "
+            f"{tuple(posterior.shape)}; write weight.flatten(1) for one of a convolution, and give priors by "
+            "name if there are several matrices (*blocks, out, in)"
+        )
+    start = filled(weight, 1.0, posterior.positions)
+    if posterior.rows is not None and posterior.columns is not None:
+        rows, columns = hadamard_vectors(start, posterior.positions)
+    else:
+        rows, columns = start, to_vectors(start, "columns", posterior.positions)
+        if posterior.column_radii is not None:
+            rows = scaled_rows(start, posterior.positions)[0]
+    return {"rows": F.normalize(rows, dim=-1), "columns": F.normalize(columns, dim=-1)}
+
+
+def _shared_out(
+    posteriors: Sequence[Posterior],
+) -> tuple[list[tuple[RadialPosterior, Tensor | None]], list[Posterior]]:
+    """(posteriors with radii and directions, with their masks; all others)."""
+    own: list[tuple[RadialPosterior, Tensor | None]] = []
+    others: list[Posterior] = []
+    for q in posteriors:
+        if isinstance(q, RadialPosterior):
+            own.append((q, None))
+        elif isinstance(q, MaskedPosterior) and isinstance(q.base, RadialPosterior):
+            own.append((q.base, q.mask))
+        else:
+            others.append(q)
+    return own, others

@@ -1,0 +1,1 @@
+"""Predictions with uncertainty, and what they are worth."""

@@ -1,0 +1,95 @@
+"""From normal outputs of a network to a prediction: the likelihood at fixed points of that normal."""
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from kasuri.likelihoods import Likelihood
+from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
+from kasuri.numerics.gaussian_moments import factor
+
+POINTS = 256
+
+
+@functools.lru_cache(maxsize=32)
+def normal_points(outputs: int, count: int = POINTS) -> Tensor:
+    """Points (count, outputs) spread like a standard normal, in float64.
+
+    Scrambled Sobol points and their negatives, so that odd moments vanish, stretched so that their covariance
+    is exactly the identity (where there are enough of them).
+
+    Examples:
+        >>> points = normal_points(3)
+        >>> torch.allclose(points.T @ points / len(points), torch.eye(3, dtype=torch.float64))
+        True
+    """
+    half = count // 2
+    uniform = torch.quasirandom.SobolEngine(outputs, scramble=True, seed=0).draw(
+        half, dtype=torch.float64
+    )
+    inside = uniform.clamp(1 / (4 * half), 1 - 1 / (4 * half))
+    points = math.sqrt(2) * torch.erfinv(2 * inside - 1)
+    points = torch.cat([points, -points])
+    if not _enough(count, outputs):
+        return points
+    lower = torch.linalg.cholesky(points.T @ points / count)
+    return torch.linalg.solve_triangular(lower, points.T, upper=False).T
+
+
+def _enough(count: int, outputs: int) -> bool:
+    """Whether points can be stretched to have the identity as covariance, and stay spread like a normal."""
+    return outputs <= count // 8
+
+
+def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
+    """Outputs (points, batch, ...) that stand for a normal with this mean and covariance.
+
+    Args:
+        mean: (batch, ...), O numbers for each example.
+        covariance: (batch, O, O), or variances shaped like the mean.
+        points: (points, O).
+    """
+    shape, points = mean.shape[1:], points.to(mean)
+    if covariance.shape == mean.shape:  # (batch, 1, 1) means the same either way
+        steps = points.reshape(-1, 1, *shape) * covariance.clamp(min=0).sqrt()
+    else:
+        steps = (points @ factor(covariance).mT).transpose(0, 1)  # (points, batch, O)
+        if not _enough(*points.shape):  # their own covariance is not quite the identity
+            made = steps.square().mean(0).clamp(min=torch.finfo(steps.dtype).tiny)
+            steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
+        steps = steps.reshape(points.shape[0], -1, *shape)
+    return mean.unsqueeze(0) + steps
+
+
+def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Prediction:
+    """The prediction of outputs (S, batch, ...) of S equally likely functions.
+
+    Args:
+        fs: outputs.
+        likelihood: what they mean.
+        keep: keep the S outputs, for intervals.
+    """
+    count = fs.shape[0]
+    value: Tensor | None = fs
+    noise = entropy = None
+    if likelihood is not None:
+        parts = likelihood.moments(fs.flatten(0, 1))  # draws are examples to it
+        whole = torch.contiguous_format  # a copy: views of expanded tensors hinder torch.export
+        value, noise, entropy = (
+            None if part is None else part.clone(memory_format=whole).unflatten(0, (count, -1))
+            for part in parts
+        )
+    assert value is not None
+    mean = value.mean(0)
+    draws = Draws(
+        list(value.unbind(0)) if keep else None,
+        count,
+        mean,
+        (value - mean).square().sum(0),
+        None if entropy is None else entropy.mean(0),
+        None if noise is None else noise.mean(0),
+        list(noise.unbind(0)) if keep and noise is not None else [],
+    )
+    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws, ())

@@ -1,0 +1,110 @@
+"""Predictions with uncertainty from one pass forward and one backward for each output."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.checks import is_whole
+from kasuri.likelihoods import Likelihood
+from kasuri.likelihoods.predictions import Prediction
+from kasuri.network.contexts import require_posteriors
+from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.trained import Trained, objective_of
+from kasuri.prediction.moments.link import gathered, normal_points, spread_out
+from kasuri.prediction.moments.predictor import Covariance, MomentNetwork
+
+_NUMBERS = 2**25  # derivatives in weights that are held at once
+
+
+def predict_moments(
+    bnn: nn.Module | Trained,
+    x: Any,
+    *,
+    likelihood: Likelihood | None = None,
+    covariance: Covariance = "full",
+    chunk: int | None = None,
+    output: Callable[[Any], Tensor] | None = None,
+) -> Prediction:
+    """A prediction without drawing weights: the outputs' means and covariances by moment propagation.
+
+    The outputs of an example are taken as normal. Means and variances of activations go forward through the
+    network's graph; "full" then linearises the smoothed network in its weights, f ≈ m + J (w - E w), so
+    that Cov[f] = J Cov[w] Jᵀ: one backward pass for each output. "diagonal" stops after the forward
+    pass and takes all activations as independent: several times cheaper, and rougher. The likelihood
+    turns the normal into a prediction, at 256 fixed points of it, which are the prediction's `draws`;
+    no network is run for them, and the result is the same at every call.
+
+    How close that is to a thousand draws is told in the documentation, architecture by architecture.
+    The network's graph is made by torch.export at every call, which takes about a second; to predict often,
+    write `kasuri.export(..., kind="variance")` once.
+
+    Args:
+        bnn: a network from `bayesianize`; or an ELBO or what `kasuri.fit` gave, whose network, likelihood
+            and `output` are used.
+        x: a tensor (batch first), a tuple of inputs or a mapping of named inputs.
+        likelihood: as for `kasuri.predict`.
+        covariance: "full" or "diagonal".
+        chunk: at most so many examples at once; by default as many as fit a few hundred megabytes.
+        output: takes the tensor out of what the network returns.
+
+    Examples:
+        >>> import kasuri
+        >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.1))
+        >>> pred = kasuri.predict_moments(bnn, torch.randn(5, 3), likelihood=kasuri.Categorical())
+        >>> pred.mean.shape, pred.epistemic.shape
+        (torch.Size([5, 2]), torch.Size([5]))
+    """
+    bnn = objective_of(bnn)
+    if isinstance(bnn, ELBO):
+        likelihood, output, bnn = likelihood or bnn.likelihood, output or bnn.output, bnn.bnn
+    if covariance not in get_args(Covariance):
+        raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
+    if chunk is not None and not is_whole(chunk, 1):
+        raise ValueError(f"predict_moments(chunk={chunk!r}): a whole number, at least 1")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"predict_moments(likelihood={likelihood!r}): give an object, such as kasuri.Categorical()"
+        )
+    require_posteriors(bnn)
+    names, inputs = positional(x)
+    network = MomentNetwork(bnn, inputs, covariance, names, output)
+    mean, spread = in_chunks(network, inputs, chunk)
+    with torch.no_grad():
+        points = normal_points(mean.shape[1:].numel())
+        return gathered(spread_out(mean, spread, points), likelihood, keep=True)
+
+
+def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
+    """(names of named inputs, all inputs in their order)."""
+    names = tuple(x) if isinstance(x, Mapping) else None
+    several = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple | list) else ()
+    inputs = (x,) if isinstance(x, Tensor) else tuple(several)
+    if not inputs or not all(isinstance(one, Tensor) for one in inputs):
+        raise TypeError(
+            f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"
+        )
+    sizes = {one.shape[:1] for one in inputs}
+    if not all(one.numel() for one in inputs):
+        raise ValueError(
+            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: nothing in them"
+        )
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError(
+            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: the first dimension of every "
+            "input counts examples, and all have as many"
+        )
+    return names, inputs
+
+
+def in_chunks(
+    network: MomentNetwork, inputs: tuple[Tensor, ...], chunk: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Means and covariances of all examples, so many at a time."""
+    if chunk is None:
+        chunk = network.affordable(_NUMBERS)
+    pieces = zip(*(one.split(chunk) for one in inputs), strict=True)
+    means, spreads = zip(*(network(*piece) for piece in pieces), strict=True)
+    return torch.cat(means), torch.cat(spreads)

@@ -1,0 +1,1 @@
+"""Priors p(W): what the objective believes about weights before it sees data."""

@@ -1,0 +1,254 @@
+"""Automatic relevance determination: priors whose precisions follow the posterior.
+
+Weights get precisions of their own (`ARD`) or share them along rows and columns (`GroupARD`). At
+the best precisions the KL costs little for weights that are mostly noise, so training
+turns what the data do not need into noise around 0; `kasuri.sparsify` then drops it.
+
+With E = mean² + variance of each weight, KL(q ‖ N(0, 1/α)) = -entropy + ½ Σ (αE - log α + log 2π).
+Only entropy and marginal moments enter, so correlated posteriors are as exact as independent ones.
+A weight that is certainly 0 (E = 0, as `kasuri.sparsify` leaves it) counts nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.numerics.precisions import fitted, sum_half_log_ratio
+from kasuri.posteriors.base import LOG_TWO_PI, Elementwise, Posterior
+from kasuri.posteriors.point import PointPosterior
+from kasuri.priors.base import Prior, take_charge
+
+START_SWEEPS = 50  # at the start of learning by gradient, where it happens once
+
+
+class RelevancePrior(Prior, ABC):
+    """A prior whose precisions belong to single posteriors, with another one for vectors if wanted."""
+
+    vectors: Prior | None
+
+    def __init__(self, vectors: Prior | None) -> None:
+        super().__init__()
+        if vectors is not None and not isinstance(vectors, Prior):
+            raise TypeError(
+                f"{type(self).__name__}(vectors={vectors!r}): a prior for biases and other "
+                "vectors, e.g. vectors=kasuri.Normal(1.0)"
+            )
+        self.vectors = vectors
+
+    @abstractmethod
+    def kl_of(self, posterior: Posterior) -> Tensor:
+        """KL(q ‖ p) of one posterior under its own precisions."""
+
+    def prepare(self, posteriors: Sequence[Posterior]) -> None:
+        """Refuse point estimates, whose KL would fall without bound towards 0."""
+        own, others = self.shared_out(posteriors)
+        for q in own:
+            if isinstance(q, PointPosterior):
+                raise ValueError(
+                    f"{type(self).__name__} over a point estimate of shape {tuple(q.shape)}: at the "
+                    "best precision its density is unbounded at 0; give it another prior, e.g. "
+                    'prior={"*.bias": kasuri.Normal(1.0), "*": kasuri.ARD()}, or a random posterior'
+                )
+        if self.vectors is not None:
+            self.vectors.prepare(others)
+
+    def shared_out(
+        self, posteriors: Sequence[Posterior]
+    ) -> tuple[list[Posterior], list[Posterior]]:
+        """(posteriors under this prior, those that go to the prior of vectors)."""
+        if self.vectors is None:
+            return list(posteriors), []
+        own = [q for q in posteriors if len(q.shape) >= 2]
+        return own, [q for q in posteriors if len(q.shape) < 2]
+
+    def kl(self, *posteriors: Posterior) -> Tensor:
+        """KL(q ‖ p), summed over the given posteriors."""
+        own, others = self.shared_out(posteriors)
+        terms = [self.kl_of(q) for q in own]
+        if self.vectors is not None and others:
+            terms.append(self.vectors.kl(*others))
+        return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+
+    def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
+        """E_q[log p] under the precisions that belong to these posteriors."""
+        return -self.kl(*posteriors) - torch.stack([q.entropy() for q in posteriors]).sum()
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """Refused: the precisions follow a posterior, and a weight alone does not say which."""
+        raise TypeError(
+            f"{type(self).__name__}.log_prob(weight): its precisions are fitted to a posterior and "
+            "a weight alone has none; write prior.precisions(posterior) for them, or "
+            "prior.expected_log_prob(posterior)"
+        )
+
+
+class ARD(RelevancePrior):
+    """N(0, 1/α) with a precision α for every weight, always the best one for the posterior.
+
+    α = 1/(mean² + variance). For independent weights KL = ½ Σ log(1 + mean²/variance); correlations
+    add their total correlation. There is nothing to learn or to store.
+
+    Args:
+        vectors: another prior for biases and other vectors; by default they are treated alike.
+
+    Examples:
+        >>> import kasuri
+        >>> q = kasuri.MeanField(scale=0.1, noise=0.0)(torch.tensor([[0.1, 0.0]]))
+        >>> ARD().kl(q)  # ½ log 2, and nothing for noise around 0
+        tensor(0.3466, grad_fn=<_SumHalfLogRatioBackward>)
+    """
+
+    def __init__(self, vectors: Prior | None = None) -> None:
+        super().__init__(vectors)
+
+    def precisions(self, posterior: Posterior) -> Tensor:
+        """The best precisions, shaped like the weight: 1/(mean² + variance)."""
+        return second_moments(posterior).reciprocal()
+
+    def kl_of(self, posterior: Posterior) -> Tensor:
+        """½ Σ log(mean² + variance) - ½ log det covariance."""
+        if isinstance(posterior, Elementwise):
+            return sum_half_log_ratio(posterior.mean, posterior.scale)
+        moments = second_moments(posterior)
+        tiny = torch.finfo(moments.dtype).tiny
+        logs = torch.where(moments > 0, moments.clamp(min=tiny), 1.0).log().sum()
+        return 0.5 * (logs + posterior.numel() * (1 + LOG_TWO_PI)) - posterior.entropy()
+
+    def options(self) -> dict[str, Any]:
+        """The prior of vectors."""
+        return {"vectors": self.vectors}
+
+
+class GroupARD(RelevancePrior):
+    """N(0, 1/(τ_i γ_j)): precisions shared along rows (outputs) and columns (inputs) of a matrix.
+
+    A row or column that the data do not need becomes noise as a whole. Blocks (gates, groups) have
+    precisions of their own.
+
+    Args:
+        groups: "rows", "columns" or "both".
+        learn: "closed form" uses the best precisions for the posterior at every evaluation: one
+            step for rows or columns alone, alternating steps for both. "gradient" makes
+            their logarithms parameters, starting at the best values: hand `elbo.parameters()`
+            to the optimiser, and use the prior for one objective only. They follow the posterior
+            no faster than the learning rate lets them, and not at all while the KL has weight 0.
+        sweeps: alternating steps per evaluation. Any number gives the KL of a prior that exists,
+            hence a valid bound; 8 are close to the best also when most groups are noise.
+        vectors: prior of biases and other vectors; by default kasuri.ARD().
+
+    Examples:
+        >>> import kasuri
+        >>> q = kasuri.MeanField(scale=0.1, noise=0.0)(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        >>> rows, columns = GroupARD("columns").precisions(q)
+        >>> columns.detach().round()
+        tensor([  1., 100.])
+    """
+
+    vectors: Prior
+
+    def __init__(
+        self,
+        groups: str = "both",
+        learn: str = "closed form",
+        sweeps: int = 8,
+        vectors: Prior | None = None,
+    ) -> None:
+        super().__init__(ARD() if vectors is None else vectors)
+        if groups not in ("rows", "columns", "both"):
+            raise ValueError(
+                f'GroupARD(groups={groups!r}): write groups="rows", groups="columns" or '
+                'groups="both"; for a precision per weight write kasuri.ARD()'
+            )
+        if learn not in ("closed form", "gradient"):
+            raise ValueError(
+                f'GroupARD(learn={learn!r}): write learn="closed form" or learn="gradient"; for '
+                "fixed precisions write kasuri.Normal(scale)"
+            )
+        if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
+            raise ValueError(f"GroupARD(sweeps={sweeps!r}): a whole number of sweeps, 1 or more")
+        self.groups, self.learn, self.sweeps = groups, learn, sweeps
+        self.log_rows, self.log_columns = nn.ParameterList(), nn.ParameterList()
+        self._governed: list[Posterior] = []  # whose parameters these are, in their order
+
+    def prepare(self, posteriors: Sequence[Posterior]) -> None:
+        """Make the parameters of learning by gradient, at the best values for these posteriors."""
+        super().prepare(posteriors)
+        if self.learn == "closed form":
+            return
+        own, _ = self.shared_out(posteriors)
+        if not take_charge(self, self._governed, own):
+            return
+        self._governed = own
+        with torch.no_grad():
+            for q in own:
+                rows, columns = fitted(second_moments(q), self.groups, START_SWEEPS)
+                if self.groups != "columns":
+                    self.log_rows.append(nn.Parameter(rows.squeeze(-1).log()))
+                if self.groups != "rows":
+                    self.log_columns.append(nn.Parameter(columns.squeeze(-2).log()))
+
+    def precisions(self, posterior: Posterior) -> tuple[Tensor, Tensor]:
+        """(τ, γ) of a matrix, shaped (*blocks, out) and (*blocks, in).
+
+        Only their products mean anything: τ times a constant and γ divided by it is the same prior.
+        Here the geometric mean of γ is 1 (with "rows", every γ is 1, and with "columns" every τ).
+        """
+        rows, columns = self._log_precisions(posterior, second_moments(posterior))
+        if self.groups == "both":
+            gauge = columns.mean(-1, keepdim=True)
+            rows, columns = rows + gauge, columns - gauge
+        return rows.squeeze(-1).exp(), columns.squeeze(-2).exp()
+
+    def _log_precisions(self, posterior: Posterior, moments: Tensor) -> tuple[Tensor, Tensor]:
+        """Log τ as (*blocks, out, 1) and log γ as (*blocks, 1, in)."""
+        if self.learn == "closed form":
+            rows, columns = fitted(moments.detach(), self.groups, self.sweeps)
+            return rows.log(), columns.log()
+        index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
+        if index is None:
+            raise ValueError(
+                'GroupARD(learn="gradient") has no parameters for this posterior: they are made by '
+                "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
+            )
+        rows = torch.zeros_like(moments[..., :, :1])
+        columns = torch.zeros_like(moments[..., :1, :])
+        if self.groups != "columns":
+            rows = self.log_rows[index].unsqueeze(-1)
+        if self.groups != "rows":
+            columns = self.log_columns[index].unsqueeze(-2)
+        return rows, columns
+
+    def kl_of(self, posterior: Posterior) -> Tensor:
+        """-entropy + ½ Σ (τγE - log τ - log γ + log 2π).
+
+        Fitted precisions are held while E is differentiated: at the best ones the derivative in
+        them is 0, so nothing is lost.
+        """
+        moments = second_moments(posterior)
+        rows, columns = self._log_precisions(posterior, moments)
+        random = moments.detach() > 0
+        quadratic = (rows.exp() * (moments @ columns.exp().mT)).sum()
+        logs = (random.sum(-1, keepdim=True) * rows).sum()
+        logs = logs + (random.sum(-2, keepdim=True) * columns).sum()
+        return 0.5 * (quadratic - logs + posterior.numel() * LOG_TWO_PI) - posterior.entropy()
+
+    def options(self) -> dict[str, Any]:
+        """Groups, way of learning, and the prior of vectors."""
+        return {
+            "groups": self.groups,
+            "learn": self.learn,
+            "sweeps": self.sweeps,
+            "vectors": self.vectors,
+        }
+
+    def extra_repr(self) -> str:
+        """The groups, and how their precisions are found."""
+        return f"{self.groups}, learn={self.learn!r}"
+
+
+def second_moments(posterior: Posterior) -> Tensor:
+    """E[W²], elementwise."""
+    return posterior.mean.square() + posterior.variance

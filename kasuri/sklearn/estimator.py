@@ -1,0 +1,292 @@
+"""What regressor and classifier share: parameters, training, prediction in bounded memory, files."""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from kasuri.export.export import Exported, export
+from kasuri.export.options import Kind
+from kasuri.likelihoods import Likelihood
+from kasuri.likelihoods.predictions import Prediction
+from kasuri.network.convert import bayesianize
+from kasuri.network.saving import load, load_objective
+from kasuri.objectives.balanced import Balanced
+from kasuri.objectives.elbo import ELBO
+from kasuri.posteriors.base import Family
+from kasuri.prediction.evaluate import evaluate
+from kasuri.prediction.predict import predict
+from kasuri.priors.base import Prior
+from kasuri.sklearn import files, names, settings
+from kasuri.sklearn.choosing import Choice, Task, choose
+from kasuri.sklearn.scaling import Scaling
+from kasuri.sklearn.splitting import Split, split
+from kasuri.streams import mix, seeded
+from kasuri.training.callbacks import Row
+from kasuri.training.interrupts import Interrupted
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CHUNK = 2048  # rows of a prediction that are run at once
+_FAR = 1e100  # standard deviations; products of larger numbers overflow, and inf - inf is no number
+_START, _DRAWS = 12, 13  # streams of random numbers; `fit` has the first ones
+# torch has one generator per process, and a network is changed while it draws: fits and
+# predictions of several threads take turns, which keeps each of them reproducible
+_TURN = threading.RLock()
+
+
+class BayesianEstimator(BaseEstimator, ABC):
+    """A dense network with a posterior over its weights, behind scikit-learn's interface."""
+
+    objective_: ELBO
+    model_: nn.Module
+    history_: list[Row]
+    temperature_: float
+    temperatures_: dict[float, float]
+    n_iter_: int
+    best_epoch_: int
+    n_features_in_: int
+    seed_: int
+    inputs_: Scaling
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | Sequence[int] = (50,),
+        *,
+        activation: str = "relu",
+        posterior: str | Family = "k-tied",
+        prior: str | float | Prior = "he",
+        temperature: float | Balanced | str = "auto",
+        learning_rate: float | str = "auto",
+        batch_size: int | str = "auto",
+        max_epochs: int | str = "auto",
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
+        n_samples: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.posterior = posterior
+        self.prior = prior
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.n_samples = n_samples
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def evaluate(self, X: Any, y: Any) -> dict[str, float]:
+        """Every metric of `kasuri.evaluate`."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """What fitting found beside the network, ready for JSON."""
+
+    @abstractmethod
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `_state` told."""
+
+    @property
+    @abstractmethod
+    def _temperatures(self) -> Sequence[float]:
+        """What temperature="auto" chooses from."""
+
+    @property
+    @abstractmethod
+    def _outputs(self) -> int:
+        """Width of the network's last layer."""
+
+    def log_likelihood(self, X: Any, y: Any) -> float:
+        """Mean log-density, or log-probability, of the targets of unseen rows.
+
+        Args:
+            X: (rows, columns).
+            y: targets, in their own unit.
+        """
+        return -self.evaluate(X, y)["nll"]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and fitted state to a file without code; `load` reads it.
+
+        Args:
+            path: of the file; an existing one is replaced, or left untouched if anything fails.
+        """
+        check_is_fitted(self, "objective_")
+        state = {
+            "n_features_in_": self.n_features_in_,
+            "history_": self.history_,
+            "best_epoch_": self.best_epoch_,
+            "temperature_": self.temperature_,
+            "temperatures_": list(getattr(self, "temperatures_", {}).items()),
+            "seed_": self.seed_,
+            "inputs_": self.inputs_.options(),
+            "outputs": self._outputs,
+            **self._built,
+        }
+        if (columns := getattr(self, "feature_names_in_", None)) is not None:
+            state["feature_names_in_"] = columns.tolist()
+        params = self.get_params(deep=False)
+        files.write(Path(path), type(self).__name__, params, state | self._state(), self.objective_)
+
+    def export(
+        self, path: str | os.PathLike[str] | None = None, kind: Kind = "ensemble", **options: Any
+    ) -> Exported:
+        """Write the model to a file that needs neither kasuri nor scikit-learn, see `kasuri.export`.
+
+        Its input are raw rows in float64, its outputs in the target's own unit; scaling is inside. An
+        ensemble has the functions of `predict`, unless other `members` or another `seed` are asked for.
+
+        Args:
+            path: of the file; None to get its content only.
+            kind: "ensemble", "variance", "mean" or "draw".
+            options: of `kasuri.export`.
+        """
+        check_is_fitted(self, "objective_")
+        ours: dict[str, Any] = {
+            "members": settings.draws(self.n_samples),
+            "seed": mix(self.seed_, _DRAWS),
+            "input_scaling": (self.inputs_.zero, self.inputs_.unit),
+            **self._units(),
+        }
+        rows = self.inputs_.zero + self.inputs_.unit * torch.linspace(-1, 1, 5).unsqueeze(1)
+        with _TURN:
+            return export(self.objective_, rows, path, kind, **(ours | options))
+
+    def _units(self) -> dict[str, Any]:
+        """Mean and scale of the targets, as `kasuri.export` wants them."""
+        return {}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The fitted estimator of a file from `save`.
+
+        Args:
+            path: of the file.
+        """
+        with files.opened(Path(path), cls.__name__) as (params, state, weights):
+            new = cls(**params)
+            new._built = {key: state[key] for key in ("widths", "activation")}
+            sizes = state["n_features_in_"], state["widths"], state["outputs"]
+            with _TURN, seeded(0, torch.device("cpu")):  # initial values are overwritten
+                net = settings.network(*sizes, state["activation"]).double()
+                objective = load_objective(weights, load(weights, net))
+        for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
+            setattr(new, name, state[name])
+        if "feature_names_in_" in state:
+            new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
+        new.temperatures_ = dict(state.get("temperatures_", []))  # which files had not at first
+        new.inputs_ = Scaling.from_options(state["inputs_"])
+        new._set_state(state)
+        new._adopt(objective)
+        return new
+
+    def _adopt(self, objective: ELBO) -> None:
+        # in float64 the prediction of a row depends on the other rows by a few 1e-16 only
+        self.objective_ = objective.double()
+        self.model_ = objective.net
+        self.n_iter_ = len(self.history_)
+
+    @contextmanager
+    def _restored_on_failure(self) -> Iterator[None]:
+        """A fit that fails leaves the columns of the last one, with which the estimator still predicts."""
+        columns = ("n_features_in_", "feature_names_in_")
+        before = {name: getattr(self, name) for name in columns if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in columns:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
+
+    def _split(self, count: int, classes: Tensor | None = None) -> Split:
+        """What the rows are for, from a fresh seed."""
+        return split(
+            count,
+            int(check_random_state(self.random_state).randint(2**31 - 1)),
+            settings.validation_share(self.validation_fraction, self.patience),
+            settings.is_chosen(self.temperature),
+            self.patience is not None,
+            classes,
+        )
+
+    def _train(
+        self, x: Tensor, y: Tensor, split: Split, likelihood: Likelihood, outputs: int
+    ) -> None:
+        """Train on raw inputs and scaled targets; attributes are set when all has gone well."""
+        options = settings.of_fit(self, len(split.rows.rest))
+        temperature = options.pop("temperature")
+        settings.draws(self.n_samples)
+        family, prior = names.family(self.posterior), names.prior(self.prior)
+        inputs = Scaling.of(x[split.rows.rest], otherwise=x)
+
+        def net() -> nn.Module:
+            sizes = x.shape[1], self.hidden_layer_sizes, outputs
+            return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
+
+        show, title = bool(self.verbose), type(self).__name__
+        task = Task(net, inputs(x).float(), y, likelihood, prior, options, split.seed, show, title)
+        with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
+            try:
+                choice = Choice(temperature, {}, None)
+                if split.folds:
+                    choice = choose(task, split.folds, self._temperatures)
+                kept = choice.fitted if self.patience is None else None
+                fitted = kept or task.fit(split.rows, choice.temperature)
+            except Interrupted as stop:  # which speaks of a folder, and estimators have none
+                told = f"fit stopped in {stop.where}; the estimator is as it was before"
+                raise Interrupted(told, stop.where) from None
+        assert isinstance(fitted.objective, ELBO)
+        assert fitted.temperature is not None
+        self.seed_, self.inputs_ = split.seed, inputs
+        self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
+        self.temperature_, self.temperatures_ = fitted.temperature, choice.scores
+        # of the network that was fitted, whatever set_params says later
+        self._built = {
+            "widths": settings.widths(self.hidden_layer_sizes),
+            "activation": self.activation,
+        }
+        self._adopt(fitted.objective)
+
+    def _inputs(self, X: Any) -> Tensor:
+        """Scaled rows, checked against those of `fit`."""
+        check_is_fitted(self, "objective_")
+        return self._scaled(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _scaled(self, rows: Array) -> Tensor:
+        return self.inputs_(torch.tensor(rows)).clamp(-_FAR, _FAR)
+
+    @contextmanager
+    def _drawing(self) -> Iterator[dict[str, Any]]:
+        """Number and seed of draws: the same functions at every call, whatever the rows."""
+        samples = settings.draws(self.n_samples)
+        with _TURN:
+            yield {"samples": samples, "seed": mix(self.seed_, _DRAWS)}
+
+    def _predicted(self, X: Any) -> Prediction:
+        """Mean and spread of all rows; the draws are not kept."""
+        x = self._inputs(X)
+        with self._drawing() as draws:
+            return predict(self.objective_, x, chunk=CHUNK, keep_draws=False, **draws)
+
+    def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
+        """Metrics on checked rows and targets as the network sees them."""
+        data = self._scaled(x), y
+        with self._drawing() as draws:
+            return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)

@@ -1,0 +1,113 @@
+"""Files of fitted estimators: a zip with the network as `kasuri.save` writes it, and a JSON description.
+
+Neither part can carry code. The file is written under another name first and then renamed.
+"""
+
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kasuri.files import write_atomically
+from kasuri.likelihoods import Likelihood
+from kasuri.network.descriptions import build, classes, describe
+from kasuri.network.saving import FileError, save
+from kasuri.objectives.balanced import Balanced
+from kasuri.objectives.elbo import ELBO
+from kasuri.posteriors.base import Family
+from kasuri.priors.base import Prior
+from kasuri.sklearn.names import FAMILIES, LIKELIHOODS, PRIORS
+
+FORMAT = 1
+_TEXT, _WEIGHTS = "estimator.json", "network.safetensors"
+_KNOWN: tuple[type, ...] = (
+    *FAMILIES.values(),
+    *PRIORS.values(),
+    *LIKELIHOODS.values(),
+    Balanced,
+)
+
+
+def write(
+    path: Path, kind: str, params: dict[str, Any], state: dict[str, Any], objective: ELBO
+) -> None:
+    """Replace the file at `path` by a fitted estimator.
+
+    Args:
+        path: of the file.
+        kind: name of the estimator's class.
+        params: its constructor's arguments.
+        state: what fitting found beside the network, ready for JSON.
+        objective: network, prior and likelihood.
+    """
+    told = {name: _told(name, value) for name, value in params.items()}
+    text = json.dumps({"format": FORMAT, "estimator": kind, "params": told, "state": state})
+    buffer = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(buffer, "w") as archive:
+        save(objective.bnn, weights := Path(folder) / _WEIGHTS, objective)
+        archive.writestr(_TEXT, text)
+        archive.write(weights, _WEIGHTS)
+    write_atomically(path, buffer.getvalue())
+
+
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], Path]]:
+    """(arguments of the constructor, fitted state, file for `kasuri.load`) of an undamaged file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            text, weights = (archive.read(part) for part in (_TEXT, _WEIGHTS))
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise FileError(f"{path} is damaged or not a file from save: {error}") from None
+    told = _checked(path, text, kind)
+    params = {name: _meant(path, value) for name, value in told["params"].items()}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / _WEIGHTS
+        place.write_bytes(weights)
+        yield params, told["state"], place
+
+
+def _checked(path: Path, text: bytes, kind: str) -> dict[str, Any]:
+    """The description, if it is one of this estimator by this version."""
+    try:
+        told = json.loads(text)
+        found, of, _, _ = (told[key] for key in ("format", "estimator", "params", "state"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path} is damaged, its description cannot be read: {error}") from None
+    if found != FORMAT:
+        raise FileError(f"{path} has format {found}, this version of kasuri reads format {FORMAT}")
+    if of != kind:
+        raise FileError(f"{path} holds a {of}: write {of}.load(path)")
+    return told
+
+
+def _told(name: str, value: Any) -> Any:
+    """A parameter ready for JSON."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Family | Prior | Likelihood | Balanced):
+        return describe(value, _KNOWN)
+    if isinstance(value, list | tuple):
+        return [_told(name, one) for one in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(
+        f"{name}={value!r} cannot be written to a file; set_params({name}=...) to a name or a number "
+        "first, which changes nothing that was fitted"
+    )
+
+
+def _meant(path: Path, value: Any) -> Any:
+    """The parameter that was told."""
+    if isinstance(value, dict):
+        for unknown in set(classes(value)) - {one.__name__ for one in _KNOWN}:
+            raise FileError(f"{path} needs {unknown}, which this version of kasuri does not know")
+        return build(value, _KNOWN)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,249 @@
+"""BayesianRegressor: real targets with predictive intervals."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kasuri.likelihoods import Likelihood
+from kasuri.objectives.balanced import Balanced
+from kasuri.posteriors.base import Family
+from kasuri.prediction.predict import predict
+from kasuri.priors.base import Prior
+from kasuri.sklearn import choosing, names, settings
+from kasuri.sklearn.estimator import CHUNK, Array, BayesianEstimator
+from kasuri.sklearn.scaling import Scaling
+from kasuri.streams import mix, seeded
+
+_FUNCTIONS, _NOISE = 14, 15  # streams of random numbers
+
+
+class BayesianRegressor(RegressorMixin, BayesianEstimator):
+    """Regression by a Bayesian neural network.
+
+    Inputs and targets are standardised inside; everything it returns is in the target's own unit.
+    Predictions use the same draws of the posterior for all rows at every call.
+
+    Args:
+        hidden_layer_sizes: widths of the hidden layers; () is a linear model.
+        activation: "relu", "elu", "gelu", "silu" or "tanh".
+        posterior: "k-tied", "mean-field", "matrix-normal", "matrix-normal-diagonal",
+            "scaled-matrix-normal", "full-normal" (small networks), "radial", "deterministic" (the weights of
+            highest posterior density); or a family with options, e.g. kasuri.KTied(rank=1).
+        prior: "he", "normal", "ard", "group-ard" or "radial"; a standard deviation; or a prior, e.g.
+            kasuri.Normal(0.5).
+        likelihood: "gaussian", normal noise of one learned size for all rows; "gamma", the same with a
+            posterior over the size (one for each target), which has wider tails; "heteroscedastic",
+            noise whose size depends on the row; or a likelihood, e.g. kasuri.Gaussian(0.1), in units
+            of the standardised target.
+        temperature: weight of the KL, 1 for Bayes; kasuri.Balanced(0.1) for that times rows / weights; "auto"
+            tries 1, 0.55, 0.3 and 0.1 by cross-validation in five folds, together, and trains on all rows
+            with the best; from 5,000 rows on the best on the rows held out is kept.
+        learning_rate: of Adam at the beginning; "auto" is 0.01.
+        batch_size: rows per step; "auto" is 64, and 256 from 10,000 rows to train on.
+        max_epochs: passes over the training rows; "auto" makes about 4,000 steps, and at least 20 passes.
+        patience: stop after so many validations (20 per run) without improvement.
+        validation_fraction: share of rows held out to choose the epoch on, the best validated or the newest
+            within a standard error of it; 0 trains on all rows, however many, and keeps the last epoch, and
+            so does temperature="auto" below 5,000 rows, unless there is patience.
+        n_samples: draws of the posterior per prediction.
+        random_state: an int makes fit and predictions reproducible.
+        verbose: show a progress bar.
+
+    Attributes:
+        model_: the trained network, from `kasuri.bayesianize`; in float64, its inputs and outputs scaled.
+        objective_: network, prior and likelihood, a `kasuri.ELBO`.
+        n_outputs_: number of targets.
+        history_: one row of numbers per epoch.
+        n_iter_: epochs run.
+        best_epoch_: the epoch kept.
+        temperature_: the temperature there.
+        temperatures_: mean held-out NLL of each temperature that was tried, targets scaled; {} if none was.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if fitted on a data frame whose columns are all strings.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 60).reshape(-1, 1)
+        >>> model = BayesianRegressor((20,), max_epochs=20, random_state=0).fit(X, 3 * X[:, 0] + 7)
+        >>> mean, std = model.predict(X[:2], return_std=True)
+        >>> low, high = model.predict_interval(X[:2], level=0.9)
+        >>> bool((low < mean).all() and (mean < high).all())
+        True
+    """
+
+    targets_: Scaling
+    n_outputs_: int
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | Sequence[int] = (50,),
+        *,
+        activation: str = "relu",
+        posterior: str | Family = "k-tied",
+        prior: str | float | Prior = "he",
+        likelihood: str | Likelihood = "gaussian",
+        temperature: float | Balanced | str = "auto",
+        learning_rate: float | str = "auto",
+        batch_size: int | str = "auto",
+        max_epochs: int | str = "auto",
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
+        n_samples: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden_layer_sizes,
+            activation=activation,
+            posterior=posterior,
+            prior=prior,
+            temperature=temperature,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            validation_fraction=validation_fraction,
+            n_samples=n_samples,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.likelihood = likelihood
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows X (rows, columns) and targets y (rows,) or (rows, outputs)."""
+        checks = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+        with self._restored_on_failure():
+            return self._fitted(*validate_data(self, X, y, dtype=np.float64, **checks))
+
+    def _fitted(self, X: Array, y: Any) -> Self:
+        y = _numbers(y)
+        split = self._split(len(y))
+        raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        targets = Scaling.of(raw[split.rows.rest], "y", otherwise=raw)
+        count = raw.shape[1]
+        noise = names.likelihood(self.likelihood, count)
+        width = names.outputs(noise, count)
+        self._train(torch.tensor(X), targets(raw).float(), split, noise, width)
+        self.targets_, self.n_outputs_, self._is_flat = targets, count, y.ndim == 1
+        return self
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean, and the standard deviation of a new target if asked for.
+
+        Args:
+            X: (rows, columns).
+            return_std: also return the standard deviation, noise and weights together.
+        """
+        prediction = self._predicted(X)
+        mean = self._shaped(self.targets_.undone(prediction.mean))
+        if not return_std:
+            return mean
+        return mean, self._shaped(self.targets_.spread(prediction.std))
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper end of the central interval that holds a new target with this probability.
+
+        Quantiles of the predictive distribution, noise included.
+
+        Args:
+            X: (rows, columns).
+            level: probability between 0 and 1.
+        """
+        parts = []
+        x = self._inputs(X)
+        with self._drawing() as draws:
+            for piece in x.split(CHUNK):  # draws are kept for one piece at a time
+                parts.append(predict(self.objective_, piece, **draws).interval(level))
+        low, high = (torch.cat(ends) for ends in zip(*parts, strict=True))
+        return self._shaped(self.targets_.undone(low)), self._shaped(self.targets_.undone(high))
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draws of new targets, (rows, n_samples) or (rows, outputs, n_samples).
+
+        Each draw is one function of the posterior at all rows, plus noise for every row.
+
+        Args:
+            X: (rows, columns).
+            n_samples: number of draws.
+            random_state: seed, generator or None, as everywhere in scikit-learn.
+        """
+        x, count = self._inputs(X), settings.draws(n_samples)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        with self._drawing(), torch.no_grad():
+            functions = predict(
+                self.model_,
+                x,
+                count,
+                seed=mix(seed, _FUNCTIONS),
+                chunk=CHUNK,
+                output=self.objective_.output,
+            )
+            with seeded(mix(seed, _NOISE), x.device):
+                drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
+        each = [self._shaped(self.targets_.undone(one)) for one in drawn]
+        return np.stack(each, axis=-1)
+
+    def evaluate(self, X: Any, y: Any) -> dict[str, float]:
+        """Every metric of `kasuri.evaluate` in the target's own unit: rmse, nll, crps, coverage_90, ...
+
+        Args:
+            X: (rows, columns).
+            y: (rows,) or (rows, outputs).
+        """
+        check_is_fitted(self, "objective_")
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False
+        )
+        raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        if raw.shape[1] != self.n_outputs_:
+            raise ValueError(f"y has {raw.shape[1]} outputs, but fit saw {self.n_outputs_} outputs")
+        return self._evaluated(X, self.targets_(raw), self.targets_.unit)
+
+    @property
+    def _temperatures(self) -> Sequence[float]:
+        return choosing.REAL
+
+    @property
+    def _outputs(self) -> int:
+        return names.outputs(self.objective_.likelihood, self.n_outputs_)
+
+    def _shaped(self, rows: Array) -> Array:
+        """A column as a vector, if the target was one."""
+        return rows[:, 0] if self._is_flat else rows
+
+    def _units(self) -> dict[str, Any]:
+        return {"target_mean": self.targets_.zero, "target_scale": self.targets_.unit}
+
+    def _state(self) -> dict[str, Any]:
+        return {"targets_": self.targets_.options(), "is_flat": self._is_flat}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.targets_ = Scaling.from_options(state["targets_"])
+        self.n_outputs_, self._is_flat = len(self.targets_.unit), state["is_flat"]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _numbers(y: Array) -> Array:
+    """Targets as numbers, also where they were read as text."""
+    if y.dtype.kind not in "US":
+        return y
+    try:
+        return y.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(
+            f"BayesianRegressor.fit: y is text and not of numbers ({error}); for classes there is "
+            "kasuri.sklearn.BayesianClassifier"
+        ) from None

@@ -1,0 +1,123 @@
+"""Laws of a posterior by itself: moments, entropy, KL, initial values."""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from kasuri.posteriors.base import Elementwise, Family, Located, Posterior
+from kasuri.priors.base import HeNormal, Normal
+from kasuri.testing.common import (
+    DRAWS,
+    ERRORS,
+    Covariance,
+    has_density,
+    is_degenerate,
+    priors_for,
+    random_posteriors,
+)
+
+
+def _draws(posterior: Posterior) -> Tensor:
+    each = torch.vmap(lambda _: posterior.rsample(), randomness="different")
+    return each(torch.zeros(DRAWS)).detach()
+
+
+def _same_moments(a: Tensor, mean: Tensor, variance: Tensor, what: str) -> None:
+    """Draws `a` (n, ...) have this mean and variance, up to Monte Carlo error."""
+    n = a.shape[0]
+    slack = 1e-9 + 1e-6 * variance.sqrt()
+    worst = ((a.mean(0) - mean).abs() / ((variance / n).sqrt() + slack)).max()
+    assert worst < ERRORS, f"mean of {what} is off by {worst:.1f} standard errors"
+    error = a.var(0) * math.sqrt(2 / n) + slack**2
+    worst = ((a.var(0) - variance).abs() / error).max()
+    assert worst < 2 * ERRORS, f"variance of {what} is off by {worst:.1f} standard errors"
+
+
+def samples_have_the_stated_moments(family: Family) -> None:
+    """Mean and variance of draws are `mean` and `variance`."""
+    for q in random_posteriors(family):
+        draws = _draws(q)
+        _same_moments(draws, q.mean.detach(), q.variance.detach(), "draws")
+
+
+def entropy_is_that_of_the_dense_normal(
+    family: Family, covariance: Covariance | None = None
+) -> None:
+    """The entropy equals ½ log det(2πe Σ)."""
+    for q in random_posteriors(family):
+        if is_degenerate(q) or (covariance is None and not isinstance(q, Elementwise)):
+            continue
+        dense = torch.diag(q.variance.reshape(-1)) if covariance is None else covariance(q)
+        normal = torch.distributions.MultivariateNormal(q.mean.reshape(-1), dense)
+        assert torch.allclose(q.entropy(), normal.entropy(), rtol=1e-10, atol=1e-10), (
+            f"{q.entropy().item()} is not {normal.entropy().item()}"
+        )
+
+
+def prior_expectation_is_exact(family: Family) -> None:
+    """E_q[log p] equals the average of log p over draws, for every prior."""
+    for q in random_posteriors(family):
+        draws = _draws(q)
+        for prior in (Normal(0.7), HeNormal()):
+            assert prior.log_prob(draws[0]).shape == q.shape, "log_prob is elementwise"
+            values = torch.vmap(prior.log_prob)(draws).flatten(1).sum(1)
+            error = values.std() / math.sqrt(len(values)) + 1e-9
+            off = (values.mean() - prior.expected_log_prob(q)).abs() / error
+            assert off < ERRORS, f"{prior}: off by {off:.1f} standard errors"
+
+
+def squared_norm_is_mean_square(family: Family) -> None:
+    """E‖W‖² = Σ (mean² + variance)."""
+    for q in random_posteriors(family):
+        assert torch.allclose(q.squared_norm(), (q.mean.square() + q.variance).sum(), rtol=1e-12)
+
+
+def kl_is_never_negative_and_zero_at_the_prior(family: Family) -> None:
+    """KL ≥ 0 for random parameters, and 0 where the posterior is the prior, if it can be."""
+    for q in random_posteriors(family):
+        if is_degenerate(q):
+            return
+        for prior in priors_for(q):
+            assert q.kl(prior) >= 0, f"{prior}: {q.kl(prior).item()}"
+        if not isinstance(q, Located):
+            continue  # not normal
+        same = dataclasses.replace(family, scale=0.7, noise=0.0, max_scale=None, mean="given")
+        at_prior = same(torch.zeros(q.shape, dtype=torch.float64)).kl(Normal(0.7))
+        assert at_prior.abs() < 1e-9, f"{at_prior.item()} at the prior"
+
+
+def initial_scale_is_the_one_asked_for(family: Family) -> None:
+    """The mean initial standard deviation is `scale`, whatever the noise and the bound."""
+    if is_degenerate(family(torch.randn(3, 4))):
+        return
+    for noise in (0.0, 0.1, 0.3):
+        wide = dataclasses.replace(family, scale=0.02, noise=noise, max_scale=None)
+        weight = torch.zeros(50, 20, 25, dtype=torch.float64)  # many blocks
+        means = torch.stack(
+            [wide(weight).variance.sqrt().mean() for _ in range(10 if noise else 1)]
+        )
+        assert abs(means.mean() / 0.02 - 1) < 0.06 * noise + 1e-9, means.mean().item()
+
+
+def kl_gradient_is_right(family: Family) -> None:
+    """Gradcheck of the KL in float64, in every parameter of posterior and prior."""
+    for q in random_posteriors(family):
+        for prior in priors_for(q):
+            inputs = [*q.parameters(), *(p.data.double() for p in prior.parameters())]
+            for p, value in zip(
+                prior.parameters(), inputs[len(list(q.parameters())) :], strict=True
+            ):
+                p.data = value
+            leaves = tuple([*q.parameters(), *prior.parameters()])
+            assert torch.autograd.gradcheck(lambda *_, q=q, prior=prior: q.kl(prior), leaves)
+
+
+def dtype_follows(family: Family) -> None:
+    """`.to(dtype)` moves everything, and what comes out has that type."""
+    for dtype in (torch.float64, torch.bfloat16, torch.float32):
+        q = family(torch.randn(3, 4)).to(dtype)
+        values = [q.mean, q.variance, q.rsample(), q.squared_norm(), q.kl(priors_for(q)[0])]
+        values += [q.entropy()] if has_density(q) else []
+        assert {value.dtype for value in values} == {dtype}

@@ -1,0 +1,257 @@
+"""The training loop."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from kasuri.objectives.elbo import ELBO, Objective, Terms
+from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
+from kasuri.streams import mix, reseed
+from kasuri.training import checkpoint
+from kasuri.training.callbacks import Callback, Row
+from kasuri.training.diagnose import NonFiniteLoss, explain
+from kasuri.training.distributed import Processes, parallel
+from kasuri.training.interrupts import Interrupts
+from kasuri.training.progress import Progress
+from kasuri.training.sources import Source, to_device
+from kasuri.training.validation import examine, widths
+
+_NOISE, _VALIDATION = 4, 5  # streams of random numbers
+_SYNCHRONISE = 16  # steps between asking the other processes whether anyone was told to stop
+
+
+@dataclass
+class Position:
+    """Where a run is: everything that changes besides parameters, optimiser and schedule."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    seconds: float = 0.0
+    epoch_began: float = 0.0
+    history: list[Row] = field(default_factory=list)
+    lowest: float = float("inf")
+    best_epoch: int = 0
+    stale: int = 0
+
+
+@dataclass
+class Run:
+    """One training run: its parts, its position, and the loop over epochs and batches."""
+
+    objective: Objective
+    train: Source
+    valid: tuple[Any, Tensor] | None
+    optimizer: Optimizer
+    scheduler: LRScheduler
+    epochs: int
+    seed: int
+    samples: int
+    check_every: int
+    patience: int | None
+    keep_last: bool
+    clip: float | None
+    callbacks: Sequence[Callback]
+    logs: Sequence[Callback]
+    group: Processes
+    folder: Path | None
+    save_every: float
+    settings: dict[str, Any]
+    at: Position = field(default_factory=Position)
+    best_state: dict[str, Tensor] | None = None
+    best_losses: Tensor | None = None
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def __call__(self, progress: Progress, stop: Interrupts) -> bool:
+        """Train to the end; False if it was asked to stop before."""
+        model = parallel(self.objective, self.group)
+        began = time.monotonic() - self.at.seconds
+        while self.at.epoch < self.epochs and not self.is_stale():
+            self.objective.train()
+            for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
+                self.step(model, x, y)
+                progress.step(self.at.step, self.numbers())
+                self.at.seconds = time.monotonic() - began
+                if self.must_stop(stop.asked):
+                    self.save()
+                    return False
+            self.end_epoch()
+            self.at.seconds = time.monotonic() - began
+            if time.monotonic() - self.saved_at >= self.save_every:
+                self.save()
+        self.save()
+        return not self.group.any(stop.asked)  # asked during the last validation
+
+    def step(self, model: nn.Module, x: Any, y: Tensor) -> None:
+        """One step of the optimiser; its noise depends on (seed, step, process) alone."""
+        device = next(self.objective.parameters()).device
+        x, y = to_device(x, device), y.to(device)
+        self.draw_again()
+        terms: Terms = model(x, y, step=self.at.step)
+        numbers = [float(term.detach()) for term in terms]
+        if not math.isfinite(numbers[0]):
+            self.fail(numbers[0], x, y)
+        self.optimizer.zero_grad()
+        terms.loss.backward()
+        for callback in self.callbacks:
+            callback.on_step(self.objective, self.at.step, Terms(*(t.detach() for t in terms)))
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip)
+        self.optimizer.step()
+        self.scheduler.step()
+        if self.objective.update(x, y):
+            self.group.level(self.objective.likelihood)
+        self.at.sums = [a + b for a, b in zip(self.at.sums, numbers, strict=True)]
+        self.at.batch += 1
+        self.at.step += 1
+
+    def draw_again(self) -> None:
+        """Begin the noise of this step, from the start however often it is asked for."""
+        device = next(self.objective.parameters()).device
+        reseed(mix(self.seed, _NOISE, self.at.step, self.group.rank), device)
+
+    def end_epoch(self) -> None:
+        """Averages, validation, temperature and history of the epoch that just ended."""
+        at = self.at
+        at.epoch, count, at.batch = at.epoch + 1, at.batch, 0
+        loss, nll, kl = self.group.average([value / max(count, 1) for value in at.sums])
+        row: Row = {"epoch": at.epoch, "step": at.step, "loss": loss, "nll": nll, "kl": kl}
+        row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
+        row |= {name: value(at.step) for name, value in self.objective.scheduled().items()}
+        if self.valid is not None and (at.epoch % self.check_every == 0 or at.epoch == self.epochs):
+            row |= self.check(*self.valid)
+        row["seconds"], at.epoch_began = at.seconds - at.epoch_began, at.seconds
+        at.sums = [0.0, 0.0, 0.0]
+        at.history.append(row)
+        for callback in (*self.callbacks, *self.logs):
+            callback.on_epoch(self.objective, row)
+
+    def check(self, x: Any, y: Tensor) -> Row:
+        """Validation: keep the best state, count towards early stopping, move the temperature."""
+        seed, tempering = mix(self.seed, _VALIDATION), self.tempering()
+        if self.at.epoch < SETTLED * self.epochs:
+            tempering = None
+        scores: Row = {}
+        losses: list[Tensor] = []
+        if self.group.is_first:
+            now, scores = examine(self.objective, x, y, self.samples, seed)
+            losses = [now]
+            if tempering is not None:
+                losses += widths(self.objective, x, y, self.samples, seed, FACTORS[::2])
+        scores, losses = self.group.share((scores, losses))
+        self.at.stale += 1
+        if self.objective.is_warming_up(self.at.step):
+            self.at.stale = 0
+        loss = float(losses[0].double().mean())
+        if loss < self.at.lowest:
+            self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses[0]
+        # the newest state, unless the best so far is better by more than a standard error: with
+        # few validation data an early epoch is soon the luckiest, and rates fall for a reason
+        if self.keep_last:
+            pass
+        elif self.best_losses is not None and not is_better(
+            self.best_losses, losses[0], errors=1.0
+        ):
+            self.at.best_epoch = self.at.epoch
+            self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
+        if tempering is not None:
+            tempering.update([losses[1], losses[0], losses[2]])
+        return {f"valid_{name}": value for name, value in scores.items()}
+
+    def tempering(self) -> Tempering | None:
+        """The temperature, if it is being chosen."""
+        if isinstance(self.objective, ELBO) and isinstance(self.objective.temperature, Tempering):
+            return self.objective.temperature
+        return None
+
+    def is_stale(self) -> bool:
+        """Whether validation has not improved for longer than patience allows."""
+        return self.patience is not None and self.at.stale >= self.patience
+
+    def must_stop(self, asked: bool) -> bool:
+        """Whether to stop after this step; with several processes all stop after the same one."""
+        if self.group.world > 1 and self.at.step % _SYNCHRONISE:
+            return False
+        return self.group.any(asked)
+
+    def numbers(self) -> Row:
+        """What the progress bar shows: means of this epoch so far, and the last validation."""
+        count = max(self.at.batch, 1)
+        shown = dict(zip(("loss", "nll", "kl"), (s / count for s in self.at.sums), strict=True))
+        # validation is in one of the last few rows, or in none
+        latest = [] if self.valid is None else self.at.history[-self.check_every :]
+        for row in reversed(latest):
+            scores = {k.removeprefix("valid_"): v for k, v in row.items() if k.startswith("valid_")}
+            if scores:
+                return shown | {name: v for name, v in scores.items() if name not in shown}
+        return shown
+
+    def fail(self, loss: float, x: Any, y: Tensor) -> NoReturn:
+        """Stop at a loss that is not a number, before it reaches any parameter or file."""
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        self.draw_again()
+        kept = "" if self.folder is None else f". The checkpoint in {self.folder} is untouched"
+        raise NonFiniteLoss(
+            f"the loss is {loss} at step {self.at.step} (epoch {self.at.epoch + 1}, batch "
+            f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{kept}"
+        )
+
+    def save(self) -> None:
+        """Replace the checkpoint; only the first process writes."""
+        self.saved_at = time.monotonic()
+        if self.folder is None or not self.group.is_first:
+            return
+        tempering = self.tempering()
+        checkpoint.write(
+            self.folder,
+            {
+                "settings": self.settings,
+                "position": asdict(self.at),
+                "objective": self.objective.state_dict(),
+                "best": self.best_state,
+                "best losses": self.best_losses,
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+                "callbacks": _states(self.callbacks),
+                "logs": _states(self.logs),
+                "temperature": None if tempering is None else tempering.value,
+                "generators": checkpoint.generators(),
+            },
+        )
+
+    def restore(self) -> None:
+        """Take up the run of the folder's checkpoint."""
+        assert self.folder is not None
+        saved = checkpoint.read(self.folder)
+        checkpoint.check_settings(self.folder, saved["settings"], self.settings)
+        self.objective.load_state_dict(saved["objective"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.scheduler.load_state_dict(saved["scheduler"])
+        _load_states(self.callbacks, saved["callbacks"], self.folder)
+        if self.group.is_first:
+            _load_states(self.logs, saved["logs"], self.folder)
+        tempering = self.tempering()
+        if tempering is not None:
+            tempering.value = saved["temperature"]
+        self.best_state, self.best_losses = saved["best"], saved["best losses"]
+        self.at = Position(**saved["position"])
+        checkpoint.restore_generators(saved["generators"])
+
+
+def _states(callbacks: Sequence[Callback]) -> list[list[Any]]:
+    return [[type(one).__name__, one.state_dict()] for one in callbacks]
+
+
+def _load_states(callbacks: Sequence[Callback], states: list[list[Any]], folder: Path) -> None:
+    now, then = [type(one).__name__ for one in callbacks], [name for name, _ in states]
+    checkpoint.check_settings(folder, {"callbacks": then}, {"callbacks": now})
+    for callback, (_, state) in zip(callbacks, states, strict=True):
+        callback.load_state_dict(state)

@@ -1,0 +1,106 @@
+"""How good the posterior is on data it did not see, cheaply enough to ask during training."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kasuri.network.contexts import drawing_from, named_posteriors
+from kasuri.network.scope import Frozen
+from kasuri.objectives.elbo import Objective, run
+from kasuri.prediction.predict import evaluating
+from kasuri.streams import mix, reseed, restored
+from kasuri.training.sources import take, to_device
+
+CHUNK = 4096
+
+
+def validate(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> dict[str, float]:
+    """{"nll": of the predictive distribution per example, and the likelihood's own score}."""
+    return examine(objective, x, y, samples, seed)[1]
+
+
+def examine(
+    objective: Objective, x: Any, y: Tensor, samples: int, seed: int
+) -> tuple[Tensor, dict[str, float]]:
+    """(predictive NLL of each example, {"nll": their mean, and the likelihood's own score}).
+
+    Of an objective with losses of its own (`Objective.held_out`) these, and {"loss": their mean}.
+    """
+    own = _own_losses(objective, x, y, samples, seed)
+    if own is not None:
+        return own, {"loss": float(own.double().mean())}
+    logs, mean = _predictive(objective, x, y, samples, seed, 1.0)
+    score = objective.likelihood.score(mean, y.to(mean.device))
+    return -logs.cpu(), {"nll": -float(logs.double().mean()), **score}
+
+
+def widths(
+    objective: Objective, x: Any, y: Tensor, samples: int, seed: int, factors: Sequence[float]
+) -> list[Tensor]:
+    """Predictive NLL of each example if all posteriors were wider by a factor, by the same noise."""
+    return [-_predictive(objective, x, y, samples, seed, factor)[0].cpu() for factor in factors]
+
+
+@torch.no_grad()
+def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
+    """Losses that the objective defines, by the same noise whenever the seed is the same."""
+    device, found = next(objective.parameters()).device, []
+    with evaluating(objective), restored(device):
+        for number, start in enumerate(range(0, len(y), CHUNK)):
+            piece = slice(start, start + CHUNK)
+            reseed(mix(seed, number), device)
+            inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
+            losses = objective.held_out(inputs, targets, samples)
+            if losses is None:
+                return None
+            found.append(losses.cpu())
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def _predictive(
+    objective: Objective, x: Any, y: Tensor, samples: int, seed: int, width: float
+) -> tuple[Tensor, Tensor]:
+    """(log of the averaged likelihood of each example, averaged predictive means)."""
+    net, device = objective.net, next(objective.parameters()).device
+    posteriors = [posterior for _, posterior in named_posteriors(net)]
+    pieces = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
+    logs: list[list[Tensor]] = [[] for _ in pieces]
+    means: list[Tensor] = [torch.zeros(()) for _ in pieces]
+    samples = samples if posteriors else 1
+    draws = Frozen(posteriors, 0, exclusive=True)
+    with evaluating(net), restored(device), drawing_from(net, draws):
+        for draw in range(samples):
+            # in pairs mean ± noise: what is linear in the noise cancels, and a small posterior's
+            # effect, which is quadratic, can be seen with few draws
+            draws.reseed(mix(seed, draw // 2), -width if draw % 2 else width)
+            for number, piece in enumerate(pieces):
+                inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
+                f = run(net, inputs, objective.output)
+                logs[number].append(objective.likelihood.log_prob(f, targets))
+                means[number] = means[number].to(f) + objective.likelihood.moments(f)[0] / samples
+    return torch.cat([log_mean(torch.stack(one)) for one in logs]), torch.cat(means)
+
+
+def log_mean(logs: Tensor) -> Tensor:
+    """Log of the mean likelihood over all draws of a posterior, estimated from few.
+
+    The log of a mean of S draws is too low by about Var/2S, the more the wider the posterior. The
+    jackknife, which leaves out one pair of draws at a time, removes that.
+
+    Args:
+        logs: log-likelihoods (S, batch), pairs of draws one after the other.
+    """
+    plain = logs.logsumexp(0) - math.log(len(logs))
+    pairs = len(logs) // 2
+    if pairs < 2 or len(logs) % 2:
+        return plain
+    top = logs.amax(0)
+    each = (logs - top).exp().reshape(pairs, 2, -1).sum(1)
+    others = (each.sum(0) - each).clamp(min=torch.finfo(each.dtype).tiny)
+    without_one = others.log() + top - math.log(len(logs) - 2)
+    # no mean is above the largest value, though an extrapolated one can be
+    return torch.minimum(pairs * plain - (pairs - 1) * without_one.mean(0), top)

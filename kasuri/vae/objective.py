@@ -1,0 +1,222 @@
+"""The variational auto-encoder: two networks, a latent family, a likelihood, and their ELBO."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.likelihoods import Bernoulli, Likelihood
+from kasuri.network.contexts import named_posteriors, using
+from kasuri.network.estimators import shared
+from kasuri.objectives import schedules
+from kasuri.objectives.elbo import Objective, Terms, run
+from kasuri.objectives.governing import Governing
+from kasuri.posteriors.base import Family
+from kasuri.priors.base import Prior
+from kasuri.vae.latents import Latent
+from kasuri.vae.normals import LatentNormal
+
+FAR = 1 << 40  # a step by which every schedule has reached its end
+
+
+class AutoEncoder(nn.Module):
+    """Encoder and decoder; its output is that of the decoder at a draw of the latent variables."""
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, latent: Latent) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.latent = encoder, decoder, latent
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of the decoder for inputs x (batch, ...)."""
+        return run(self.decoder, self.latent(run(self.encoder, x)).rsample())
+
+
+class VAE(Governing, Objective):
+    """A variational auto-encoder as an objective: minus the ELBO per example.
+
+    log p(x) ≥ E_q log p(x | z) - KL(q(z | x) ‖ N(0, I)), q normal with the numbers that the encoder
+    gives, p(x | z) the likelihood at the decoder's output. The KL is in closed form. It explains its
+    inputs: targets of a data set (class labels, say) are not looked at.
+
+    `kasuri.fit` takes it as it is. The loss is nll + kl_weight · kl; validation compares minus the whole
+    ELBO, whatever the weight, and waits for `patience` only when the weight has reached its end.
+
+    Weights may be random as well: `kasuri.bayesianize` the decoder (or the encoder), and give `prior` and
+    `num_data`. The loss then has temperature · KL(weights) / num_data besides, in `kl`.
+
+    Args:
+        encoder: x (batch, ...) to `latent.size` numbers, (batch, size).
+        decoder: z (batch, latent.dimensions) to what the likelihood takes, shaped like x.
+        latent: `Diagonal`, `MatrixNormalLatent`, `FullNormal` or `KTiedLatent` of `kasuri.vae`.
+        likelihood: kasuri.Bernoulli() for pixels in [0, 1]; kasuri.Gaussian() for real data.
+        kl_weight: of all KLs while training warms up. A float or a schedule.
+        samples: draws of z per example and training step.
+        prior: of random weights, as for `kasuri.ELBO`.
+        num_data: number of training examples; needed if weights are random.
+        temperature: weight of the KL of random weights that stays.
+
+    Examples:
+        >>> import kasuri
+        >>> latent = kasuri.vae.MatrixNormalLatent(2, 2)
+        >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(latent.dimensions, 6), latent)
+        >>> loss, nll, kl = vae((torch.rand(8, 6) > 0.5).float())
+        >>> torch.allclose(loss, nll + kl)
+        True
+    """
+
+    has_targets: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        latent: Latent,
+        likelihood: Likelihood | None = None,
+        *,
+        kl_weight: float | schedules.Schedule = 1.0,
+        samples: int = 1,
+        prior: Prior | Mapping[str, Prior] | None = None,
+        num_data: int | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        _check(latent, samples, temperature)
+        self.networks = AutoEncoder(encoder, decoder, latent)
+        self.likelihood = _checked_likelihood(Bernoulli() if likelihood is None else likelihood)
+        self.output = None
+        self.kl_weight = schedules.resolve(kl_weight)
+        self.samples, self.num_data, self.temperature = samples, num_data, temperature
+        posteriors = dict(named_posteriors(self.networks))
+        self.is_bayesian = bool(posteriors)
+        if (posteriors or self.likelihood.kl() is not None) and not num_data:
+            raise ValueError(
+                f"VAE(num_data={num_data}): weights or noise are random, and the number of training "
+                "examples sets the weight of their KL; write num_data=len(train)"
+            )
+        if posteriors and prior is None:
+            raise ValueError(
+                "VAE(prior=None): the networks have random weights, which need a prior; write "
+                "prior=kasuri.HeNormal()"
+            )
+        if prior is not None and not posteriors:
+            raise ValueError(
+                "VAE(prior=...): neither network has random weights; write "
+                "decoder=kasuri.bayesianize(decoder, kasuri.KTied(rank=2)), or leave prior out"
+            )
+        self.govern({} if prior is None else prior, posteriors)
+
+    @property
+    def net(self) -> AutoEncoder:
+        """Encoder and decoder."""
+        return self.networks
+
+    @property
+    def latent(self) -> Latent:
+        """The family of the latent variables."""
+        return self.networks.latent
+
+    def posterior(self, x: Tensor) -> LatentNormal:
+        """q(z | x) for inputs x (batch, ...)."""
+        return self.latent(run(self.networks.encoder, x))
+
+    def decode(self, z: Tensor) -> Tensor:
+        """The decoder's outputs, what the likelihood takes, for z (batch, n)."""
+        return run(self.networks.decoder, z)
+
+    def forward(self, x: Any, y: Tensor | None = None, step: int | None = None) -> Terms:
+        """(loss, nll, kl), all per example: loss = nll + kl_weight · kl.
+
+        Args:
+            x: inputs, examples along the first dimension; they are also the targets.
+            y: not looked at.
+            step: number of the training step; needed if the weight is a schedule.
+        """
+        weight = self.weight_at(step)
+        nll, kl = self.parts(x, x)
+        return Terms(nll + weight * kl, nll, kl)
+
+    def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(nll, kl) per example, means over the batch."""
+        if self.training or not self.is_bayesian:
+            return self._parts(x)
+        with using(self.networks, shared):
+            return self._parts(x)
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = run(self.networks.encoder, x)
+        if self.samples == 1:
+            z, kl = self.latent.draw_and_kl(numbers)
+            targets = x
+        else:
+            q = self.latent(numbers)
+            z, kl = q.rsample(self.samples).flatten(0, 1), q.kl()
+            targets = x.expand(self.samples, *x.shape).flatten(0, 1)
+        weights = self.kl_per_example(self.temperature)
+        kl = kl.mean()
+        return self._nll_of(self.decode(z), targets), kl if weights is None else kl + weights
+
+    def kl_per_example(self, temperature: float) -> Tensor | None:
+        """Temperature · KL of random weights / num_data; None if there are none."""
+        if not self.is_bayesian:
+            return None
+        assert self.num_data is not None
+        return self.weight_kl() * (temperature / self.num_data)
+
+    def weight_at(self, step: int | None) -> float:
+        """The weight of the KL at a training step."""
+        if step is None and not isinstance(self.kl_weight, schedules.Constant):
+            raise ValueError(
+                "kl_weight is a schedule, so the step matters: call vae(x, step=i) with i = 0, 1, 2, ... "
+                "counting optimiser steps"
+            )
+        return self.kl_weight(step or 0)
+
+    def scheduled(self) -> dict[str, schedules.Schedule]:
+        """The weight of the KL."""
+        return {"kl_weight": self.kl_weight}
+
+    def is_warming_up(self, step: int) -> bool:
+        """Whether the weight of the KL is below what it ends at."""
+        return self.kl_weight(step) < self.kl_weight(FAR)
+
+    def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor:
+        """Minus the ELBO of each example, the KL whole: what validation compares, (batch,)."""
+        with torch.no_grad(), using(self.networks, shared):
+            q = self.posterior(x)
+            nll = sum(self._nlls(q, x) for _ in range(samples)) / samples
+            weights = self.kl_per_example(self.temperature)
+            return nll + q.kl() if weights is None else nll + q.kl() + weights
+
+    def _nlls(self, q: LatentNormal, x: Tensor) -> Tensor:
+        return -self.likelihood.expected_log_prob(self.decode(q.rsample()), x)
+
+    def extra_repr(self) -> str:
+        """Latent family and draws."""
+        return f"{self.latent}, samples={self.samples}"
+
+
+def _check(latent: object, samples: int, temperature: float) -> None:
+    if isinstance(latent, Family):
+        name = type(latent).__name__
+        raise TypeError(
+            f"VAE(latent=kasuri.{name}(...)): that is a family of posteriors of weights; those of latent "
+            "variables are in kasuri.vae, e.g. kasuri.vae.FullNormal(40)"
+        )
+    if not isinstance(latent, Latent):
+        raise TypeError(f"VAE(latent={latent!r}): write kasuri.vae.Diagonal(40) or another Latent")
+    if samples < 1 or not temperature > 0:
+        raise ValueError(
+            f"VAE(samples={samples}, temperature={temperature}): at least one draw, and above 0"
+        )
+
+
+def _checked_likelihood(likelihood: Likelihood) -> Likelihood:
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood={likelihood!r}: write kasuri.Bernoulli() or kasuri.Gaussian()")
+    if likelihood.updates:
+        raise ValueError(
+            f"VAE(likelihood={type(likelihood).__name__}(...)): it learns in closed form from targets, "
+            "and an auto-encoder's are its inputs; write kasuri.Gaussian(), which learns by gradient"
+        )
+    return likelihood

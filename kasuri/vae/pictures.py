@@ -1,0 +1,104 @@
+"""What an auto-encoder shows: reconstructions, draws from the prior, traversals; sheets of them."""
+
+import base64
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kasuri.streams import reseed
+from kasuri.vae.estimates import drawing
+from kasuri.vae.objective import VAE
+from kasuri.streams import normal
+
+LEVELS = 16  # of grey in packed sheets: what the eye sees, at a third of the size
+
+
+def reconstruct(vae: VAE, x: Tensor) -> Tensor:
+    """What the decoder makes of E[z | x]: means of the likelihood, shaped like x.
+
+    Examples:
+        >>> from torch import nn
+        >>> import kasuri
+        >>> latent = kasuri.vae.Diagonal(2)
+        >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(2, 6), latent)
+        >>> reconstruct(vae, torch.ones(3, 6)).shape, sample(vae, 5).shape
+        (torch.Size([3, 6]), torch.Size([5, 6]))
+    """
+    with drawing(vae) as device:
+        return _means(vae, vae.posterior(x.to(device)).mean)
+
+
+def sample(vae: VAE, count: int, *, seed: int = 0) -> Tensor:
+    """What the decoder makes of draws from the prior: means of the likelihood, (count, ...)."""
+    with drawing(vae) as device:
+        reseed(seed, device)
+        parameter = next(vae.parameters())
+        return _means(vae, normal((count, vae.latent.dimensions)).to(parameter))
+
+
+def traverse(
+    vae: VAE, x: Tensor, *, units: Sequence[int], span: float = 3.0, steps: int = 9
+) -> Tensor:
+    """What the decoder makes of one latent variable after the other from -span to span.
+
+    Args:
+        vae: the auto-encoder.
+        x: one input (...); the other latent variables stay at E[z | x].
+        units: latent variables, one row each.
+        span: in standard deviations of the prior.
+        steps: values of each.
+
+    Returns:
+        Means of the likelihood, (units, steps, ...).
+    """
+    with drawing(vae) as device:
+        z = vae.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
+        values = torch.linspace(-span, span, steps).to(z)
+        for row, unit in enumerate(units):
+            z[row, :, unit] = values
+        return _means(vae, z.flatten(0, 1)).unflatten(0, (len(units), steps))
+
+
+def most_active(vae: VAE, x: Tensor, count: int) -> list[int]:
+    """The latent variables whose E[z | x] varies most over inputs x, in that order."""
+    with drawing(vae) as device:
+        spread = vae.posterior(x.to(device)).mean.var(0)
+    return [int(unit) for unit in spread.argsort(descending=True)[:count]]
+
+
+def sheet(pictures: Tensor, columns: int) -> Tensor:
+    """Pictures (N, height, width) in rows of so many, one pixel apart, as one picture.
+
+    Examples:
+        >>> sheet(torch.ones(3, 2, 2), columns=2).shape
+        torch.Size([5, 5])
+    """
+    count, height, width = pictures.shape
+    rows = math.ceil(count / columns)
+    page = pictures.new_zeros(rows * (height + 1) - 1, columns * (width + 1) - 1)
+    for number, picture in enumerate(pictures):
+        top, left = number // columns * (height + 1), number % columns * (width + 1)
+        page[top : top + height, left : left + width] = picture
+    return page
+
+
+def packed(page: Tensor, low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
+    """A picture (height, width) for a result file: bytes in 16 levels of grey, compressed.
+
+    Examples:
+        >>> packed(torch.zeros(28, 28))["shape"]
+        [28, 28]
+    """
+    share = ((page.double() - low) / (high - low)).clamp(0, 1)
+    grey = (share * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
+    content = bytes(grey.to(torch.uint8).flatten().tolist())
+    text = base64.b64encode(zlib.compress(content, 9)).decode()
+    return {"shape": list(page.shape), "pixels": text}
+
+
+def _means(vae: VAE, z: Tensor) -> Tensor:
+    return vae.likelihood.moments(vae.decode(z))[0]

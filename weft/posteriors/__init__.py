@@ -1,1 +1,0 @@
-"""Variational families, one per file; `weft.posteriors.base` says how to add one."""
