@@ -5,8 +5,7 @@ it belongs to. Everything takes leading block dimensions and wants float64: rati
 span hundreds of orders of magnitude for parameters that an optimiser may well pass through.
 
 A function of arbitrary D has no cheap exact value. The bounds here are below it, so that an ELBO
-made with them is an ELBO; `log_det_estimate`, for reports, errs by the noise of its probes and, where it
-takes too few steps, to the low side.
+made with them is an ELBO.
 """
 
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.lanczos import trace_log
 from kasuri.numerics.torch_internals import eager
 
 Vectors = Tensor | None  # columns are eigenvectors; None for the identity
@@ -110,59 +108,6 @@ def log_det_bound(
     ranked = [values.flatten(-2).sort(-1).values for values in (products, logs)]
     fiedler = (ranked[0] + ranked[1].exp()).log().sum(-1)
     return torch.maximum(harmonic, fiedler)
-
-
-def log_det_estimate(
-    rows: tuple[Tensor, Vectors],
-    columns: tuple[Tensor, Vectors],
-    logs: Tensor,
-    *,
-    probes: int,
-    steps: int,
-) -> Tensor:
-    """Log det(K + D) by stochastic Lanczos quadrature, without gradients, (*blocks).
-
-    log det(K + I) is known, so random probes only measure log det of (K + I)^-½ (K + D) (K + I)^-½,
-    which has its eigenvalues between the least and the largest of D and 1. The quadrature is Gauss and
-    Radau's with a node at that least value: for a logarithm it is never above, whatever the number of steps.
-
-    Args:
-        rows: eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n) of U.
-        columns: the same of V, of size m.
-        logs: (*blocks, n, m) logarithms of D, best balanced around 0.
-        probes: random vectors; the error falls with their square root.
-        steps: of Lanczos' recurrence for each.
-
-    Examples:
-        >>> eye = (torch.ones(3), None)
-        >>> float(log_det_estimate(eye, eye, torch.zeros(3, 3), probes=1, steps=2).exp().round())
-        512.0
-    """
-    if logs.dim() > 2:
-        each = [
-            log_det_estimate(
-                (rows[0][block], None if rows[1] is None else rows[1][block]),
-                (columns[0][block], None if columns[1] is None else columns[1][block]),
-                logs[block],
-                probes=probes,
-                steps=steps,
-            )
-            for block in range(len(logs))
-        ]
-        return torch.stack(each)
-    extra = logs.exp()
-    products = rows[0].unsqueeze(-1) * columns[0].unsqueeze(-2)
-    whiten = (1 + products).rsqrt()
-    back = [None if q is None else q.mT for q in (rows[1], columns[1])]
-
-    def times(z: Tensor) -> Tensor:
-        z = z * whiten
-        varied = _turned(extra * _turned(z, back[0], back[1]), rows[1], columns[1])
-        return whiten * (products * z + varied)
-
-    least = extra.min().clamp(max=1)
-    measured = [trace_log(times, extra, steps, least) for _ in range(probes)]
-    return log_det_plus_identity(rows[0], columns[0]) + torch.stack(measured).mean()
 
 
 def _squared(vectors: Vectors) -> Vectors:

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 import kasuri
 from kasuri.numerics.triangular import unfold
 from kasuri.posteriors.full_normal import FullNormalPosterior
-from kasuri.posteriors.full_side import FullSide
-from kasuri.posteriors.kronecker import KroneckerPosterior
-from kasuri.posteriors.low_rank_side import LowRankSide
-from kasuri.posteriors.matrix_plus_diagonal import MatrixNormalDiagonalPosterior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from kasuri.posteriors.sides import DiagonalSide, Side
+from kasuri.posteriors.matrix_normal import (
+    KroneckerPosterior,
+    MatrixNormalDiagonalPosterior,
+    ScaledMatrixNormalPosterior,
+)
+from kasuri.posteriors.sides import DiagonalSide, FullSide, LowRankSide, Side
 
 
 def side_covariance(side: Side) -> Tensor:

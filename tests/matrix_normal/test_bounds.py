@@ -1,4 +1,4 @@
-"""Log-determinants of K + D: bounds stay below, are exact where they should be, and are estimated."""
+"""Log-determinants of K + D: bounds stay below, and are exact where they should be."""
 
 import math
 
@@ -107,55 +107,10 @@ def test_gradient_is_finite_where_all_eigenvalues_coincide():
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 4), (6, 1)])
-def test_the_three_entropies_of_the_free_diagonal(shape):
-    for family in (
-        FREE,
-        kasuri.MatrixNormalDiagonal(diagonal="free", rows="diagonal", max_scale=2.0),
-    ):
-        q = randomised(family, shape)
-        dense = dense_normal(q).entropy()
-        torch.testing.assert_close(q.exact_entropy(), dense, rtol=1e-9, atol=1e-9)
-        assert q.entropy() <= dense + 1e-9
-        estimate = q.estimated_entropy(probes=200, steps=20)
-        assert (estimate - dense).abs() < 0.02 * q.numel()
-
-
-@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 4), (1, 6)])
-def test_entropies_of_the_rank_one_diagonal_agree(shape):
-    q = randomised(kasuri.MatrixNormalDiagonal(), shape)
-    torch.testing.assert_close(q.entropy(), q.exact_entropy(), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(q.estimated_entropy(probes=1), q.entropy(), rtol=1e-10, atol=1e-10)
-
-
-def test_estimate_is_close_for_many_weights_and_reproducible():
-    """32 x 40 with log-variances spread by 1: 12 steps and 30 probes, within 0.01 nats a weight."""
-    q = FREE(torch.zeros(32, 40, dtype=torch.float64))
-    with torch.no_grad():
-        q.log_extra += 0.5 * torch.randn_like(q.log_extra)
-        for side in (q.rows, q.columns):
-            side.lower += 0.2 * torch.randn_like(side.lower)
-    state = torch.get_rng_state()
-    estimate = q.estimated_entropy()
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (estimate - q.exact_entropy()).abs() < 0.01 * q.numel()
-    assert torch.equal(estimate, q.estimated_entropy())
-    assert not torch.equal(estimate, q.estimated_entropy(seed=1))
-
-
-def test_estimates_of_wide_diagonals_err_to_the_low_side():
-    torch.manual_seed(0)
-    q = randomised(FREE, (8, 7))
-    q.log_extra.data += 2 * torch.randn_like(q.log_extra)  # log D spreads by 4
-    exact = q.exact_entropy().detach()
-    few, more, many = (q.estimated_entropy(probes=100, steps=steps) for steps in (6, 20, 55))
-    torch.testing.assert_close(few, q.entropy())
-    assert few < more < exact
-    torch.testing.assert_close(many, exact, rtol=0, atol=0.02 * q.numel())
-
-
-def test_a_dense_covariance_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="estimated_entropy"):
-        FREE(torch.zeros(80, 60)).exact_entropy()
+@pytest.mark.parametrize("options", [{}, {"rows": "diagonal", "max_scale": 2.0}], ids=str)
+def test_entropy_of_the_free_diagonal_is_below_the_dense_one(shape, options):
+    q = randomised(kasuri.MatrixNormalDiagonal(diagonal="free", **options), shape)
+    assert q.entropy() <= dense_normal(q).entropy() + 1e-9
 
 
 def test_a_kl_with_the_bound_is_never_below_the_true_one():

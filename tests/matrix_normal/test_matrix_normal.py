@@ -8,10 +8,8 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.posteriors.full_side import FullSide
-from kasuri.posteriors.low_rank_side import LowRankSide
 from kasuri.posteriors.matrix_normal import MatrixNormalPosterior
-from kasuri.posteriors.sides import DiagonalSide
+from kasuri.posteriors.sides import DiagonalSide, FullSide, LowRankSide
 from kasuri.testing import randomised
 from tests.matrix_normal.oracles import (
     assert_bounded,

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kasuri.numerics import local_kronecker, triangular
+from kasuri.numerics import triangular
+from kasuri.numerics.local_linear import kronecker_noise
 
 sizes = pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 12, 13])
 
@@ -65,7 +66,7 @@ def test_fused_noise_of_a_layer_is_the_plain_formula_with_its_gradients(ins, out
     noise = torch.randn(6, outs, dtype=torch.float64)
 
     def fused(x, left, log_left, right, log_right):
-        return local_kronecker.push_noise(x, (left, log_left), (right, log_right), noise, 10.0)
+        return kronecker_noise(x, (left, log_left), (right, log_right), noise, 10.0)
 
     c, r = (triangular.unfold(t) * d.exp() for t, d in zip((left, right), logs, strict=True))
     plain = (x @ c).norm(dim=1, keepdim=True) * (noise @ r.T)

@@ -1,26 +1,8 @@
-"""The comparison runs, and the tables in the documentation are those of its result."""
+"""The comparison with other ways to compute the functions of a von Mises-Fisher distribution."""
 
-import json
 import math
 
 from benchmarks import vmf
-from tools.tables import shown
-
-
-def test_tables_of_the_page_are_those_of_the_result_file():
-    result = json.loads(vmf.OUT.read_text())
-    page = str(vmf.PAGE.relative_to(vmf.environment.ROOT))
-    assert shown(page, vmf.MARK) == vmf.tables(result).strip(), (
-        "run: python -m benchmarks.vmf --page"
-    )
-
-
-def test_published_errors_are_within_the_promise():
-    result = json.loads(vmf.OUT.read_text())
-    for quantity in vmf.QUANTITIES:
-        found = result["accuracy"][quantity]["kasuri"]
-        assert found.keys() == {str(d) for d in vmf.DIMENSIONS}
-        assert all(one["worst"] <= 1e-10 and one["failed"] == 0 for one in found.values())
 
 
 def test_a_quick_comparison_is_complete():

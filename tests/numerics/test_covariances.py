@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kasuri.numerics import eigenvalues, triangular
-from kasuri.numerics.eigenvalues import triangular_spectrum
+from kasuri.numerics import triangular
+from kasuri.numerics.covariances import spectrum, triangular_spectrum
 
 TOP = 10.0
 
@@ -104,7 +104,7 @@ def test_extreme_parameters_have_finite_gradients(trial):
 
 def test_what_is_below_rounding_is_nothing_and_has_no_gradient():
     factor = torch.tensor([[1.0], [2.0], [2.0]], dtype=torch.float64, requires_grad=True)
-    values, vectors = eigenvalues.spectrum(factor)
+    values, vectors = spectrum(factor)
     assert torch.equal(values[:2], torch.zeros(2).double())
     torch.testing.assert_close(values[2].item(), 9.0)
     assert not vectors.requires_grad

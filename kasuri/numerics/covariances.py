@@ -1,9 +1,9 @@
-"""Eigenvalues of F Fᵀ in float64, with eigenvectors that count as constants.
+"""Covariances F Fᵀ given by their factors: determinants of parts, and eigenvalues, in float64.
 
-A gradient of eigenvalues never divides by their distances, so that coinciding ones do no harm:
-dλ = vᵀ d(F Fᵀ) v, hence 2 V diag(g) Vᵀ F for a gradient g in the values. In float32 the eigenvectors
-of trained covariances turn it wrong in the fourth digit (a backward error is relative to the
-largest eigenvalue, and the small ones matter as much); float64 costs 1.6 times as much.
+Eigenvectors count as constants. A gradient of eigenvalues never divides by their distances, so that
+coinciding ones do no harm: dλ = vᵀ d(F Fᵀ) v, hence 2 V diag(g) Vᵀ F for a gradient g in the values. In
+float32 the eigenvectors of trained covariances turn it wrong in the fourth digit (a backward error is
+relative to the largest eigenvalue, and the small ones matter as much); float64 costs 1.6 times as much.
 """
 
 from typing import Any
@@ -13,9 +13,52 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kasuri.numerics.fused import scratch
+from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.torch_internals import eager
 from kasuri.numerics.triangular import outer, place
 
 RESOLUTION = 1e-15  # relative accuracy of eigenvalues in float64
+_JITTER = 1e-13  # of a correlation matrix in float64, so that rounding cannot make it indefinite
+
+
+def places(mask: Tensor) -> Tensor | None:
+    """Where a mask (n,) is True, if a matrix may be cut to these rows instead of covering the others.
+
+    None with blocks, which may leave out different numbers, where a program is made or transformed, whose
+    shapes cannot depend on a mask, and where nothing or everything is left out.
+
+    Examples:
+        >>> places(torch.tensor([True, False, True]))
+        tensor([0, 2])
+        >>> places(torch.tensor([True, True]))
+    """
+    if mask.dim() != 1 or not eager():
+        return None
+    found = mask.nonzero().squeeze(-1)
+    return found if 0 < len(found) < len(mask) else None
+
+
+def marginal_log_det(factor: Tensor, mask: Tensor) -> Tensor:
+    """Half the log-determinant of the rows and columns of F Fᵀ where a mask is True, (*blocks).
+
+    What the mask leaves out is cut away, or made the identity: blocks may leave out different numbers.
+
+    Args:
+        factor: F (*blocks, n, width), float64.
+        mask: (*blocks, n) of bool.
+
+    Examples:
+        >>> factor = torch.tensor([[2.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+        >>> round(marginal_log_det(factor, torch.tensor([True, False])).exp().item(), 6)  # the root of 2²
+        2.0
+    """
+    if (kept := places(mask)) is not None:
+        factor, mask = factor[kept], mask[kept]
+    lengths = safe_sqrt(factor.square().sum(-1))
+    units = torch.where(mask.unsqueeze(-1), factor / lengths.unsqueeze(-1), 0.0)
+    whole = units @ units.mT + torch.diag_embed(torch.where(mask, _JITTER, 1.0).to(units))
+    pivots = torch.linalg.cholesky(whole).diagonal(dim1=-2, dim2=-1)
+    return (pivots * torch.where(mask, lengths, 1.0)).log().sum(-1)
 
 
 def spectrum(factor: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +69,7 @@ def spectrum(factor: Tensor) -> tuple[Tensor, Tensor]:
         tensor([ 0., 25.], dtype=torch.float64)
     """
     values, vectors = torch.linalg.eigh(factor @ factor.mT)
-    return torch.where(_told(values.detach()), values, 0.0), vectors.detach()
+    return torch.where(_significant(values.detach()), values, 0.0), vectors.detach()
 
 
 def triangular_spectrum(
@@ -48,7 +91,7 @@ def triangular_spectrum(
     return both
 
 
-def _told(values: Tensor) -> Tensor:
+def _significant(values: Tensor) -> Tensor:
     """What is below rounding error of the largest is noise, and so would be its gradient."""
     return values > RESOLUTION * values.amax(-1, keepdim=True)
 
@@ -71,7 +114,7 @@ class _TriangularSpectrum(torch.autograd.Function):
             factor *= weights.unsqueeze(-1)
         gram = _lower_gram(factor)
         values, vectors = torch.linalg.eigh(gram)
-        values = torch.where(_told(values), values, 0.0)
+        values = torch.where(_significant(values), values, 0.0)
         norm = values[-1].sqrt().clamp_(min=torch.finfo(values.dtype).tiny)
         turned = torch.mm(vectors.T, factor, out=gram).div_(norm)
         dtype = torch.promote_types(folded.dtype, torch.float32)
