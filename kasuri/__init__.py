@@ -64,9 +64,9 @@ from kasuri.prediction.evaluate import assess as assess
 from kasuri.prediction.evaluate import evaluate as evaluate
 from kasuri.prediction.moments.predict import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
-from kasuri.priors.base import HeNormal as HeNormal
-from kasuri.priors.base import Normal as Normal
 from kasuri.priors.base import Prior as Prior
+from kasuri.priors.normal import HeNormal as HeNormal
+from kasuri.priors.normal import Normal as Normal
 from kasuri.priors.relevance import ARD as ARD
 from kasuri.priors.relevance import GroupARD as GroupARD
 from kasuri.training.callbacks import Callback as Callback

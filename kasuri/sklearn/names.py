@@ -24,7 +24,8 @@ from kasuri.posteriors.mean_field import MeanField
 from kasuri.posteriors.point import Point
 from kasuri.posteriors.radial.family import Radial
 from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.priors.relevance import ARD, GroupARD
 
 FAMILIES: dict[str, type[Family]] = {

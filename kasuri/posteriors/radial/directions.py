@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from kasuri.numerics.safe import LOG_CEILING, held, soft_min, soft_min_inverse
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.directional_kl import divergence
 
 
 def concentration_at(d: int, gap: float) -> float:
@@ -76,7 +75,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension, self.single)
+        apart = vmf.divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension, self.single)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -90,7 +89,7 @@ class Directions(nn.Module):
         cosine = torch.ones_like(kappa)
         if mean is not None:
             cosine = (self.mode().double() * mean.double()).sum(-1)
-        apart = divergence(kappa, cosine, concentration, self.dimension, self.single)
+        apart = vmf.divergence(kappa, cosine, concentration, self.dimension, self.single)
         return self._for_each(apart)
 
     def _for_each(self, values: Tensor) -> Tensor:

@@ -80,11 +80,6 @@ class RadialPosterior(Posterior):
         """E[W]: products of mean radii, A(κ) and mean directions."""
         return self._product([(side, polar.mean()) for side, polar in self.polars()])
 
-    @property
-    def at_mode(self) -> Tensor:
-        """Mean radii times mean directions, longer than the mean by 1/A(κ): what the paper evaluates."""
-        return self._product([(side, polar.at_mode()) for side, polar in self.polars()])
-
     def _product(self, vectors: Sequence[tuple[Side, Tensor]]) -> Tensor:
         first, *others = (to_matrix(v, side, self.positions) for side, v in vectors)
         for other in others:
@@ -161,7 +156,7 @@ class RadialPosterior(Posterior):
 
         They are those of z, the radii of single rows or columns, without the layer's factor s: it is the
         same for all of them, and what it gains the others may have lost. So only radii of one side of
-        one layer compare. -inf where a Gamma or Weibull density falls from 0 on.
+        one layer compare.
 
         Args:
             side: "rows" (*blocks, out), or "columns" (*blocks, in), of convolutions channels.

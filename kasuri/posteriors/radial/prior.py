@@ -20,15 +20,14 @@ from kasuri.checks import is_number
 from kasuri.numerics.stacked import of_parameters
 from kasuri.numerics.torch_internals import batched_at_most, eager
 from kasuri.posteriors.base import Posterior
-from kasuri.posteriors.masked import MaskedPosterior, behind_mask
-from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.radial.directions import Directions, concentration_at
 from kasuri.posteriors.radial.polar import Side, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from kasuri.posteriors.radial.radii import Radii
-from kasuri.posteriors.radial.radius_priors import radius_prior
+from kasuri.posteriors.radial.radii import Radii, half_cauchy_kls, kl_to_half_cauchy_augmented
 from kasuri.posteriors.radial.start import filled, hadamard_vectors, scaled_rows
-from kasuri.priors.base import Normal, Prior, take_charge
+from kasuri.priors.base import Prior, take_charge
+from kasuri.priors.normal import Normal
 
 
 class RadialPrior(Prior):
@@ -40,10 +39,8 @@ class RadialPrior(Prior):
     Args:
         local: scale of the radii of rows and columns, the median of a half-Cauchy distribution.
         layer: scale of the layer's factor s.
-        radius: "half-cauchy"; or "gamma", "inverse-gamma", "weibull".
         form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
             published, which is larger and needs kasuri.Radial(factors=2).
-        shape: of "gamma", "inverse-gamma" and "weibull".
         mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
             are free and only their concentration costs, as published; "uniform" for a uniform
             distribution of directions; "initial" for those the posterior has when the objective is
@@ -58,7 +55,7 @@ class RadialPrior(Prior):
         True
         >>> RadialPrior(0.01, 0.001)
         RadialPrior(
-          half-cauchy, local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
+          local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
           (others): Normal(1)
         )
     """
@@ -70,15 +67,13 @@ class RadialPrior(Prior):
         local: float = 1.0,
         layer: float = 1.0,
         *,
-        radius: str = "half-cauchy",
         form: str = "direct",
-        shape: float = 1.0,
         mean: str | Tensor | Sequence[Any] = "posterior",
         gap: float = 0.5,
         others: Prior | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("local", local), ("layer", layer), ("shape", shape)):
+        for name, value in (("local", local), ("layer", layer)):
             if not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"RadialPrior({name}={value!r}): a number above 0")
         if not (is_number(gap) and 0 < gap < 1):
@@ -92,15 +87,11 @@ class RadialPrior(Prior):
             raise ValueError(
                 f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
             )
-        if radius != "half-cauchy" and form != "direct":
-            raise ValueError(
-                f"RadialPrior(radius={radius!r}, form={form!r}): only half-Cauchy radii are augmented"
-            )
+        if form not in ("direct", "augmented"):
+            raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
         if not isinstance(others, Prior | None):
             raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. kasuri.Normal(1.0)")
-        self.radius_prior = radius_prior(radius, form, shape)
-        self.radius, self.form = radius, form
-        self.local, self.layer, self.shape, self.gap = local, layer, shape, gap
+        self.local, self.layer, self.form, self.gap = local, layer, form, gap
         self.others = Normal(1.0) if others is None else others
         self.mean = mean if isinstance(mean, str) else "initial"
         self._given = mean if isinstance(mean, Tensor) else None
@@ -110,9 +101,7 @@ class RadialPrior(Prior):
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
         own, others = _shared_out(posteriors)
-        bare = map(behind_mask, others)
-        stand_ins = [q for q in bare if isinstance(q, MeanFieldPosterior) and q.note]
-        if not own and not stand_ins:
+        if not own and not any(q.note for q in others):
             raise ValueError(
                 "RadialPrior: none of these posteriors has radii and directions; convert the network with "
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
@@ -121,7 +110,7 @@ class RadialPrior(Prior):
         for q, _ in own:
             for radii in q.modules():
                 if isinstance(radii, Radii):
-                    self.radius_prior.kl(radii, 1.0)
+                    self._require_factors(radii)
         if self.mean != "initial":
             return
         governed = [q for q, _ in own]
@@ -173,11 +162,10 @@ class RadialPrior(Prior):
                 scaled.append((radii, self.local))
                 groups.append((q, mask, side))
             for _, polar in q.polars():
-                if polar.layer is not None:
-                    scaled.append((polar.layer, self.layer))
-                    groups.append(None)
+                scaled.append((polar.layer, self.layer))
+                groups.append(None)
         terms = []
-        for each, group in zip(self.radius_prior.kls(scaled), groups, strict=True):
+        for each, group in zip(self._radial_kls(scaled), groups, strict=True):
             if group is not None:
                 q, mask, side = group
                 directions = q.directions(side)
@@ -187,6 +175,22 @@ class RadialPrior(Prior):
                     each = each * to_vectors(mask, side, q.positions).any(-1)
             terms.append(each.flatten(leading).sum(-1))
         return torch.stack(terms).sum(0)
+
+    def _radial_kls(self, scaled: Sequence[tuple[Radii, float]]) -> list[Tensor]:
+        """KL of every radius, given its prior's scale."""
+        if self.form == "direct":
+            return half_cauchy_kls(scaled)
+        for radii, _ in scaled:
+            self._require_factors(radii)
+        return [kl_to_half_cauchy_augmented(*radii.factors(), scale) for radii, scale in scaled]
+
+    def _require_factors(self, radii: Radii) -> None:
+        if self.form == "augmented" and radii.loc.shape[-2] != 2:
+            raise ValueError(
+                'RadialPrior(form="augmented") speaks of two log-normal factors of every radius, and this '
+                "posterior does not have them: write kasuri.Radial(factors=2), or "
+                'kasuri.RadialPrior(form="direct")'
+            )
 
     def _kl_of_directions(
         self, posterior: RadialPosterior, side: Side, directions: Directions
@@ -222,18 +226,28 @@ class RadialPrior(Prior):
 
     def options(self) -> dict[str, Any]:
         """Everything but mean directions, which are buffers; a given weight as lists."""
-        names = ("local", "layer", "radius", "form", "shape", "mean", "gap", "others")
+        names = ("local", "layer", "form", "mean", "gap", "others")
         found = {name: getattr(self, name) for name in names}
         return found if self._given is None else found | {"mean": self._given.tolist()}
 
+    @classmethod
+    def restored(cls, options: dict[str, Any]) -> "RadialPrior":
+        """From a file; those of version 0.2 name the kind of radius, of which one is left."""
+        options = {key: value for key, value in options.items() if key != "shape"}
+        kind = options.pop("radius", "half-cauchy")
+        if kind != "half-cauchy":
+            raise ValueError(
+                f"RadialPrior(radius={kind!r}) of version 0.2: must be half-cauchy now"
+            )
+        return cls(**options)
+
     def extra_repr(self) -> str:
-        """The kind of radius, its scales, and the prior of directions."""
-        kind = f"form={self.form!r}" if self.radius == "half-cauchy" else f"shape={self.shape:g}"
-        scales = f"local={self.local:g}, layer={self.layer:g}"
+        """The scales of the radii and the prior of directions."""
+        scales = f"local={self.local:g}, layer={self.layer:g}, form={self.form!r}"
         mean = repr(self.mean)
         if self._given is not None:
             mean = f"a weight ({'x'.join(map(str, self._given.shape))})"
-        return f"{self.radius}, {scales}, {kind}, mean={mean}, gap={self.gap:g}"
+        return f"{scales}, mean={mean}, gap={self.gap:g}"
 
 
 def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:

@@ -6,8 +6,6 @@ softplus is max(u, 0), whose mean is known, and a bend around 0 that is narrow b
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -44,16 +42,15 @@ def _rule(every: int) -> tuple[list[float], list[tuple[float, float]]]:
     return nodes, [(w, w * x) for w, x in zip(weights, nodes, strict=True)]
 
 
-_RULES = {every: _rule(every) for every in (1, 2, 3)}
+_RULES = {every: _rule(every) for every in (1, 2)}
 
 
-def mean_softplus(mean: Tensor, std: Tensor, single: bool = False) -> Tensor:
+def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
     """E log(1 + e^u), u ~ N(mean, std²), elementwise and to 1e-9.
 
     Args:
         mean: (...) in float64.
         std: (...) not negative; both broadcast.
-        single: whether single precision is enough, which takes a quarter of the time.
 
     Examples:
         >>> zero = torch.zeros((), dtype=torch.float64)
@@ -62,35 +59,17 @@ def mean_softplus(mean: Tensor, std: Tensor, single: bool = False) -> Tensor:
     """
     mean, std = torch.broadcast_tensors(mean, std)
     if batched_at_most() and not is_traced(mean):
-        found: Tensor = _MeanSoftplus.apply(mean, std, single)[0]
-        return found
-    return _everywhere(mean, std)[0]
+        value: Tensor = _MeanSoftplus.apply(mean, std)[0]
+        return value
+    return _moments(mean, std)[0]
 
 
 class _MeanSoftplus(torch.autograd.Function):
-    """The mean and its derivatives; every number by the form that it needs."""
+    """The mean and its derivatives."""
 
     @staticmethod
-    def forward(mean: Tensor, std: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
-        if mean.device.type != "cpu":  # to count would be to wait
-            return _everywhere(mean, std)
-        narrow, between = (_single(3), _single(1)) if single else (partial(_usual, every=2), _usual)
-        is_narrow, is_wide = std <= NARROW, std > WIDE
-        if is_narrow.all():  # as a rule, and then there is nothing to sort
-            return narrow(mean, std)
-        found = mean.new_empty(3, mean.numel())
-        mean, std, shape = mean.reshape(-1), std.reshape(-1), mean.shape
-        is_narrow, is_wide = is_narrow.reshape(-1), is_wide.reshape(-1)
-        for chosen, rule in (
-            (is_narrow, narrow),
-            (~(is_narrow | is_wide), between),
-            (is_wide, _wide),
-        ):
-            places = chosen.nonzero().squeeze(-1)
-            if len(places):
-                found[:, places] = torch.stack(rule(mean[places], std[places]))
-        first, second, third = found.view(3, *shape).unbind()
-        return first, second, third
+    def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _moments(mean, std)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -99,20 +78,20 @@ class _MeanSoftplus(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         in_mean, in_std = ctx.saved_tensors
-        return grad * in_mean, grad * in_std, None
+        return grad * in_mean, grad * in_std
 
     @staticmethod
     def vmap(
-        info: Any, dims: tuple[int | None, ...], mean: Tensor, std: Tensor, single: bool
+        info: Any, dims: tuple[int | None, ...], mean: Tensor, std: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
         each = members((mean, std), dims, info.batch_size)
-        return _MeanSoftplus.apply(*each, single), (0, 0, 0)
+        return _MeanSoftplus.apply(*each), (0, 0, 0)
 
 
-def _everywhere(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All forms for all numbers, wherever one may be needed."""
+def _moments(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean and its derivatives in mean and std, by those forms that some number needs."""
     usual = _usual(mean, std.clamp(max=WIDE), 1 if anywhere(std > NARROW) else 2)
     is_wide = std > WIDE
     if not anywhere(is_wide):
@@ -128,16 +107,6 @@ def _usual(mean: Tensor, std: Tensor, every: int = 1) -> tuple[Tensor, Tensor, T
     points = std.unsqueeze(-1) * x + mean.unsqueeze(-1)
     in_mean, in_std = (torch.sigmoid(points) @ sums).unbind(-1)
     return torch.nn.functional.softplus(points, threshold=40) @ sums[:, 0], in_mean, in_std
-
-
-def _single(every: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-    """`_usual` in single precision; for narrow densities every third node is enough."""
-
-    def rule(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first, second, third = (one.double() for one in _usual(mean.float(), std.float(), every))
-        return first, second, third
-
-    return rule
 
 
 def _wide(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,18 +6,16 @@ direction does. All is computed in float64.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.roots import falling_root
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.directions import concentration_at
 from kasuri.posteriors.radial.polar import along_columns, to_matrix, to_vectors
-from kasuri.posteriors.radial.vmf_series import COARSE, terms
 
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
 LOG_TOP = 29.0  # of concentrations, a little below what posteriors hold
@@ -248,6 +246,32 @@ def _log_concentration(
 
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
     """(a, e) of E x_j² / A² = a + (1 + e) μ_j²."""
-    found = terms(kappa, d, COARSE)
+    found = vmf.terms(kappa, d, vmf.COARSE)
     square = (kappa * found.spread).square()
     return found.spread / square, (found.slope - found.spread) / square
+
+
+def falling_root(
+    function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, steps: int
+) -> Tensor:
+    """Where a falling function passes 0, elementwise; the nearer end where it does not in between.
+
+    A secant through the ends of the interval that is known to hold the zero; an end that stays twice counts
+    half (the Illinois rule), so that both ends close in. For nearly straight functions ten steps are enough.
+    """
+    above, below = function(low), function(high)
+    outside = (above <= 0) | (below >= 0)
+    end = torch.where(above <= 0, low, high)
+    kept = torch.zeros_like(above)  # which end stayed: 1 the lower, -1 the upper
+    for _ in range(steps):
+        step = (above / (above - below)).nan_to_num(0.5)
+        middle = low + (high - low) * step
+        value = function(middle)
+        is_above = value > 0
+        # the other end stays; if it did before, it counts half
+        below = torch.where(is_above, torch.where(kept < 0, below / 2, below), value)
+        above = torch.where(is_above, value, torch.where(kept > 0, above / 2, above))
+        low, high = torch.where(is_above, middle, low), torch.where(is_above, high, middle)
+        kept = torch.where(is_above, -1.0, 1.0)
+    middle = low + (high - low) * (above / (above - below)).nan_to_num(0.5)
+    return torch.where(outside, end, middle)

@@ -8,7 +8,7 @@ import torch
 import kasuri
 from kasuri.numerics import kronecker
 from kasuri.testing import randomised
-from tests.matrix_normal.oracles import covariance, dense_normal
+from tests.posteriors.matrix_normal.oracles import covariance, dense_normal
 
 FREE = kasuri.MatrixNormalDiagonal(diagonal="free")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.directional_kl import divergence
+from kasuri.posteriors.radial.von_mises_fisher import divergence
 
 
 @pytest.mark.parametrize("d", [2, 3, 20, 500, 4000])

@@ -10,7 +10,12 @@ from torch import nn
 import kasuri
 from kasuri.numerics.triangular import fold
 from kasuri.testing import randomised
-from tests.matrix_normal.oracles import assert_bounded, covariance, dense_normal, randomised_linear
+from tests.posteriors.matrix_normal.oracles import (
+    assert_bounded,
+    covariance,
+    dense_normal,
+    randomised_linear,
+)
 
 FAMILIES = {
     "rank-1 diagonal": kasuri.MatrixNormalDiagonal(),

@@ -3,6 +3,7 @@
 import mpmath
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from kasuri.posteriors.radial.softplus import mean_softplus
 
@@ -94,15 +95,23 @@ def test_it_can_be_compiled():
     torch.compiler.reset()
 
 
-def test_single_precision_has_its_digits():
-    mean, std = torch.meshgrid(
-        torch.linspace(-30, 30, 200).double(), torch.linspace(0, 4, 41).double(), indexing="ij"
-    )
-    for narrow in (std < 1.2, std < 9):  # all by the fast rule, or some
-        both = []
-        for single in (False, True):
-            given = [one[narrow].clone().requires_grad_() for one in (mean, std)]
-            value = mean_softplus(*given, single)
-            both.append((value.detach(), *torch.autograd.grad(value.sum(), given)))
-        for exact_one, single_one in zip(*both, strict=True):
-            torch.testing.assert_close(single_one, exact_one, rtol=1e-6, atol=5e-6)
+def test_parts_that_no_member_of_a_vmap_needs_are_left_out(monkeypatch):
+    narrow, wide = float64(0.5, 1.0, 1.1), float64(0.5, 1.0, 5.0)
+    each = torch.vmap(mean_softplus)
+    torch.testing.assert_close(each(wide, wide), mean_softplus(wide, wide))
+
+    def refuse(*args):
+        raise AssertionError("nobody is wide")
+
+    monkeypatch.setattr("kasuri.posteriors.radial.softplus._wide", refuse)
+    assert each(narrow, narrow).isfinite().all()
+    with pytest.raises(AssertionError, match="nobody"):
+        each(wide, wide)
+
+
+def test_programs_are_made_for_all_numbers():
+    narrow, wide = float64(0.1, 0.2), float64(2.0, 20.0)
+    graph = make_fx(mean_softplus)(narrow, narrow)
+    torch.testing.assert_close(graph(wide, wide), mean_softplus(wide, wide))
+    through = torch.func.functionalize(mean_softplus)(wide, wide)
+    torch.testing.assert_close(through, mean_softplus(wide, wide))

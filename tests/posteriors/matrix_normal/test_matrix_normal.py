@@ -11,7 +11,7 @@ import kasuri
 from kasuri.posteriors.matrix_normal import MatrixNormalPosterior
 from kasuri.posteriors.sides import DiagonalSide, FullSide, LowRankSide
 from kasuri.testing import randomised
-from tests.matrix_normal.oracles import (
+from tests.posteriors.matrix_normal.oracles import (
     assert_bounded,
     covariance,
     dense_normal,

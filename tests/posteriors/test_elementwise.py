@@ -15,7 +15,7 @@ from kasuri.numerics import local_linear, sampling
 from kasuri.testing import randomised
 from tests.laws.families import FAMILIES
 
-RANDOM = {  # with independent weights; tests/matrix_normal is about the others
+RANDOM = {  # with independent weights; tests/posteriors/matrix_normal is about the others
     name: family
     for name, family in FAMILIES.items()
     if isinstance(family(torch.zeros(2, 2)), kasuri.Elementwise)

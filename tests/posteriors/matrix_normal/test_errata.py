@@ -10,7 +10,7 @@ import torch
 
 import kasuri
 from kasuri.testing import randomised
-from tests.matrix_normal.oracles import side_covariance
+from tests.posteriors.matrix_normal.oracles import side_covariance
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ SINGLE = {
     "rows": kasuri.Radial(scale=0.2),
     "columns": kasuri.Radial(grouping="column", scale=0.2, factors=2, concentration="group"),
     "kernel": kasuri.Radial(grouping="column", scale=0.2, positions=2),
-    "gamma": kasuri.Radial(radius="gamma", scale=0.2),
-    "weibull": kasuri.Radial(radius="weibull", scale=0.2),
 }
 DOUBLE = {
     "hadamard": kasuri.Radial(grouping="double", scale=0.2),
@@ -48,19 +46,10 @@ def log_density(q, weight):
         polar.directions.mode(), polar.directions.concentration()
     )
     total = directions.log_prob(vectors / radius.unsqueeze(-1)).sum()
-    local = polar.local.law()
-    if polar.layer is not None:
-        common = polar.layer.law()
-        covariance = local.log_variance.exp().diag_embed() + common.log_variance.exp().unsqueeze(-1)
-        radial = torch.distributions.MultivariateNormal(local.loc + common.loc, covariance)
-        total = total + radial.log_prob(radius.log()).sum()
-    else:
-        a = local.log_concentration.exp()
-        kinds = {
-            "Gamma": lambda: torch.distributions.Gamma(a, a / local.loc.exp()),
-            "Weibull": lambda: torch.distributions.Weibull(local.loc.exp(), a),
-        }
-        total = total + (kinds[type(local).__name__]().log_prob(radius) + radius.log()).sum()
+    local, common = polar.local.law(), polar.layer.law()
+    covariance = local.log_variance.exp().diag_embed() + common.log_variance.exp().unsqueeze(-1)
+    radial = torch.distributions.MultivariateNormal(local.loc + common.loc, covariance)
+    total = total + radial.log_prob(radius.log()).sum()
     return total - vectors.shape[-1] * radius.log().sum()
 
 
@@ -236,23 +225,12 @@ def test_modes_are_of_one_side_and_leave_out_the_layer():
         q.log_modes("row")
 
 
-@families(ALL)
-def test_the_mode_of_directions_is_longer_than_the_mean(family):
-    q = randomised(family, (5, 6))
-    length = math.prod(1 / p.directions.resultant().mean() for _, p in q.polars())
-    if all(p.directions.concentration().numel() == 1 for _, p in q.polars()):
-        torch.testing.assert_close(q.at_mode, q.mean * length)
-    assert (q.at_mode.abs() > q.mean.abs()).all()
-
-
 def test_impossible_options_are_refused():
     for options, words in (
         ({"grouping": "rows"}, "grouping='row'"),
         ({"double": "sum"}, "double='hadamard'"),
-        ({"radius": "cauchy"}, "radius='log-normal'"),
         ({"factors": 3}, "factors=1"),
         ({"factors": True}, "factors=1"),
-        ({"factors": 2, "radius": "gamma"}, "leave factors out"),
         ({"rescale": True}, "leave it out"),
         ({"concentration": "row"}, "concentration='group'"),
         ({"max_scale": 1.0}, "no bound of their own"),
@@ -292,7 +270,6 @@ def test_parameters_are_as_many_as_documented():
     assert count(grouping="column") == n * m + 1 + 2 * (m + 1)
     assert count(grouping="double") == 2 * (n * m + 1) + 2 * (n + m + 2)
     assert count(grouping="double", double="scales") == n * m + 1 + 2 * (n + m + 1)
-    assert count(radius="gamma") == n * m + 1 + 2 * n
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])

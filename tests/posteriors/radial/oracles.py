@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from scipy import integrate, stats
 
-from kasuri.posteriors.radial.positive import Gamma, LogNormal, Positive, Weibull
+from kasuri.posteriors.radial.radii import LogNormal
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -17,24 +17,12 @@ def tensor(*values: float) -> torch.Tensor:
 LAWS = {
     "log-normal": LogNormal(tensor(0.4), tensor(-0.7)),
     "wide log-normal": LogNormal(tensor(-1.1), tensor(0.9)),
-    "gamma": Gamma(tensor(0.3), tensor(1.2)),
-    "gamma below 1": Gamma(tensor(-0.4), tensor(-0.3)),
-    "weibull": Weibull(tensor(0.5), tensor(1.1)),
-    "weibull below 1": Weibull(tensor(-0.2), tensor(-0.2)),
 }
 
 
-def frozen(law: Positive):
+def frozen(law: LogNormal):
     """The same distribution in scipy."""
-    match law:
-        case LogNormal(loc, log_variance):
-            return stats.lognorm(math.exp(log_variance / 2), scale=math.exp(loc))
-        case Gamma(loc, log_concentration):
-            a = math.exp(log_concentration)
-            return stats.gamma(a, scale=math.exp(loc) / a)
-        case Weibull(loc, log_concentration):
-            return stats.weibull_min(math.exp(log_concentration), scale=math.exp(loc))
-    raise TypeError(law)
+    return stats.lognorm(math.exp(law.log_variance / 2), scale=math.exp(law.loc))
 
 
 def expectation(q, function) -> float:

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kasuri.posteriors.radial import polar_sampling, vmf_sampling
+from kasuri.posteriors.radial import vmf_sampling
+from kasuri.posteriors.radial.vmf_sampling import sample_scaled
 
 
 def inputs(shape, dtype):
@@ -26,7 +27,7 @@ def test_values_and_gradients_are_those_of_the_plain_formula(shape, dtype):
     given = inputs(shape, dtype)
     weights = torch.randn(shape, dtype=dtype)
     both = []
-    for function in (polar_sampling.draw, plain):
+    for function in (sample_scaled, plain):
         torch.manual_seed(1)
         value = function(*given)
         both.append((value.detach(), *torch.autograd.grad(value, given, weights)))
@@ -40,7 +41,7 @@ def test_values_and_gradients_are_those_of_the_plain_formula(shape, dtype):
 def test_one_concentration_serves_several_rows():
     loc, _, radius = inputs((6, 20), torch.float32)
     kappa = torch.tensor([30.0]).double().requires_grad_()
-    value = polar_sampling.draw(loc, kappa, radius)
+    value = sample_scaled(loc, kappa, radius)
     value[:, 0].sum().backward()
     assert kappa.grad.shape == (1,)
     torch.testing.assert_close(value.norm(dim=-1), radius.float())
@@ -48,7 +49,7 @@ def test_one_concentration_serves_several_rows():
 
 def test_a_second_derivative_is_refused_rather_than_wrong():
     given = inputs((3, 10), torch.float64)
-    (grad,) = torch.autograd.grad(polar_sampling.draw(*given).sum(), given[:1], create_graph=True)
+    (grad,) = torch.autograd.grad(sample_scaled(*given).sum(), given[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         grad.sum().backward()
 
@@ -69,10 +70,10 @@ def test_members_of_a_vmap_are_drawn_as_more_rows(d, dims, concentrations):
         for one, dim in zip(given, dims, strict=True)
     ]
     torch.manual_seed(1)
-    together = torch.vmap(polar_sampling.draw, dims, randomness="different")(*given)
+    together = torch.vmap(sample_scaled, dims, randomness="different")(*given)
     torch.manual_seed(1)
     torch.rand(4)  # what tells members apart
-    rows = polar_sampling.draw(*alone)
+    rows = sample_scaled(*alone)
     torch.testing.assert_close(together, rows)
     weights = torch.randn_like(rows)
     torch.testing.assert_close(
@@ -84,11 +85,11 @@ def test_members_of_a_vmap_are_drawn_as_more_rows(d, dims, concentrations):
 def test_members_without_parameters_of_their_own_differ_if_they_should(d):
     given = inputs((2, d), torch.float32)
     for randomness, equal in (("different", False), ("same", True)):
-        drawn = torch.vmap(lambda _: polar_sampling.draw(*given), randomness=randomness)
+        drawn = torch.vmap(lambda _: sample_scaled(*given), randomness=randomness)
         first, second = drawn(torch.zeros(2))
         assert torch.equal(first, second) is equal
     twice = torch.vmap(
-        torch.vmap(lambda *_: polar_sampling.draw(*given), (0, None), randomness="different"),
+        torch.vmap(lambda *_: sample_scaled(*given), (0, None), randomness="different"),
         (None, 0),
         randomness="different",
     )

@@ -12,7 +12,7 @@ from torch.func import jacrev, vmap
 
 from kasuri.posteriors.radial import vmf_sampling as sampling
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.vmf_slope import cosine_slope, cosine_slope_of_single
+from kasuri.posteriors.radial.vmf_sampling import cosine_slope
 
 SETTINGS = [(2, 0.0), (2, 0.7), (2, 1e5), (3, 4.0), (5, 0.0), (5, 300.0)]
 SETTINGS += [(30, 30.0), (100, 1e5), (1000, 300.0), (4000, 4000.0), (4000, 1e5)]
@@ -128,7 +128,7 @@ def test_implicit_slopes_are_exact(d, kappa):
 def test_slopes_for_single_precision_are_those_to_five_digits(d, relative):
     kappa = torch.full((2000,), relative * d, dtype=torch.float64)
     gap = sampling.accepted_gap(kappa, d)
-    true, found = cosine_slope(gap, kappa, d), cosine_slope_of_single(gap, kappa[:1], d)
+    true, found = cosine_slope(gap, kappa, d), cosine_slope(gap, kappa[:1], d, single=True)
     torch.testing.assert_close(found, true, rtol=2e-4, atol=0)
     assert bool((found - true).square().mean() <= (1e-5) ** 2 * true.square().mean())
 
@@ -145,10 +145,25 @@ def test_gradients_of_cosines_are_unbiased(d, kappa):
     close(slopes, torch.autograd.grad(moment.sum(), one)[0])
 
 
+def cosine_by_rejection(kappa, d):
+    """Draws of ω with the gradient of the proposal, and logarithms of weights that correct it.
+
+    The paper's way, with equation 20 corrected. The logarithms are 0, and only their gradient c matters:
+    the one of E[e^c f(ω)] is unbiased.
+    """
+    fixed = kappa.detach()
+    cosine = 1 - sampling.accepted_gap(fixed, d)
+    root = (4 * fixed.square() + (d - 1) ** 2).sqrt()
+    across = 1 - cosine.square()
+    correction = cosine - vmf.mean_resultant(fixed, d) + (fixed * across - (d - 1) * cosine) / root
+    moved = kappa - fixed
+    return cosine + across / root * moved, correction * moved
+
+
 @pytest.mark.parametrize(("d", "kappa"), [(2, 2.0), (5, 0.0), (5, 5.0), (100, 300.0), (4000, 4e3)])
 def test_corrected_gradients_of_rejection_are_unbiased(d, kappa):
     many = torch.full((40000,), kappa, dtype=torch.float64, requires_grad=True)
-    cosine, log_weight = sampling.sample_cosine_by_rejection(many, d)
+    cosine, log_weight = cosine_by_rejection(many, d)
     assert torch.equal(log_weight, torch.zeros_like(log_weight))
     weighted = log_weight.exp() * (cosine - vmf.mean_resultant(float64(kappa), d))  # less noise
     (slopes,) = torch.autograd.grad(weighted.sum(), many, retain_graph=True)
@@ -268,7 +283,6 @@ def test_a_concentration_that_is_no_number_gives_such_draws():
     assert sampling.sample_cosine(kappa, 3).isnan().tolist() == [False, True]
     assert sampling.sample_cosine(kappa[:0], 3).shape == (0,)
     assert sampling.sample_cosine(kappa[0], 3).shape == ()
-    assert sampling.sample_cosine_by_rejection(kappa[0], 3)[0].shape == ()
 
 
 def test_too_few_dimensions_are_refused():
