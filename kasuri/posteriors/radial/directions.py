@@ -75,7 +75,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = vmf.divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension, self.single)
+        apart = vmf.divergence(kappa, 0.0, self.dimension, self.single)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -85,12 +85,11 @@ class Directions(nn.Module):
             concentration: of the priors; 0 for the uniform distribution.
             mean: their mean directions (*blocks, n, d); by default those of the posteriors.
         """
-        kappa = self.concentration()
-        cosine = torch.ones_like(kappa)
-        if mean is not None:
-            cosine = (self.mode().double() * mean.double()).sum(-1)
-        apart = vmf.divergence(kappa, cosine, concentration, self.dimension, self.single)
-        return self._for_each(apart)
+        kappa, d = self.concentration(), self.dimension
+        if mean is None:
+            return self._for_each(vmf.divergence(kappa, concentration, d, self.single))
+        gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
+        return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
 
     def _for_each(self, values: Tensor) -> Tensor:
         return values.expand(self.loc.shape[:-1])

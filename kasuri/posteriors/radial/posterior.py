@@ -6,8 +6,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kasuri.numerics.stacked import of_parameters
-from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.radial.directions import Directions
 from kasuri.posteriors.radial.polar import (
@@ -106,12 +104,6 @@ class RadialPosterior(Posterior):
 
     def rsample(self) -> Tensor:
         """One draw."""
-        if eager() or not batched_apart():
-            return self._draw()
-        return of_parameters(self, lambda q, _: q._draw(), draws=True)
-
-    def _draw(self) -> Tensor:
-        """One draw for every block, whatever leading dimensions the parameters have."""
         first, *others = (
             to_matrix(polar.rsample(), side, self.positions) for side, polar in self.polars()
         )

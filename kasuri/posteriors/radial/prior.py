@@ -10,15 +10,13 @@ half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kasuri.checks import is_number
-from kasuri.numerics.stacked import of_parameters
-from kasuri.numerics.torch_internals import batched_at_most, eager
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.radial.directions import Directions, concentration_at
@@ -95,11 +93,10 @@ class RadialPrior(Prior):
         self.others = Normal(1.0) if others is None else others
         self.mean = mean if isinstance(mean, str) else "initial"
         self._given = mean if isinstance(mean, Tensor) else None
-        # whose mean directions are buffers, in their order
-        self._governed: list[RadialPosterior] = []
+        self._governed: list[RadialPosterior] = []  # whose mean directions are buffers, in order
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
+        """Take down mean directions, if they are to stay; refuse what this prior cannot govern."""
         own, others = _shared_out(posteriors)
         if not own and not any(q.note for q in others):
             raise ValueError(
@@ -111,10 +108,8 @@ class RadialPrior(Prior):
             for radii in q.modules():
                 if isinstance(radii, Radii):
                     self._require_factors(radii)
-        if self.mean != "initial":
-            return
         governed = [q for q, _ in own]
-        if not take_charge(self, self._governed, governed):
+        if self.mean != "initial" or not take_charge(self, self._governed, governed):
             return
         self._governed = governed
         for index, q in enumerate(governed):
@@ -129,31 +124,17 @@ class RadialPrior(Prior):
         own, others = _shared_out(posteriors)
         terms = []
         if own:
-            # nothing but parameters matters, and many small operations: one for all members of a vmap
-            alone = self.mean != "initial" and all(mask is None for _, mask in own)
-            if alone and batched_at_most() and not eager():
-                total = of_parameters(
-                    nn.ModuleList(q for q, _ in own), self._kl_of_whole, draws=False
-                )
-            else:
-                total = self._kl_of(own, 0)
-            terms.append(total.to(next(own[0][0].parameters()).dtype))
+            terms.append(self._kl_of(own).to(next(own[0][0].parameters()).dtype))
         if others:
             terms.append(self.others.kl(*others))
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
-    def _kl_of_whole(self, posteriors: nn.ModuleList, leading: int) -> Tensor:
-        return self._kl_of([(cast(RadialPosterior, q), None) for q in posteriors], leading)
-
-    def _kl_of(
-        self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]], leading: int
-    ) -> Tensor:
+    def _kl_of(self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]]) -> Tensor:
         """KL of the radii and directions of posteriors, in float64.
 
         Args:
             posteriors: each with a mask, True for the weights that are left, or None; rows and columns
                 without one count nothing.
-            leading: dimensions of the parameters, and so of the result, before those of one network.
         """
         scaled: list[tuple[Radii, float]] = []
         groups: list[tuple[RadialPosterior, Tensor | None, Side] | None] = []
@@ -173,8 +154,8 @@ class RadialPrior(Prior):
                     each = each + self._kl_of_directions(q, side, directions)
                 if mask is not None:
                     each = each * to_vectors(mask, side, q.positions).any(-1)
-            terms.append(each.flatten(leading).sum(-1))
-        return torch.stack(terms).sum(0)
+            terms.append(each.sum())
+        return torch.stack(terms).sum()
 
     def _radial_kls(self, scaled: Sequence[tuple[Radii, float]]) -> list[Tensor]:
         """KL of every radius, given its prior's scale."""
@@ -195,20 +176,18 @@ class RadialPrior(Prior):
     def _kl_of_directions(
         self, posterior: RadialPosterior, side: Side, directions: Directions
     ) -> Tensor:
-        kappa = 0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
-        return directions.kl(kappa, self._mean_of(posterior, side))
-
-    def _mean_of(self, posterior: RadialPosterior, side: Side) -> Tensor | None:
-        """The prior's mean directions where they are neither the posterior's nor without meaning."""
-        if self.mean != "initial":
-            return None
+        if self.mean == "uniform":
+            return directions.kl(0.0)
+        kappa = concentration_at(directions.dimension, self.gap)
+        if self.mean == "posterior":
+            return directions.kl(kappa)
         index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
         if index is None:
             raise ValueError(
                 "RadialPrior has no mean directions for this posterior: they are taken down by "
                 "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
             )
-        return self.get_buffer(f"mean_{index}_{side}")
+        return directions.kl(kappa, self.get_buffer(f"mean_{index}_{side}"))
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
         """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
@@ -227,8 +206,8 @@ class RadialPrior(Prior):
     def options(self) -> dict[str, Any]:
         """Everything but mean directions, which are buffers; a given weight as lists."""
         names = ("local", "layer", "form", "mean", "gap", "others")
-        found = {name: getattr(self, name) for name in names}
-        return found if self._given is None else found | {"mean": self._given.tolist()}
+        options = {name: getattr(self, name) for name in names}
+        return options if self._given is None else options | {"mean": self._given.tolist()}
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":

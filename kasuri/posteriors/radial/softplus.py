@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import anywhere, members
+from kasuri.numerics.fused import members
 from kasuri.numerics.quadrature import gauss_legendre
 from kasuri.numerics.torch_internals import batched_at_most, is_traced
 
@@ -61,7 +61,7 @@ def mean_softplus(mean: Tensor, std: Tensor) -> Tensor:
     if batched_at_most() and not is_traced(mean):
         value: Tensor = _MeanSoftplus.apply(mean, std)[0]
         return value
-    return _moments(mean, std)[0]
+    return _moments(mean, std, True, True)[0]
 
 
 class _MeanSoftplus(torch.autograd.Function):
@@ -69,7 +69,7 @@ class _MeanSoftplus(torch.autograd.Function):
 
     @staticmethod
     def forward(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return _moments(mean, std)
+        return _moments(mean, std, bool((std > NARROW).any()), bool((std > WIDE).any()))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -90,13 +90,14 @@ class _MeanSoftplus(torch.autograd.Function):
         return _MeanSoftplus.apply(*each), (0, 0, 0)
 
 
-def _moments(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(
+    mean: Tensor, std: Tensor, some_medium: bool, some_wide: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """The mean and its derivatives in mean and std, by those forms that some number needs."""
-    usual = _usual(mean, std.clamp(max=WIDE), 1 if anywhere(std > NARROW) else 2)
-    is_wide = std > WIDE
-    if not anywhere(is_wide):
+    usual = _usual(mean, std.clamp(max=WIDE), 1 if some_medium else 2)
+    if not some_wide:
         return usual
-    wide = _wide(mean, std.clamp(min=WIDE))
+    wide, is_wide = _wide(mean, std.clamp(min=WIDE)), std > WIDE
     first, second, third = (torch.where(is_wide, *both) for both in zip(wide, usual, strict=True))
     return first, second, third
 

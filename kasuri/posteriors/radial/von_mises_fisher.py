@@ -3,7 +3,7 @@
 vMF(x | μ, κ) = exp(κ μᵀx - ℓ(κ)) / S_d, with S_d the surface of the sphere and ℓ(0) = 0. Concentrations
 are tensors of any shape, d is a number of at least 2, and κ = 0 is the uniform distribution. All is
 computed in float64, whatever comes in and goes out: to 1e-12 relative for d from 2 to 4000 and κ from 0
-to 1e5 (the KL of two distributions to 1e-11), and without a cliff beyond. Derivatives are those of
+to 1e5, and without a cliff beyond. Derivatives are those of
 the functions, not of their approximations.
 
 Everything follows from ℓ_ν(κ) = log[Γ(ν+1) (2/κ)^ν I_ν(κ)], ν = d/2 - 1. At a large order b it has Debye's
@@ -23,8 +23,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import members
-from kasuri.numerics.quadrature import gauss_legendre
 from kasuri.numerics.torch_internals import batched_at_most
 
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Terms`, 2e-12 in the derivative of the
@@ -35,8 +33,6 @@ FEWER = ((400.0, 4), (100.0, 6), (40.0, 9))  # terms that are enough from these 
 # From order 7 on ten terms leave 1e-7: single precision, with fewer steps of the recurrence
 COARSE, TERMS_OF_COARSE = 7.0, 10
 
-NEAR = 0.5  # |log(κ_p/κ_q)| below which the KL is integrated; differences are accurate beyond
-NODES, WEIGHTS = gauss_legendre(8)  # error 1e-15 of that integral
 NEWTON = 3  # steps of the inverse before the two with derivatives; the start is within percents
 CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would be those of rounding
 
@@ -124,8 +120,8 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     return _narrow(resultant, d, lambda r: _inverse(r, d))
 
 
-def kl(kappa_q: Tensor, kappa_p: Tensor, cosine: Tensor, d: int) -> Tensor:
-    """KL(vMF(μ_q, κ_q) ‖ vMF(μ_p, κ_p)), (...), accurate also where it is close to 0.
+def kl(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
+    """KL(vMF(μ_q, κ_q) ‖ vMF(μ_p, κ_p)) in float64, (...), with an error of rounding in κ.
 
     κ_p (1 - μ_pᵀμ_q) A(κ_q) for the directions, and ℓ(κ_p) - ℓ(κ_q) - (κ_p - κ_q) A(κ_q) for the
     concentrations.
@@ -133,35 +129,17 @@ def kl(kappa_q: Tensor, kappa_p: Tensor, cosine: Tensor, d: int) -> Tensor:
     Args:
         kappa_q: (...) concentrations of q.
         kappa_p: (...) concentrations of p.
-        cosine: (...) μ_pᵀμ_q.
+        gap: (...) 1 - μ_pᵀμ_q, best as ½ ‖μ_p - μ_q‖²: of close directions a cosine has lost its digits.
         d: dimension of the space around the sphere.
 
     Examples:
-        >>> one, two = torch.tensor(1.0), torch.tensor(2.0)
-        >>> kl(one, two, one, 3)
-        tensor(0.1207)
+        >>> one, two = torch.tensor([1.0, 2.0], dtype=torch.float64)
+        >>> kl(one, two, 0 * one, 3)
+        tensor(0.1207, dtype=torch.float64)
     """
-    dtype = torch.promote_types(torch.promote_types(kappa_q.dtype, kappa_p.dtype), cosine.dtype)
-    return kl_of_gap(kappa_q, kappa_p, 1 - cosine.double(), d).to(dtype)
-
-
-def kl_of_gap(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
-    """As `kl`, in float64, from 1 - μ_pᵀμ_q: of close directions a cosine has lost the digits of that.
-
-    Args:
-        kappa_q: (...) concentrations of q.
-        kappa_p: (...) concentrations of p.
-        gap: (...) ½ ‖μ_p - μ_q‖² in float64.
-        d: dimension of the space around the sphere.
-
-    Examples:
-        >>> kappa, gap = torch.tensor([1e5, 1e-18], dtype=torch.float64)
-        >>> kl_of_gap(kappa, kappa, gap, 3)  # κ (1 - cos) A(κ)
-        tensor(9.9999e-14, dtype=torch.float64)
-    """
-    check_dimension(d)
-    q, p = torch.broadcast_tensors(kappa_q.double(), kappa_p.double())
-    return p * gap * _ratio(d)(q) + bregman(q, p, d)
+    q, p, gap = kappa_q.double(), kappa_p.double(), gap.double()
+    resultant = mean_resultant(q, d)
+    return p * gap * resultant + (ell(p, d) - ell(q, d) - (p - q) * resultant)
 
 
 def log_surface(d: int) -> float:
@@ -293,168 +271,62 @@ class _Exactly(torch.autograd.Function):
         return tangent * ctx.derivative(kappa)
 
 
-def bregman(q: Tensor, p: Tensor, d: int) -> Tensor:
-    """ℓ(p) - ℓ(q) - (p - q) ℓ'(q), to 1e-11 relative; q and p have the same shape.
-
-    Examples:
-        >>> one = torch.ones((), dtype=torch.float64)
-        >>> bregman(one, one, 3)
-        tensor(0., dtype=torch.float64)
-    """
-    if torch.compiler.is_compiling():
-        return _bregman(q, p, d)
-    found: Tensor = _Bregman.apply(q, p, d)
-    return found
-
-
-class _Bregman(torch.autograd.Function):
-    """`_bregman` with its derivatives (q - p) A'(q) and A(p) - A(q), element by element."""
-
-    @staticmethod
-    def forward(q: Tensor, p: Tensor, d: int) -> Tensor:
-        return _bregman(q, p, d)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        q, p, ctx.d = inputs
-        ctx.save_for_backward(q, p)
-        ctx.save_for_forward(q, p)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        q, p = ctx.saved_tensors
-        first, second = ctx.needs_input_grad[:2]
-        return (
-            grad * (q - p) * _slope(ctx.d)(q) if first else None,
-            grad * _change(q, p, ctx.d) if second else None,
-            None,
-        )
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], q: Tensor, p: Tensor, d: int
-    ) -> tuple[Tensor, int]:
-        found: Tensor = _Bregman.apply(*members((q, p), dims, info.batch_size), d)
-        return found, 0
-
-    @staticmethod
-    def jvp(ctx: Any, along_q: Tensor | None, along_p: Tensor | None, _: None) -> Tensor:
-        q, p = ctx.saved_tensors
-        found = torch.zeros_like(q)
-        if along_q is not None:
-            found = found + along_q * (q - p) * _slope(ctx.d)(q)
-        return found if along_p is None else found + along_p * _change(q, p, ctx.d)
-
-
-def _change(q: Tensor, p: Tensor, d: int) -> Tensor:
-    """A(p) - A(q), accurate also where both are close to 1 or to each other."""
-    both = torch.stack((q, p))
-    ratios, complements = _ratio(d)(both), _complement(d)(both)
-    apart = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
-    near, log, t, _, weights = _between(q, p)
-    return torch.where(near, (t * _slope(d)(t) * log) @ weights, apart)
-
-
-def _bregman(q: Tensor, p: Tensor, d: int) -> Tensor:
-    """ℓ(p) - ℓ(q) - (p - q) ℓ'(q): differences, or ∫ (p - t) ℓ''(t) dt where they are close."""
-    both = torch.stack((q, p))
-    found = terms(both, d)
-    ratios, divergences = both * found.spread, found.divergence
-    complements = (found.slope + (d - 1) * found.spread) / (1 + ratios)
-    change = torch.where(ratios[0] > 0.5, complements[0] - complements[1], ratios[1] - ratios[0])
-    apart = divergences[0] - divergences[1] + p * change
-    near, log, t, nodes, weights = _between(q, p)
-    inside = t.square() * torch.expm1((1 - nodes) * log) * _slope(d)(t)
-    return torch.where(near, (inside * log) @ weights, apart)
-
-
-def _between(q: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Where q and p are close, log(p/q) (..., 1), places between them (..., n), nodes and weights (n).
-
-    The places are t = q e^{uL}, L = log(p/q): every factor of an integrand is of one sign and smooth in u.
-    """
-    relative = (p - q) / q.clamp(min=1e-300)
-    near = (relative > math.expm1(-NEAR)) & (relative < math.expm1(NEAR)) & (q > 0)
-    start = torch.where(near, q, 1.0).unsqueeze(-1)
-    log = torch.where(near, relative, 0.0).log1p().unsqueeze(-1)
-    nodes, weights = (torch.tensor(one, dtype=q.dtype, device=q.device) for one in (NODES, WEIGHTS))
-    return near, log, start * torch.exp(nodes * log), nodes, weights
-
-
-def divergence(kappa: Tensor, cosine: Tensor, prior: float, d: int, single: bool = False) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ_p, prior)), with first derivatives.
+def divergence(kappa: Tensor, prior: float, d: int, single: bool = False) -> Tensor:
+    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, with first derivatives, in one evaluation.
 
     Args:
         kappa: (...) concentrations in float64.
-        cosine: (...) μᵀμ_p in float64; both broadcast.
         prior: concentration of the prior, 0 for the uniform distribution.
         d: dimension of the space around the sphere.
         single: whether single precision is enough: fewer operations in fewer than 30 dimensions.
 
     Examples:
         >>> one = torch.ones((), dtype=torch.float64)
-        >>> divergence(one, one, 0.0, 3), divergence(one, one, 1.0, 3).abs() < 1e-15
+        >>> divergence(one, 0.0, 3), divergence(one, 1.0, 3).abs() < 1e-15
         (tensor(0.1516, dtype=torch.float64), tensor(True))
     """
+    constant = _ell_of_number(prior, d)
     if batched_at_most():
-        lowest = COARSE if single else LOWEST
-        both = torch.broadcast_tensors(kappa, cosine)
-        found: Tensor = _Divergence.apply(*both, prior, d, lowest)[0]
-        return found
-    total = divergence_from_uniform(kappa, d)
-    if prior == 0:
-        return total
-    constant = ell(torch.full_like(kappa, prior), d)
-    return total + constant - prior * cosine * mean_resultant(kappa, d)
+        value: Tensor = _Divergence.apply(kappa, prior, d, COARSE if single else LOWEST)[0]
+        return value + constant
+    return divergence_from_uniform(kappa, d) - prior * mean_resultant(kappa, d) + constant
 
 
 @lru_cache(maxsize=1024)
-def _ell(prior: float, d: int) -> float:
-    return float(ell(torch.tensor(prior, dtype=torch.float64), d))
+def _ell_of_number(kappa: float, d: int) -> float:
+    return float(terms(torch.tensor(kappa, dtype=torch.float64, device="cpu"), d).ell)
 
 
 class _Divergence(torch.autograd.Function):
-    """The KL, and what its derivatives are made of."""
+    """κ A - ℓ - κ_p A and what its derivative (κ - κ_p) A' is made of."""
 
     @staticmethod
-    def forward(
-        kappa: Tensor, cosine: Tensor, prior: float, d: int, lowest: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(kappa: Tensor, prior: float, d: int, lowest: float) -> tuple[Tensor, Tensor]:
         found = terms(kappa, d, lowest)
-        resultant = kappa * found.spread
-        value = found.divergence + _ell(prior, d) - prior * cosine * resultant
-        return value, resultant, found.slope
+        return found.divergence - prior * kappa * found.spread, found.slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        kappa, cosine, ctx.prior, *_ = inputs
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(kappa, cosine, *output[1:])
+        kappa, ctx.prior, *_ = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(kappa, output[1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        kappa, cosine, resultant, slope = ctx.saved_tensors
-        return (
-            grad * (kappa - ctx.prior * cosine) * slope,
-            -ctx.prior * grad * resultant,
-            None,
-            None,
-            None,
-        )
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        kappa, slope = ctx.saved_tensors
+        return grad * (kappa - ctx.prior) * slope, None, None, None
 
     @staticmethod
     def vmap(
         info: Any,
         dims: tuple[int | None, ...],
         kappa: Tensor,
-        cosine: Tensor,
         prior: float,
         d: int,
         lowest: float,
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
-        each = members((kappa, cosine), dims, info.batch_size)
-        return _Divergence.apply(*each, prior, d, lowest), (0, 0, 0)
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
+        return _Divergence.apply(kappa, prior, d, lowest), (dims[0], dims[0])
 
 
 class Terms(NamedTuple):
