@@ -26,11 +26,6 @@ def places(mask: Tensor) -> Tensor | None:
 
     None with blocks, which may leave out different numbers, where a program is made or transformed, whose
     shapes cannot depend on a mask, and where nothing or everything is left out.
-
-    Examples:
-        >>> places(torch.tensor([True, False, True]))
-        tensor([0, 2])
-        >>> places(torch.tensor([True, True]))
     """
     if mask.dim() != 1 or not eager():
         return None
@@ -46,11 +41,6 @@ def marginal_log_det(factor: Tensor, mask: Tensor) -> Tensor:
     Args:
         factor: F (*blocks, n, width), float64.
         mask: (*blocks, n) of bool.
-
-    Examples:
-        >>> factor = torch.tensor([[2.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-        >>> round(marginal_log_det(factor, torch.tensor([True, False])).exp().item(), 6)  # the root of 2²
-        2.0
     """
     if (kept := places(mask)) is not None:
         factor, mask = factor[kept], mask[kept]
@@ -62,12 +52,7 @@ def marginal_log_det(factor: Tensor, mask: Tensor) -> Tensor:
 
 
 def spectrum(factor: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n) of F Fᵀ, F (*blocks, n, k) in float64.
-
-    Examples:
-        >>> spectrum(torch.tensor([[3.0], [4.0]]).double())[0]
-        tensor([ 0., 25.], dtype=torch.float64)
-    """
+    """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n) of F Fᵀ, F (*blocks, n, k) in float64."""
     values, vectors = torch.linalg.eigh(factor @ factor.mT)
     return torch.where(_significant(values.detach()), values, 0.0), vectors.detach()
 
@@ -82,10 +67,6 @@ def triangular_spectrum(
         logs: (n,) log d.
         weights: (n,) w in float64, or None for ones.
         top: where log d is held; the gradient ignores it.
-
-    Examples:
-        >>> triangular_spectrum(torch.ones(1, 1), torch.zeros(2), None, 10.0)[0]
-        tensor([0.3820, 2.6180], dtype=torch.float64)
     """
     both: tuple[Tensor, Tensor] = _TriangularSpectrum.apply(folded, logs, weights, top)
     return both

@@ -17,12 +17,7 @@ _kept = threading.local()
 def members(
     tensors: Sequence[Tensor], dims: Sequence[int | None], count: int
 ) -> tuple[Tensor, ...]:
-    """What a vmap rule is given, with the members of the batch first, for all that has none the same.
-
-    Examples:
-        >>> [one.shape[0] for one in members((torch.ones(2, 3), torch.ones(2)), (1, None), 3)]
-        [3, 3]
-    """
+    """What a vmap rule is given, with the members of the batch first, for all that has none the same."""
     return tuple(
         one.expand(count, *one.shape) if dim is None else one.movedim(dim, 0)
         for one, dim in zip(tensors, dims, strict=False)

@@ -35,4 +35,4 @@ FAMILIES = {
 
 BOUNDED_ENTROPY = {name for name in FAMILIES if "free diagonal" in name}
 """Their entropy is a lower bound whose gradient takes eigenvectors as constants, which finite differences do
-not: both are compared with what they should be in tests/posteriors/matrix_normal/test_bounds.py."""
+not: both are compared with what they should be in tests/numerics/test_kronecker.py."""
