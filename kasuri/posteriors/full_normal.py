@@ -31,10 +31,6 @@ class FullNormal(MatrixFamily):
 
     Args:
         limit: largest number of weights; N of them take N(N+1)/2 numbers, 8 megabytes at 2,048.
-        scale: as in every family.
-        noise: as in every family.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = FullNormal()(torch.zeros(4, 3))

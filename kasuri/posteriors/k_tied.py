@@ -34,10 +34,7 @@ class KTied(MatrixFamily):
 
     Args:
         rank: k, the number of products; 1, 2 and 3 are the useful values.
-        scale: as in every family.
         noise: standard deviation of the initial noise in log-factors.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = KTied(2)(torch.zeros(30, 20))

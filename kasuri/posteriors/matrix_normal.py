@@ -218,8 +218,6 @@ class MatrixNormal(KroneckerFamily):
         scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations of either side, and size of initial
             common directions (which, from 0, would only move by chance).
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = MatrixNormal()(torch.zeros(30, 20))
@@ -308,8 +306,6 @@ class MatrixNormalDiagonal(KroneckerFamily):
         columns: as in MatrixNormal.
         scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations of either side.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = MatrixNormalDiagonal(scale=0.05)(torch.zeros(30, 20))
@@ -524,8 +520,6 @@ class ScaledMatrixNormal(KroneckerFamily):
         columns: as in MatrixNormal.
         scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = ScaledMatrixNormal(scale=0.05)(torch.zeros(30, 20))

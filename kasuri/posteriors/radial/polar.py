@@ -40,13 +40,7 @@ def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
 
 
 def to_matrix(vectors: Tensor, side: Side, positions: int) -> Tensor:
-    """The matrix (..., out, in) with these rows or columns.
-
-    Examples:
-        >>> matrix = torch.arange(12).view(2, 6)
-        >>> torch.equal(to_matrix(to_vectors(matrix, "columns", 3), "columns", 3), matrix)
-        True
-    """
+    """The matrix (..., out, in) with these rows or columns."""
     if side == "rows":
         return vectors
     if positions == 1:
@@ -57,12 +51,7 @@ def to_matrix(vectors: Tensor, side: Side, positions: int) -> Tensor:
 
 
 def along_columns(values: Tensor, positions: int) -> Tensor:
-    """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in).
-
-    Examples:
-        >>> along_columns(torch.tensor([1, 2]), 2)
-        tensor([[1, 1, 2, 2]])
-    """
+    """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in)."""
     spread = values.unsqueeze(-1).expand(*values.shape, positions)
     return spread.reshape(*values.shape[:-1], 1, -1)
 
@@ -86,13 +75,7 @@ def draw_radius(*radii: Radii) -> Tensor:
 
 
 def product_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """(mean, variance) of a product of independent numbers with these, without cancellation.
-
-    Examples:
-        >>> one, half = torch.tensor(1.0), torch.tensor(0.5)
-        >>> product_moments((one, half), (one, half))
-        (tensor(1.), tensor(1.2500))
-    """
+    """(mean, variance) of a product of independent numbers with these, without cancellation."""
     (mean_a, var_a), (mean_b, var_b) = a, b
     return mean_a * mean_b, var_a * (mean_b.square() + var_b) + mean_a.square() * var_b
 

@@ -161,9 +161,12 @@ class RadialPrior(Prior):
         """KL of every radius, given its prior's scale."""
         if self.form == "direct":
             return half_cauchy_kls(scaled)
-        for radii, _ in scaled:
+        terms = []
+        for radii, scale in scaled:
             self._require_factors(radii)
-        return [kl_to_half_cauchy_augmented(*radii.factors(), scale) for radii, scale in scaled]
+            alpha, beta = radii.factors()
+            terms.append(kl_to_half_cauchy_augmented(alpha, beta, scale))
+        return terms
 
     def _require_factors(self, radii: Radii) -> None:
         if self.form == "augmented" and radii.loc.shape[-2] != 2:

@@ -113,14 +113,7 @@ def single(vectors: Tensor, growth: Tensor, how: Concentrating) -> Start:
 
 
 def hadamard_vectors(weight: Tensor, positions: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns whose elementwise product is a weight: sign √|w_ij| and √|w_ij|.
-
-    Examples:
-        >>> rows, columns = hadamard_vectors(torch.tensor([[4.0, -9.0]]), 1)
-        >>> rows, columns
-        (tensor([[ 2., -3.]]), tensor([[2.],
-                [3.]]))
-    """
+    """Rows and columns whose elementwise product is a weight: sign √|w_ij| and √|w_ij|."""
     roots = weight.abs().sqrt()
     return weight.sign() * roots, to_vectors(roots, "columns", positions)
 
