@@ -47,11 +47,6 @@ class Directions(nn.Module):
         """Of the space around the spheres, d."""
         return self.loc.shape[-1]
 
-    @property
-    def single(self) -> bool:
-        """Whether what is computed of these ends in single precision."""
-        return self.loc.dtype == torch.float32
-
     def mode(self) -> Tensor:
         """The mean directions, (*blocks, n, d)."""
         return F.normalize(self.loc, dim=-1)
@@ -75,7 +70,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = vmf.divergence(kappa, 0.0, self.dimension, self.single)
+        apart = vmf.divergence(kappa, 0.0, self.dimension)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -87,7 +82,7 @@ class Directions(nn.Module):
         """
         kappa, d = self.concentration(), self.dimension
         if mean is None:
-            return self._for_each(vmf.divergence(kappa, concentration, d, self.single))
+            return self._for_each(vmf.divergence(kappa, concentration, d))
         gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
         return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
 

@@ -5,7 +5,7 @@ is made of: a vMF divergence and a radial one for every row or column, and one f
 once. It is at least the KL of the weights themselves, so the ELBO remains a bound, if the prior does not
 follow the posterior: with mean="posterior", the default and the paper's, no fixed prior stands behind
 the KL, and -ELBO does not compare with that of other priors. Everything is in closed form, except for the
-half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e-9.
+half-Cauchy prior without augmentation, which takes sums over nodes.
 """
 
 import math

@@ -14,15 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kasuri.numerics.safe import held
 from kasuri.posteriors.base import LOG_TWO_PI
-from kasuri.posteriors.radial.softplus import mean_softplus
 from kasuri.streams import normal
 
 LOG_SCALE_TOP = 4.0  # of the standard deviation of log z, which would be absurd long before
 PAID_TOP = 30.0
+# The trapezoid rule for a mean under N(0, 1). For a softplus it is more exact than a Gauss-Hermite rule of
+# its size: its errors fall with the distance of poles, not with its root.
+NODES = 0.3 * torch.arange(-22, 23, dtype=torch.float64, device="cpu")
+WEIGHTS = torch.softmax(-0.5 * NODES.square(), 0)
 
 
 @dataclass(frozen=True)
@@ -127,14 +131,17 @@ def kl_to_inverse_gamma(q: LogNormal, shape: float, scale: float) -> Tensor:
 def kl_to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     """KL(q ‖ C⁺(scale)), elementwise: -H - E log z + E log(1 + z²/γ²) + log(πγ/2).
 
-    The expectation is a sum over nodes, exact to 1e-9; all else is in closed form.
+    The expectation is a sum over nodes: exact to 1e-6 nats where log z has a standard deviation of up to
+    2, to 1e-4 up to 3; all else is in closed form.
 
     Args:
         q: of the radii.
         scale: γ, the median of the prior.
     """
     loc = q.loc - math.log(scale)
-    tail = mean_softplus(2 * loc, 2 * (0.5 * q.log_variance).exp())
+    nodes, weights = NODES.to(loc.device), WEIGHTS.to(loc.device)
+    deviation = (0.5 * q.log_variance).exp().unsqueeze(-1)
+    tail = F.softplus(2 * (loc.unsqueeze(-1) + deviation * nodes), threshold=40) @ weights
     return tail - q.log_entropy() - loc + math.log(math.pi / 2)
 
 

@@ -21,17 +21,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-
-from kasuri.numerics.torch_internals import batched_at_most
 
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Terms`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
 TERMS = 16
 LOWEST = 14.0
 FEWER = ((400.0, 4), (100.0, 6), (40.0, 9))  # terms that are enough from these orders on
-# From order 7 on ten terms leave 1e-7: single precision, with fewer steps of the recurrence
-COARSE, TERMS_OF_COARSE = 7.0, 10
 
 NEWTON = 3  # steps of the inverse before the two with derivatives; the start is within percents
 CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would be those of rounding
@@ -241,57 +236,26 @@ class _Exactly(torch.autograd.Function):
         return tangent * ctx.derivative(kappa)
 
 
-def divergence(kappa: Tensor, prior: float, d: int, single: bool = False) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, with first derivatives, in one evaluation.
+def divergence(kappa: Tensor, prior: float, d: int) -> Tensor:
+    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, in float64, in one evaluation.
 
     Args:
         kappa: (...) concentrations in float64.
         prior: concentration of the prior, 0 for the uniform distribution.
         d: dimension of the space around the sphere.
-        single: whether single precision is enough: fewer operations in fewer than 30 dimensions.
     """
-    constant = _ell_of_number(prior, d)
-    if batched_at_most():
-        value: Tensor = _Divergence.apply(kappa, prior, d, COARSE if single else LOWEST)[0]
-        return value + constant
-    return divergence_from_uniform(kappa, d) - prior * mean_resultant(kappa, d) + constant
+
+    def value(kappa: Tensor) -> Tensor:
+        found = terms(kappa, d)
+        return found.divergence - prior * kappa * found.spread
+
+    function = _exactly(value, lambda k: (k - prior) * _slope(d)(k))
+    return function(kappa) + _ell_of_number(prior, d)
 
 
 @lru_cache(maxsize=1024)
 def _ell_of_number(kappa: float, d: int) -> float:
     return float(terms(torch.tensor(kappa, dtype=torch.float64, device="cpu"), d).ell)
-
-
-class _Divergence(torch.autograd.Function):
-    """κ A - ℓ - κ_p A and what its derivative (κ - κ_p) A' is made of."""
-
-    @staticmethod
-    def forward(kappa: Tensor, prior: float, d: int, lowest: float) -> tuple[Tensor, Tensor]:
-        found = terms(kappa, d, lowest)
-        return found.divergence - prior * kappa * found.spread, found.slope
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        kappa, ctx.prior, *_ = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(kappa, output[1])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        kappa, slope = ctx.saved_tensors
-        return grad * (kappa - ctx.prior) * slope, None, None, None
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        dims: tuple[int | None, ...],
-        kappa: Tensor,
-        prior: float,
-        d: int,
-        lowest: float,
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int | None, int | None]]:
-        return _Divergence.apply(kappa, prior, d, lowest), (dims[0], dims[0])
 
 
 class Terms(NamedTuple):
@@ -347,7 +311,7 @@ def _table() -> Tensor:
 _TABLE = _table()
 
 
-def terms(kappa: Tensor, d: int, lowest: float = LOWEST) -> Terms:
+def terms(kappa: Tensor, d: int) -> Terms:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
     Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
@@ -356,10 +320,9 @@ def terms(kappa: Tensor, d: int, lowest: float = LOWEST) -> Terms:
     Args:
         kappa: (...) concentrations.
         d: dimension of the space around the sphere.
-        lowest: order to come down from; COARSE for single precision.
     """
     order = d / 2 - 1
-    steps = max(0, math.ceil(lowest - order))
+    steps = max(0, math.ceil(LOWEST - order))
     found = _expansion(kappa, order + steps)
     for step in range(steps):
         found = _down(kappa, found, order + steps - step)
@@ -371,8 +334,7 @@ def _expansion(kappa: Tensor, b: float) -> Terms:
 
     With R = √(b² + κ²) and p = b/R the sums are S_j = Σ_e c_e e^j p^e; d(p^e)/dκ = -e κ/R² p^e.
     """
-    enough = TERMS if b >= LOWEST else TERMS_OF_COARSE
-    count = next((count for order, count in FEWER if b >= order), enough)
+    count = next((count for order, count in FEWER if b >= order), TERMS)
     small = torch.full((count,), 1 / b, dtype=kappa.dtype, device=kappa.device)
     coefficients = _TABLE[:, : 3 * count, :count].to(kappa.device) @ small.cumprod(0)
     at_one = coefficients.sum(-1)

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 import torch
 from scipy import optimize, stats
@@ -86,6 +87,29 @@ def test_kl_to_gamma_and_inverse_gamma(law, shape, scale):
 def test_kl_to_half_cauchy(law, scale):
     exact = kl(frozen(law), stats.halfcauchy(scale=scale))
     assert radii.kl_to_half_cauchy(law, scale).item() == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("std", "error"), [(0.02, 1e-9), (1.0, 1e-9), (2.0, 1e-6), (3.0, 1e-4)])
+@pytest.mark.parametrize("loc", [-30.0, -1.1, 0.0, 0.7, 12.0])
+def test_the_mean_over_nodes_is_exact_for_every_reasonable_width(loc, std, error):
+    """E log(1 + z²), and its derivatives, against mpmath."""
+    given = [tensor(loc).requires_grad_(), tensor(2 * math.log(std)).requires_grad_()]
+    law = LogNormal(*given)
+    value = radii.kl_to_half_cauchy(law, 1.0)
+    found = (value + law.log_entropy() + law.loc).item() - math.log(math.pi / 2)
+    bend = -loc / std
+    places = sorted({-38.0, -8.0, 0.0, 8.0, 38.0, *([bend] if abs(bend) < 38 else [])})
+
+    def mean(function):
+        return float(
+            mpmath.quad(lambda e: function(2 * (loc + std * e), e) * mpmath.npdf(e), places)
+        )
+
+    assert found == pytest.approx(mean(lambda u, _: mpmath.log1p(mpmath.exp(u))), abs=error)
+    slopes = [slope.item() for slope in torch.autograd.grad(value, given)]
+    in_loc = 2 * mean(lambda u, _: 1 / (1 + mpmath.exp(-u))) - 1
+    in_logs = std * mean(lambda u, e: e / (1 + mpmath.exp(-u))) - 0.5
+    assert slopes == pytest.approx([in_loc, in_logs], abs=10 * error)
 
 
 def test_the_augmented_form_pays_for_the_factors_as_well():
