@@ -86,9 +86,11 @@ class Posterior(nn.Module, ABC):
 
     Attributes:
         note: what `print` and `kasuri.summary` say about it, such as why a family chose another one.
+        certain: whether all mass is at one value, so that there is no density.
     """
 
     note: str = ""
+    certain: bool = False
 
     @property
     @abstractmethod

@@ -136,6 +136,11 @@ class MaskedPosterior(Posterior, ABC):
         """That of the other posterior."""
         return self.base.note
 
+    @property
+    def certain(self) -> bool:  # type: ignore[override]
+        """As the other posterior."""
+        return self.base.certain
+
     @abstractmethod
     def entropy(self) -> Tensor:
         """Differential entropy of the weights that are left."""
