@@ -1,121 +1,111 @@
-"""Inputs as small pictures inside the page: a PNG encoder and a source of data sets."""
+"""Pictures inside the page: the most uncertain test inputs, and what auto-encoders draw."""
 
 import base64
-import struct
+import io
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.report.scores import Row
+from experiments.report.sections import Picture, Section, stored, usable
+from experiments.report.values import number, short
+
+SHOWN = 12  # uncertain inputs of a variant
+LARGEST = 2000  # pixels of a side of a sheet: a page is for looking at
+Fetch = Callable[[str], Any]
 
 
-class Inputs(Protocol):
-    """One part of a data set."""
-
-    @property
-    def x(self) -> Any:
-        """Inputs, one per row: a tensor."""
-
-
-class PictureData(Protocol):
-    """What the report needs to know about a data set to show its inputs."""
-
-    @property
-    def test(self) -> Inputs:
-        """The test data."""
-
-    @property
-    def pictures(self) -> Sequence[int] | None:
-        """(channels, height, width) of an input, or None if inputs are not pictures."""
-
-    @property
-    def pixel_range(self) -> Sequence[float] | None:
-        """The numbers for black and white; needed for pictures."""
-
-    @property
-    def classes(self) -> Sequence[str] | None:
-        """Names of the labels."""
-
-
-class Pictures:
-    """Test inputs as pictures, each data set fetched once; reasons instead of errors.
+class DataSets:
+    """Data sets by name, each fetched once; a reason instead of an error.
 
     Args:
-        fetch: a function from the name of a data set to the data set, or None.
+        fetch: the data set of a name, with `test.x`, `pictures` (the shape of an input, or None),
+            `pixel_range` (black and white) and `classes`; None if there are no data sets.
     """
 
-    def __init__(self, fetch: Callable[[str], PictureData] | None) -> None:
+    def __init__(self, fetch: Fetch | None) -> None:
         self._fetch = fetch
-        self._known: dict[str, PictureData | str] = {}
+        self._known: dict[str, tuple[Any, str]] = {}
 
-    def names(self, data: str) -> Sequence[str]:
-        """Names of the classes of a data set; empty if unknown."""
-        source = self._source(data)
-        try:
-            return [] if isinstance(source, str) else list(source.classes or [])
-        except Exception:  # a data set is somebody else's code: the page comes first
-            return []
-
-    def encoded(self, data: str, index: int) -> tuple[str | None, str]:
-        """A data URI of one test input; or None and the reason."""
-        source = self._source(data)
-        if isinstance(source, str):
-            return None, source
-        try:
-            if source.pictures is None or source.pixel_range is None:
-                return None, f"inputs of {data} are not pictures"
-            if not 0 <= index < len(source.test.x):
-                return None, f"{data} has no test input {index}"
-            low, high = source.pixel_range
-            values = source.test.x[index].reshape(tuple(source.pictures)).tolist()
-            return data_uri(png(values, float(low), float(high))), ""
-        except Exception as error:  # as above
-            return None, f"{data}: {type(error).__name__}: {error}"
-
-    def _source(self, data: str) -> PictureData | str:
+    def get(self, name: str) -> tuple[Any, str]:
+        """The data set or None, and why its inputs cannot be shown as pictures."""
         if self._fetch is None:
-            return "no data sets were given to the report"
-        if data not in self._known:
+            return None, "no data sets were given to the report"
+        if name not in self._known:
             try:
-                self._known[data] = self._fetch(data)
-            except Exception as error:  # no network, no file, no such name: all the same here
-                self._known[data] = f"{data} could not be loaded: {error}"
-        return self._known[data]
+                self._known[name] = self._fetch(name), f"inputs of {name} are not pictures"
+            except Exception as error:  # no network, no file, no such name: the page comes first
+                self._known[name] = None, f"{name} could not be loaded: {error!s:.200}"
+        return self._known[name]
 
 
-def png(values: Sequence[Sequence[Sequence[float]]], low: float, high: float) -> bytes:
-    r"""A PNG file of a picture in grey (one channel) or colour (three).
-
-    Args:
-        values: (channels, height, width).
-        low: the number for black.
-        high: the number for white.
-
-    Examples:
-        >>> png([[[0.0, 1.0]]], 0, 1)[:4]
-        b'\x89PNG'
-    """
-    channels, height, width = len(values), len(values[0]), len(values[0][0])
-    if channels not in (1, 3):
-        raise ValueError(f"a picture has 1 or 3 channels, not {channels}")
-    span = (high - low) or 1.0
-    rows = bytearray()
-    for y in range(height):
-        rows.append(0)  # no filter
-        for x in range(width):
-            rows += bytes(_byte((values[c][y][x] - low) / span) for c in range(channels))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 9)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+def uncertain_inputs(row: Row, data_sets: DataSets) -> Section:
+    """Test inputs with the largest entropy, of the first seed that has some."""
+    for result, entries in stored(row, "uncertain", lambda value: [dict(e) for e in value], []):
+        data, reason = data_sets.get(str(result.settings.get("data")))
+        shown = [_card(entry, data) for entry in entries[:SHOWN]]
+        note = "" if any(card.image for card in shown) else f"No pictures: {reason}. "
+        note += "Entropy is in nats; epistemic is the part of it that more data could remove."
+        heading = f"Most uncertain test inputs (seed {result.seed})"
+        return Section(heading, pictures=shown, note=note)
+    return Section("")
 
 
-def data_uri(image: bytes) -> str:
-    """A PNG file as an address that holds the file itself."""
-    return "data:image/png;base64," + base64.b64encode(image).decode()
+def _card(entry: Mapping[str, Any], data: Any) -> Picture:
+    label, guess = (_class(entry.get(key), data) for key in ("label", "guess"))
+    numbers = {key: number(entry.get(key)) for key in ("probability", "entropy", "epistemic")}
+    chance = numbers.pop("probability")
+    likely = "" if chance is None else f" ({100 * chance:.0f} %)"
+    facts = [f"{key} {value:.2f}" for key, value in numbers.items() if value is not None]
+    verdict = "✓ right" if label == guess else f"✗ guessed {guess}"
+    picture = next(usable(lambda index: _input(index, data), entry.get("index")), "")
+    return Picture(picture, label, ", ".join([verdict + likely, *facts]))
 
 
-def _byte(share: float) -> int:
-    return round(255 * min(1.0, max(0.0, share))) if share == share else 0
+def _class(value: object, data: Any) -> str:
+    names: Sequence[str] = getattr(data, "classes", None) or ()
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return str(names[value])
+    known = number(value)
+    return str(value) if known is None else short(known)
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(kind + data)
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+def _input(index: Any, data: Any) -> str:
+    if type(index) is not int or index < 0:
+        raise ValueError(f"the number of an input must be an integer from 0 on, got {index}")
+    low, high = data.pixel_range
+    values = np.asarray(data.test.x[index], dtype=np.float64).reshape(tuple(data.pictures))
+    return image((np.moveaxis(values, 0, -1) - low) / (high - low))
+
+
+def sheets(rows: Sequence[Row]) -> Section:
+    """Reconstructions, draws and traversals of auto-encoders, of the first seed."""
+    missing: list[str] = []
+    parts = []
+    for row in rows:
+        found = stored(row, "sheets", lambda value: [_sheet(entry) for entry in value], missing)
+        for result, pictures in found[:1]:
+            parts.append(Section(f"seed {result.seed}", pictures=pictures, row=row))
+    return Section("Pictures", parts=parts, missing=missing)
+
+
+def _sheet(entry: Mapping[str, Any]) -> Picture:
+    height, width = entry["shape"]
+    if not 0 < height <= LARGEST or not 0 < width <= LARGEST:
+        raise ValueError(f"a sheet must have 1 to {LARGEST} pixels a side, got {height} x {width}")
+    packed = base64.b64decode(entry["pixels"], validate=True)
+    pixels = zlib.decompressobj().decompress(packed, height * width + 1)  # never more
+    grey = np.frombuffer(pixels, np.uint8).reshape(height, width)
+    return Picture(image(grey / 255), str(entry["title"]), str(entry.get("caption") or ""))
+
+
+def image(values: np.ndarray[Any, Any]) -> str:
+    """A picture in grey (height, width) or colour (height, width, 3), from 0 to 1, as an address."""
+    from PIL import Image
+
+    levels = np.round(255 * np.clip(np.nan_to_num(values), 0, 1)).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels.squeeze(-1) if levels.shape[-1] == 1 else levels).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -40,7 +40,7 @@ def render(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "_plotly", lambda: "")
 
     def rendered(runs, **options):
-        results = [Result.from_dict(one) for one in runs]
+        results = [run if isinstance(run, Result) else Result.from_dict(run) for run in runs]
         path = write_report(results, tmp_path / "report.html", **options)
         reader = Reader()
         reader.feed(path.read_text(encoding="utf-8"))
