@@ -77,17 +77,23 @@ def markdown_table(tables: Sequence[ScoreTable]) -> str:
     """
     parts = []
     for table in tables:
-        head = ["variant", "seeds", *(column.label for column in table.columns)]
-        rows = [head, [":--", *("--:" for _ in head[1:])]]
+        rows = [["variant", "seeds", *(column.label for column in table.columns)]]
         for name, seeds, cells, paper in _lines(table, table.columns):
             rows.append([_escaped(name), seeds, *(_markdown_cell(cell, paper) for cell in cells)])
         parts += [
             f"### {_escaped(_heading(table))}",
-            "\n".join(f"| {' | '.join(row)} |" for row in rows),
+            markdown_grid(rows, "--:"),
             *([_MARKDOWN_LEGEND] if table.is_marked else []),
             *map(_escaped, table.notes),
         ]
     return "\n\n".join(parts)
+
+
+def markdown_grid(rows: Sequence[Sequence[str]], align: str = "---") -> str:
+    """A table in Markdown; the first row is the heading, `align` that of all columns but the first."""
+    first = ":--" if align == "--:" else "---"
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"| {first} |" + f" {align} |" * (len(rows[0]) - 1), *body])
 
 
 def _markdown_cell(cell: Cell | None, paper: bool) -> str:
