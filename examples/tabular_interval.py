@@ -69,7 +69,7 @@ def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> str:
     mean = model.predict(grid.reshape(-1, 1))
     low, high = model.predict_interval(grid.reshape(-1, 1), level=0.9)
     band = path(np.concatenate([grid, grid[::-1]]), np.concatenate([low, high[::-1]]))
-    line = 'fill="none" stroke-width="2"'
+    line, truth = 'fill="none" stroke-width="2"', path(grid, function(grid))
     dots = [
         f'<circle cx="{across:.1f}" cy="{up:.1f}" r="2.5" fill="{ORANGE}"/>'
         for across, up in (place(*point) for point in zip(x[:, 0], y, strict=True))
@@ -84,7 +84,7 @@ def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> str:
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
             *axes(),
             f'<polygon points="{band}" fill="{BLUE}" fill-opacity="0.25"/>',
-            f'<polyline points="{path(grid, function(grid))}" {line} stroke="{GREY}" stroke-dasharray="5 4"/>',
+            f'<polyline points="{truth}" {line} stroke="{GREY}" stroke-dasharray="5 4"/>',
             f'<polyline points="{path(grid, mean)}" {line} stroke="{BLUE}"/>',
             *dots,
             *words,
