@@ -12,7 +12,7 @@ import torch
 
 from experiments.spec import Experiment, Outcome
 from kasuri import __version__
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 FORMAT = 1
 

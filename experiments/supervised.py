@@ -16,9 +16,8 @@ from experiments.data.dataset import Dataset, Split
 from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from kasuri.likelihoods import Likelihood
-from kasuri.network.bayesian import named_bayesian
-from kasuri.network.contexts import named_posteriors
 from kasuri.network.convert import bayesianize
+from kasuri.network.random import named_layers, named_posteriors
 from kasuri.network.saving import save
 from kasuri.objectives.schedules import LinearPerBatch
 from kasuri.posteriors.base import Family
@@ -206,7 +205,7 @@ class Supervised(Experiment):
         net = bayesianize(net, self.family, where=self.where, **how)
         if self.rest is None:
             return net
-        done = {name for name, _ in named_bayesian(net)}
+        done = {name for name, _, _ in named_layers(net)}
         return bayesianize(net, self.rest, where=lambda name, _: name not in done, **how)
 
     def rates(self, net: nn.Module) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from experiments.memory import prepare
 from experiments.results import commit, machine, versions
 from experiments.spec import Experiment, Where
 from kasuri.checks import near_misses
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 HIGHER_IS_BETTER = ("accuracy", "ood_auroc")
 

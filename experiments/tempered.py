@@ -13,7 +13,7 @@ from experiments.data.dataset import Dataset
 from experiments.spec import FIXED
 from experiments.supervised import Supervised
 from kasuri.diagnostics.findings import diagnose
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.balanced import Balanced
 from kasuri.prediction.metrics import calibration_bins
 from kasuri.training.defaults import MakeScheduler

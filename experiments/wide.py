@@ -17,7 +17,6 @@ from kasuri.diagnostics.collapse import collapse_check
 from kasuri.diagnostics.reference.wide import wide_optimum
 from kasuri.likelihoods import Gaussian
 from kasuri.network.convert import bayesianize
-from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.mean_field import MeanField
 from kasuri.prediction.evaluate import evaluate
@@ -117,21 +116,19 @@ class Wide(Experiment):
         width = self.neurons
         if self.kind == "toy":
             net = nn.Sequential(nn.Linear(width, 1, bias=False), Divide(width)).double()
-            balanced = Balanced(self.tau)  # every weight is a neuron
         else:
             net = nn.Sequential(
                 nn.Linear(1, width), nn.ReLU(), nn.Linear(width, 1, bias=False), Divide(width)
             ).double()
             for parameter in net.parameters():
                 nn.init.normal_(parameter)
-            balanced = Balanced(self.tau, "neurons")
         bnn = bayesianize(net, MeanField(scale=0.1), estimator="local")
         return ELBO(
             bnn,
             Gaussian(noise),
             Normal(1.0),
             num_data=count,
-            temperature=balanced if self.rule == "balanced" else 1.0,
+            temperature=self.tau * count / width if self.rule == "balanced" else 1.0,
             samples=self.draws,
         )
 

@@ -19,7 +19,7 @@ from experiments.report.reading import Problem, Result
 from experiments.report.scores import Row, compare, pool
 from experiments.report.sections import Section, Table, stored
 from experiments.report.values import decimals_for, fixed, short
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 _FINDINGS = 8  # of a variant that are shown; the file has all
 _TEMPLATES = Environment(
