@@ -1,13 +1,12 @@
 """The comparison runs, and its stored result keeps the promise."""
 
-import json
 import math
 
 from benchmarks import vmf
 
 
 def test_published_errors_are_within_the_promise():
-    result = json.loads(vmf.OUT.read_text())
+    result = vmf.environment.stored(vmf.OUT)
     for quantity in vmf.QUANTITIES:
         found = result["accuracy"][quantity]["kasuri"]
         assert found.keys() == {str(d) for d in vmf.DIMENSIONS}
