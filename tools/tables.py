@@ -18,42 +18,33 @@ def comparison(found: Sequence[Result]) -> str:
     tables = compare(found)
     parts = [markdown_table(tables)]
     for table in tables:
-        lines = [gain.line for gain in gains(table.rows)]
-        if lines:
-            first = next(row.name for row in table.rows if not row.smoke)
+        differences = gains(table.rows)
+        if differences:
             parts += [
-                f"{table.name}, differences to {first}. {NOTE}",
-                markdown_grid([HEAD, *lines]),
+                f"{table.name}, differences to {differences[0].first}. {NOTE}",
+                markdown_grid([HEAD, *(gain.line for gain in differences)]),
             ]
     return "\n\n".join(parts)
 
 
 Maker = Callable[[Sequence[Result]], str]
+PAPERS = "docs/papers/"
 TABLES: tuple[tuple[str, str, str, tuple[Maker, ...]], ...] = (
     # page, name between its comments, results, what stands there
     ("README.md", "demo table", "results/demo", (comparison,)),
     ("docs/quality.md", "quality tables", "results/quality", (comparison,)),
-    ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied", (comparison,)),
+    (f"{PAPERS}k-tied.md", "k-tied tables", "results/k-tied", (comparison,)),
     (
-        "docs/papers/matrix-normal.md",
-        "matrix-normal tables",
-        "results/matrix-normal",
+        *(f"{PAPERS}matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
         (comparison, sparsity_tables),
     ),
-    ("docs/papers/matrix-normal.md", "auto-encoder tables", "results/vae", (comparison,)),
-    ("docs/papers/radial-directional.md", "uci tables", "results/uci", (uci_tables,)),
+    (f"{PAPERS}matrix-normal.md", "auto-encoder tables", "results/vae", (comparison,)),
+    (f"{PAPERS}radial-directional.md", "uci tables", "results/uci", (uci_tables,)),
     (
-        "docs/papers/radial-directional.md",
-        "compression tables",
-        "results/compression",
+        *(f"{PAPERS}radial-directional.md", "compression tables", "results/compression"),
         (comparison, compression_tables),
     ),
-    (
-        "docs/papers/overparameterised.md",
-        "tempering tables",
-        "results/tempering",
-        (sweep_tables,),
-    ),
+    (f"{PAPERS}overparameterised.md", "tempering tables", "results/tempering", (sweep_tables,)),
 )
 PICTURES: tuple[tuple[str, str, Maker], ...] = (
     ("docs/images/frontier-lenet5.svg", "results/compression/lenet5", frontier_chart),

@@ -19,11 +19,12 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Gain:
-    """A variant's score minus that of the first variant, over the seeds that both have.
+    """A variant's score minus that of another, the first of its experiment, over the seeds that both have.
 
     Above 0 is better; `error` is the standard error of the mean, None for one seed.
     """
 
+    first: str
     variant: str
     score: str
     mean: float
@@ -35,7 +36,7 @@ class Gain:
         """In words.
 
         Examples:
-            >>> Gain("b", "ELBO", 0.5, 0.1, 3).verdict, Gain("b", "ELBO", 0.3, 0.1, 3).verdict
+            >>> Gain("a", "b", "ELBO", 0.5, 0.1, 3).verdict, Gain("a", "b", "ELBO", 0.3, 0.1, 3).verdict
             ('better by more than the noise', 'within the noise')
         """
         if self.error is None:
@@ -64,5 +65,6 @@ def gains(rows: Sequence[Row]) -> list[Gain]:
             differences = [own[seed] - first[seed] for seed in own if seed in first]
             if differences:
                 mean, error = mean_and_error(differences)
-                found.append(Gain(row.name, column(key).label, mean, error, len(differences)))
+                names = real[0].name, row.name, column(key).label
+                found.append(Gain(*names, mean, error, len(differences)))
     return found

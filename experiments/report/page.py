@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.figures import DASHES, look
@@ -18,10 +19,9 @@ from experiments.report.pictures import DataSets, Fetch, sheets, uncertain_input
 from experiments.report.reading import Problem, Result
 from experiments.report.scores import Row, compare, pool
 from experiments.report.sections import Section, Table, stored
-from experiments.report.values import decimals_for, fixed, short
+from experiments.report.values import short
 from kasuri.storage import write_atomically
 
-_FINDINGS = 8  # of a variant that are shown; the file has all
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,  # results may hold anything
@@ -54,16 +54,13 @@ def write_report(
 
     Returns:
         The path of the page.
-
-    Raises:
-        ImportError: plotly is not installed.
     """
     path = Path(path)
     data_sets = DataSets(pictures)
     tables, validation = compare(results), compare(results, validation=True)
     page = _TEMPLATES.get_template("page.html").render(
         title=title,
-        plotly=_plotly(),
+        plotly=get_plotlyjs(),
         facts=_facts(results),
         problems=[(_short_path(problem.path), problem.reason) for problem in problems],
         experiments=[
@@ -71,7 +68,7 @@ def write_report(
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
                 "remarks": _remarks(table.rows),
-                "validation": other if any(r.validation for r in results) else None,
+                "validation": other if _has_validation(table.rows) else None,
                 "sections": [section for section in _sections(table.rows) if section],
                 "variants": [_variant(row, data_sets, checkpoints, path) for row in table.rows],
             }
@@ -85,12 +82,8 @@ def write_report(
     return path
 
 
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise ImportError("kasuri report needs plotly: pip install kasuri[cli]") from None
-    return str(get_plotlyjs())
+def _has_validation(rows: Sequence[Row]) -> bool:
+    return any(run.validation for row in rows for run in row.results)
 
 
 def _facts(results: Sequence[Result]) -> list[str]:
@@ -126,9 +119,11 @@ def _sections(rows: Sequence[Row]) -> Iterator[Section]:
     yield calibration.reliability(rows)
     yield calibration.intervals(rows)
     yield calibration.foreign_inputs(rows)
-    lines = [gain.line for gain in gains(rows)]
-    table = Table("Differences", HEAD, lines)
-    yield Section(f"Differences to {rows[0].name}", note=NOTE, tables=[table] if lines else [])
+    differences = gains(rows)
+    if differences:
+        heading = f"Differences to {differences[0].first}"
+        table = Table(heading, HEAD, [gain.line for gain in differences])
+        yield Section(heading, note=NOTE, tables=[table])
     yield sheets(rows)
     yield sizes.sparsities(rows)
     yield sizes.compressions(rows)
@@ -140,17 +135,16 @@ def _sections(rows: Sequence[Row]) -> Iterator[Section]:
 def findings(rows: Sequence[Row]) -> Section:
     """What `kasuri.diagnose` said about the networks of an experiment, each sentence once a variant."""
     missing: list[str] = []
-    lines: list[list[str]] = []
+    lines: dict[tuple[str, str], None] = {}
     for row in rows:
         for _, found in stored(row, "diagnosis", _sentences, missing):
-            lines += [[row.name, sentence] for sentence in found or ["Nothing to report."]]
-    unique = [list(line) for line in dict.fromkeys(map(tuple, lines))]
-    tables = [Table("Findings", ["variant", "finding"], unique)] if unique else []
+            lines |= {(row.name, sentence): None for sentence in found or ["Nothing to report."]}
+    tables = [Table("Findings", ["variant", "finding"], list(lines))] if lines else []
     return Section("Findings", tables=tables, missing=missing)
 
 
 def _sentences(value: Mapping[str, Any]) -> list[str]:
-    return [f"{one['what']}: {one['advice']}." for one in value["findings"]][:_FINDINGS]
+    return [f"{one['what']}: {one['advice']}." for one in value["findings"]]
 
 
 def _variant(row: Row, data_sets: DataSets, checkpoints: Checkpoints | None, page: Path) -> Section:
@@ -183,10 +177,7 @@ def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:
     cell = pool(key, scores)
     if cell is None or cell.value is None:
         return "–"
-    if not cell.error:
-        return short(cell.value)
-    decimals = decimals_for([cell.value], [cell.error], most=6)
-    return f"{fixed(cell.value, decimals)} ± {fixed(cell.error, decimals)}"
+    return short(cell.value) + (f" ± {short(cell.error, 2)}" if cell.error else "")
 
 
 def _settings(results: Sequence[Result]) -> Table:

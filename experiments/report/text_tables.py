@@ -3,15 +3,13 @@
 import io
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from experiments.report.columns import Column
 from experiments.report.scores import Cell, ScoreTable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
 
 _SIGNS = {"": "", "best": "*", "tied": "~"}
 _STYLES = {"": "", "best": "bold green", "tied": "italic green"}
@@ -19,17 +17,13 @@ _LEGEND = "* best of its column; ~ within one standard error of the best."
 _MARKDOWN_LEGEND = "Bold: best of its column. Italics: within one standard error of the best."
 
 
-def print_table(tables: Sequence[ScoreTable], console: "Console | None" = None) -> None:
+def print_table(tables: Sequence[ScoreTable], console: Console | None = None) -> None:
     """Print a comparison: with colours in a terminal, as `text_table` anywhere else.
 
     Args:
         tables: from `compare`.
         console: of rich; None makes one for the standard output.
     """
-    try:
-        from rich.console import Console
-    except ImportError:
-        raise ImportError("print_table needs rich: pip install kasuri[cli]") from None
     console = console or Console()
     if console.is_terminal:
         _print(tables, console)
@@ -52,8 +46,6 @@ def text_table(tables: Sequence[ScoreTable]) -> str:
         <BLANKLINE>
         * best of its column; ~ within one standard error of the best.
     """
-    from rich.console import Console
-
     text = io.StringIO()
     _print(tables, Console(file=text, width=10_000, color_system=None))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip()
@@ -114,9 +106,7 @@ def _lines(
             yield f"{row.name}, published", "", cells, True
 
 
-def _print(tables: Sequence[ScoreTable], console: "Console") -> None:
-    from rich.text import Text
-
+def _print(tables: Sequence[ScoreTable], console: Console) -> None:
     for table in tables:
         console.print(Text(_heading(table), style="bold"), end="\n\n")
         for part in _parts(table, console):
@@ -126,25 +116,20 @@ def _print(tables: Sequence[ScoreTable], console: "Console") -> None:
         console.print(Text("\n".join(remarks), style="dim"), end="\n\n")
 
 
-def _parts(table: ScoreTable, console: "Console") -> Iterator["RichTable"]:
+def _parts(table: ScoreTable, console: Console) -> Iterator[RichTable]:
     """The table, or as many with some of its columns as the width of the terminal asks for."""
     columns, first = table.columns, 0
     while first == 0 or first < len(columns):
-        last = len(columns)
-        wide = console.options.update(width=10_000)
-        while last > first + 1:
-            part = _rich(table, columns[first:last])
-            if console.measure(part, options=wide).maximum <= console.width:
-                break
+        last, wide = len(columns), console.options.update(width=10_000)
+        part = _rich(table, columns[first:last])
+        while console.measure(part, options=wide).maximum > console.width and last > first + 1:
             last -= 1
-        yield _rich(table, columns[first:last])
+            part = _rich(table, columns[first:last])
+        yield part
         first = max(last, 1)
 
 
-def _rich(table: ScoreTable, columns: Sequence[Column]) -> "RichTable":
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
+def _rich(table: ScoreTable, columns: Sequence[Column]) -> RichTable:
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column("variant", no_wrap=True)
     shown.add_column("seeds", justify="right")
@@ -156,9 +141,7 @@ def _rich(table: ScoreTable, columns: Sequence[Column]) -> "RichTable":
     return shown
 
 
-def _text(cell: Cell, paper: bool) -> "Text":
-    from rich.text import Text
-
+def _text(cell: Cell, paper: bool) -> Text:
     if paper:
         return Text(cell.published, style="dim")
     return Text(f"{_SIGNS[cell.mark]}{cell}", style=_STYLES[cell.mark])

@@ -37,7 +37,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def render(tmp_path, monkeypatch):
     """A function from runs to the parsed page, without the megabytes of Plotly."""
-    monkeypatch.setattr(page, "_plotly", lambda: "")
+    monkeypatch.setattr(page, "get_plotlyjs", lambda: "")
 
     def rendered(runs, **options):
         results = [run if isinstance(run, Result) else Result.from_dict(run) for run in runs]

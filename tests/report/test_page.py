@@ -4,7 +4,6 @@ import base64
 import io
 import random
 import re
-import sys
 import zlib
 from types import SimpleNamespace
 
@@ -216,13 +215,6 @@ def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):
         write_report([Result("e", "v", 0)], path)
     assert path.read_bytes() == before
     assert [one.name for one in path.parent.iterdir()] == ["report.html"]
-
-
-def test_without_plotly_a_sentence_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ImportError, match=r"plotly.*kasuri\[cli\]"):
-        write_report([], tmp_path / "report.html")
-    assert not list(tmp_path.iterdir())
 
 
 def test_checkpoints_are_linked_relative_to_the_page(render, tmp_path):

@@ -241,16 +241,18 @@ def test_differences_are_taken_seed_by_seed():
     base = [-90.0, -95.0, -100.0]
     runs = [run("diagonal", s, metrics={"elbo": value}) for s, value in enumerate(base)]
     runs += [run("b", s, metrics={"elbo": base[s] + d}) for s, d in enumerate((0.2, 0.3, 0.4))]
-    runs += [run("c", 2, metrics={"elbo": -99.0}), run("d", smoke=True, metrics={"elbo": 0.0})]
+    runs += [run("c", 2, metrics={"elbo": -99.0})]
+    runs.insert(0, run("smoked", smoke=True, metrics={"elbo": 0.0}))
     gain, single = gains(compare(runs)[0].rows)
+    assert gain.first == "diagonal"
     assert gain.line == ["b", "ELBO", "+0.30 ± 0.06", "better by more than the noise"]
     assert (single.variant, single.mean, single.error) == ("c", 1.0, None)
-    assert gains(compare(runs[:3])[0].rows) == []
+    assert gains(compare(runs[:4])[0].rows) == []
 
 
 def test_the_noise_is_the_interval_of_student_s_t():
     for seeds, quantile in enumerate(QUANTILES, 2):
         assert quantile == pytest.approx(stats.t.ppf(0.975, seeds - 1), rel=1e-3)
-    assert Gain("b", "ELBO", -0.5, 0.1, 3).verdict == "worse by more than the noise"
-    assert Gain("b", "ELBO", 0.21, 0.1, 30).verdict == "better by more than the noise"
-    assert "one seed" in Gain("b", "ELBO", 5.0, None, 1).verdict
+    assert Gain("a", "b", "ELBO", -0.5, 0.1, 3).verdict == "worse by more than the noise"
+    assert Gain("a", "b", "ELBO", 0.21, 0.1, 30).verdict == "better by more than the noise"
+    assert "one seed" in Gain("a", "b", "ELBO", 5.0, None, 1).verdict

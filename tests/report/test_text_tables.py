@@ -2,7 +2,6 @@
 
 import io
 import re
-import sys
 
 import pytest
 from rich.cells import cell_len
@@ -97,12 +96,6 @@ def test_numbers_are_whole_in_a_terminal_of_any_width(full, width):
     assert all(len(line) <= width for line in out.getvalue().splitlines())
     for table in full:
         assert all(str(cell) in out.getvalue() for row in table.rows for cell in row.cells.values())
-
-
-def test_without_rich_a_sentence_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    with pytest.raises(ImportError, match=r"kasuri\[cli\]"):
-        print_table(compare([Result("e", "a", 0)]))
 
 
 def test_nothing_to_compare():
