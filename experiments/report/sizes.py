@@ -84,8 +84,7 @@ _COUNTS = {
 }
 _COMPRESSION = (
     "How much the posterior needs every unit, by layer and side, on a logarithmic scale. What is "
-    "left of the dashed line was not needed; a unit went if all layers that make or read it could "
-    "do without it."
+    "left of the dashed line was not needed there."
 )
 
 
