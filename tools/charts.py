@@ -71,16 +71,15 @@ def sweep_chart(found: Sequence[Result]) -> str:
     ((x, sweep),) = pooled(table.rows)[0].items()
     panels = []
     for score, curves in sweep.scores.items():
-        factor = column(score).factor
+        known = column(score)
         series = []
         for colour, curve in zip(COLOURS, curves.values(), strict=False):
             for points, dotted in ((curve.means(), False), (curve.beside, True)):
-                ordered = [(place, factor * points[place]) for place in sorted(points)]
+                ordered = [(place, known.factor * points[place]) for place in sorted(points)]
                 series.append(Series(ordered, colour, dotted, dotted))
         values = [y for one in series for _, y in one.points]
-        log = is_wide(values) and factor == 1  # shares in per cent are read on an even scale
-        label = column(score).label
-        title = label[0].upper() + label[1:] + (" (log)" if log else "")
+        log = is_wide(values) and known.factor == 1  # shares in per cent are read on an even scale
+        title = known.title + (" (log)" if log else "")
         panels.append(Panel(title, AXES.get(x, x), series, sweep.marks, log=log))
     legend = [(f"● {name}", colour) for name, colour in zip(sweep.series, COLOURS, strict=False)]
     if any(one.dotted and one.points for panel in panels for one in panel.series):

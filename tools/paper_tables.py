@@ -131,17 +131,12 @@ def sweep_tables(found: Sequence[Result]) -> str:
             x = AXES.get(x, x)
             if len(sweep.series) == 1:
                 every = {score: series[sweep.series[0]] for score, series in sweep.scores.items()}
-                parts.append(_sweep(x, {_title(s): (s, curve) for s, curve in every.items()}))
+                parts.append(_sweep(x, {column(s).title: (s, curve) for s, curve in every.items()}))
                 continue
             for score, series in sweep.scores.items():
                 curves = {name: (score, curve) for name, curve in series.items()}
-                parts += [_title(score), _sweep(x, curves)]
+                parts += [column(score).title, _sweep(x, curves)]
     return "\n\n".join(parts)
-
-
-def _title(score: str) -> str:
-    label = column(score).label
-    return label[0].upper() + label[1:]
 
 
 def _sweep(x: str, columns: Mapping[str, tuple[str, Curve]]) -> str:

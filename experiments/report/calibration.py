@@ -91,8 +91,8 @@ def foreign_inputs(rows: Sequence[Row]) -> Section:
         x, y = {"range": [min(ends), max(ends)]}, {"range": [0, 1.05 * top]}
         figures += chart(title, lines, score, "inputs (%)", log_y=False, xaxis=x, yaxis=y)
     keys = [
-        ("inside", "test inputs"),
-        ("outside", "inputs from another data set"),
+        ("8px solid var(--inside-fill)", "test inputs"),
+        ("2px solid var(--outside)", "inputs from another data set"),
         ("", "A score that tells them apart has little overlap (AUROC near 1)."),
     ]
     return Section("Foreign inputs", figures, missing, keys=keys)

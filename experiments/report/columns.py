@@ -28,6 +28,11 @@ class Column:
     decimals: int = 4
     target: float = 0.0
 
+    @property
+    def title(self) -> str:
+        """The label as a heading of its own."""
+        return self.label[0].upper() + self.label[1:]
+
     def loss(self, value: float) -> float:
         """How bad a value is: the least is the best."""
         if self.better == "target":

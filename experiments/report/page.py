@@ -170,7 +170,7 @@ def _scores(row: Row) -> Table:
     lines = [
         [key, *(_pooled(key, part) for part in parts)] for key in keys if not key.endswith("_sem")
     ]
-    return Table("Every score", ["score", "test", "validation"], lines)
+    return Table("Every score", ["score", "test", "validation"], lines, numbers=True)
 
 
 def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:

@@ -9,30 +9,27 @@ from experiments.report.calibration import histogram
 from experiments.report.columns import Column
 from experiments.report.figures import Figure, Line, chart, look, rounded, thinned
 from experiments.report.scores import Row, ScoreTable, score_table
-from experiments.report.sections import Section, by_layer, stored, usable
+from experiments.report.sections import Section, Table, by_layer, stored, usable
 from experiments.report.values import Array, array, number, short
 
 CELLS = 96  # of a side of a map at most, to keep the page small
 COMPONENTS = 10
 FLOOR = 1e-6  # a smaller share is rounding error and would stretch the axis
-_FACTS = (
-    Column("parameters", "parameters", decimals=0),
-    Column("kl", "KL (nats)", decimals=1),
-    Column("snr", "signal to noise"),
-    Column("mean_abs", "mean |μ|"),
-    Column("mean_std", "mean σ"),
-)
+_FACTS = {
+    "parameters": "parameters",
+    "kl": "KL (nats)",
+    "snr": "signal to noise",
+    "mean_abs": "mean |μ|",
+    "mean_std": "mean σ",
+}
 
 
 def layers(row: Row) -> Section:
     """The layers of a variant, of its first seed: a table, and histograms of means and scales."""
     found = stored(row, "layers", lambda value: {_layer(one): dict(one) for one in value}, [])
     entries = found[0][1] if found else {}
-    table = score_table(
-        "layer",
-        [Row(name, [_numbers(entry)], i) for i, (name, entry) in enumerate(entries.items())],
-        _FACTS,
-    )
+    rows = [[name, *(_short(entry.get(key)) for key in _FACTS)] for name, entry in entries.items()]
+    table = Table("Layers", ["layer", *_FACTS.values()], rows, numbers=True)
     figures = [
         *_histograms(entries, "mean", "Posterior means", "μ"),
         *_histograms(entries, "scale", "Posterior standard deviations", "log₁₀ σ"),
@@ -46,8 +43,9 @@ def _layer(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']}, {' × '.join(map(str, entry['shape']))}"
 
 
-def _numbers(entry: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key in entry if (value := number(entry[key])) is not None}
+def _short(value: object) -> str:
+    known = number(value)
+    return "–" if known is None else short(known)
 
 
 def _histograms(
@@ -61,7 +59,9 @@ def _histograms(
     return chart(title, lines, symbol, "relative to the peak", log_y=False)
 
 
-_LINES = {  # name: where its shares are in an entry of the file, its look
+_LINES: dict[
+    str, tuple[str, str, dict[str, Any]]
+] = {  # name: where its shares are in an entry of the file, its look
     "σ": ("scale", "share", {"color": "--c0", "dash": "solid", "width": 2.6}),
     "constant matrix": ("scale", "constant", {"color": "--ink", "dash": "dot", "width": 1.2}),
     "shuffled σ": ("scale", "shuffled", {"color": "--muted", "dash": "dot", "width": 1.8}),
@@ -86,8 +86,14 @@ def spectra(rows: Sequence[Row]) -> Section:
         found = by_layer(row, "spectrum", _shares, missing)
         figures = [figure for name, seeds in found.items() for figure in _spectrum(name, seeds)]
         parts.append(Section(f"{len(figures)} layers", figures, row=row))
+    css = {"solid": "solid", "dash": "dashed", "dot": "dotted"}
+    keys = [
+        (f"{style['width']}px {css[style['dash']]} var({style['color']})", name)
+        for name, (_, _, style) in _LINES.items()
+    ]
     heading = "Spectra of posterior scales and means"
-    return Section(heading, parts=[one for one in parts if one], missing=missing, note=_SPECTRA)
+    shown = [part for part in parts if part]
+    return Section(heading, parts=shown, missing=missing, note=_SPECTRA, keys=keys)
 
 
 def _shares(entry: Mapping[str, Any]) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from experiments.report.figures import Figure
 from experiments.report.reading import Result
 from experiments.report.scores import Row, ScoreTable
 
+THICK, THIN = "3px solid var(--muted)", "1px solid var(--muted)"  # borders that look like lines
 UNUSABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error)
 
 T = TypeVar("T")
@@ -16,11 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text."""
+    """A table of text, or of numbers behind the first column."""
 
     name: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Section:
         figures: of it.
         missing: names of variants that store something that cannot be used.
         note: what the reader should know.
-        keys: what kinds of lines mean, (CSS class, words).
+        keys: what kinds of lines mean, (border of CSS that looks like it, words).
         size: of figures: "small", "wide", or "map".
         legend: names of series with a button each that shows and hides them.
         tables: of text or of scores.

@@ -8,7 +8,7 @@ from experiments.report.columns import column
 from experiments.report.figures import Figure, Line, chart, look
 from experiments.report.reading import Result
 from experiments.report.scores import Row
-from experiments.report.sections import Section, stored
+from experiments.report.sections import THICK, Section, stored
 from experiments.report.values import array, number
 
 AXES = {"tau": "τ", "neurons": "neurons N"}
@@ -48,7 +48,7 @@ def sweeps(rows: Sequence[Row]) -> Section:
         for score, series in sweep.scores.items()
         for figure in _figure(AXES.get(x, x), score, series, sweep.marks)
     ]
-    keys = [("thick", "ours, mean over seeds"), ("dotted", "published, or exact")]
+    keys = [(THICK, "ours, mean over seeds"), ("2px dotted var(--muted)", "published, or exact")]
     return Section("Curves over what was varied", figures, missing, keys=keys, size="wide")
 
 
@@ -110,6 +110,5 @@ def _figure(
     ends, style = [min(values), max(values)], {"color": "--c6", "dash": "dash", "width": 1.2}
     drawn += [Line(name, [at, at], ends, style) for name, at in marks.items() if drawn]
     log_y = None if known.factor == 1 else False  # shares in per cent are read on an even scale
-    title = known.label[0].upper() + known.label[1:]
     place = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-    return chart(title, drawn, x, log_x=True, log_y=log_y, legend=place)
+    return chart(known.title, drawn, x, log_x=True, log_y=log_y, legend=place)

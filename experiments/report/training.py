@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.report.figures import Figure, Line, chart, look, mean_by
 from experiments.report.scores import Row
-from experiments.report.sections import Section, by_layer, stored
+from experiments.report.sections import THICK, THIN, Section, by_layer, stored
 from experiments.report.values import Array, arrays, number
 
 QUANTITIES = {  # key of `history`: title and factor
@@ -25,7 +25,7 @@ _SCHEDULES = ("learning_rate", "temperature")  # shown only if they change
 def training_curves(rows: Sequence[Row]) -> Section:
     """A figure per quantity, a line per variant, the mean over its seeds."""
     figures = [f for key, words in QUANTITIES.items() for f in _curves(rows, key, *words)]
-    keys = [("thick", "validation"), ("thin", "training"), ("", "Mean over seeds.")]
+    keys = [(THICK, "validation"), (THIN, "training"), ("", "Mean over seeds.")]
     return Section("Training", figures, keys=keys)
 
 
@@ -64,8 +64,8 @@ def convergence(rows: Sequence[Row]) -> Section:
         title = f"Validation −ELBO by {name}"
         figures += chart(title, [*thin, *thick], name, "−ELBO")
     keys = [
-        ("thick", "mean over seeds"),
-        ("thin", "one seed"),
+        (THICK, "mean over seeds"),
+        (THIN, "one seed"),
         ("", "Seconds are comparable only between runs on the same idle machine."),
     ]
     return Section("Convergence", figures, missing, keys=keys, size="wide")
