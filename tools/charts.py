@@ -8,11 +8,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from experiments.report import Result, compare
-from experiments.report.columns import column
-from experiments.report.figures import is_wide
+from experiments.report.json_numbers import short
+from experiments.report.plots import is_wide
+from experiments.report.score_columns import column
 from experiments.report.sizes import SIZES, Point, frontier_points, unbeaten
 from experiments.report.sweeps import AXES, pooled
-from experiments.report.values import short
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#555555")
 FAMILIES = {  # beginnings of variants: the name under which they are drawn

@@ -9,10 +9,10 @@ from experiments.compression_published import LENET5
 from experiments.lenet5_counts import LeNet5
 from experiments.matrix_normal_published import DROPPED
 from experiments.report import Result, compare
-from experiments.report.columns import column
-from experiments.report.sweeps import AXES, Curve, pooled
+from experiments.report.json_numbers import mean_and_error, short
+from experiments.report.score_columns import column
+from experiments.report.sweeps import AXES, SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
-from experiments.report.values import mean_and_error, short
 
 
 def by_experiment(found: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
@@ -139,7 +139,7 @@ def sweep_tables(found: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
-def _sweep(x: str, columns: Mapping[str, tuple[str, Curve]]) -> str:
+def _sweep(x: str, columns: Mapping[str, tuple[str, SweepCurve]]) -> str:
     places = sorted({place for _, curve in columns.values() for place in curve.measured})
     cells = [[f"{place:,g}" for place in places]]
     for score, curve in columns.values():

@@ -2,7 +2,7 @@
 
 from experiments.report.page import write_report
 from experiments.report.reading import Problem, Result, ResultError, read
-from experiments.report.scores import Cell, Row, ScoreTable, compare
+from experiments.report.score_tables import Cell, ScoreRow, ScoreTable, compare
 from experiments.report.text_tables import markdown_table, print_table, text_table
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Problem",
     "Result",
     "ResultError",
-    "Row",
+    "ScoreRow",
     "ScoreTable",
     "compare",
     "markdown_table",

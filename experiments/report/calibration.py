@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.figures import Line, chart, look, mean_by
-from experiments.report.scores import Row
+from experiments.report.json_numbers import Array, array, arrays, short
+from experiments.report.plots import Line, chart, look, mean_by
+from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Section, stored
-from experiments.report.values import Array, array, arrays, short
 
 _UNIT = {"range": [0, 1]}
 _DOTS = {"mode": "lines+markers", "marker": {"size": 5}}
 _DIAGONAL = Line("perfect", [0, 1], [0, 1], {"color": "--muted", "dash": "dot", "width": 1})
 
 
-def reliability(rows: Sequence[Row]) -> Section:
+def reliability(rows: Sequence[ScoreRow]) -> Section:
     """Accuracy against confidence, and how often each confidence occurs."""
     accuracies, shares = [], []
     missing: list[str] = []
@@ -52,7 +52,7 @@ def _pooled(seeds: Sequence[Array]) -> tuple[Array, Array, Array]:
     return sums[0] / count[used], sums[1] / count[used], count[used]
 
 
-def intervals(rows: Sequence[Row]) -> Section:
+def intervals(rows: Sequence[ScoreRow]) -> Section:
     """Observed against nominal coverage of predictive intervals, and their difference."""
     observed, gaps = [], []
     missing: list[str] = []
@@ -72,7 +72,7 @@ def intervals(rows: Sequence[Row]) -> Section:
     return Section("Predictive intervals", figures, missing, size="wide")
 
 
-def foreign_inputs(rows: Sequence[Row]) -> Section:
+def foreign_inputs(rows: Sequence[ScoreRow]) -> Section:
     """Histograms of an uncertainty score on test inputs and on foreign ones, one per variant."""
     missing: list[str] = []
     found = [(row, stored(row, "ood", _scores, missing)) for row in rows]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.report.columns import column
-from experiments.report.scores import Row
-from experiments.report.values import fixed, mean_and_error
+from experiments.report.json_numbers import fixed, mean_and_error
+from experiments.report.score_columns import column
+from experiments.report.score_tables import ScoreRow
 
 SCORES = ("log_likelihood", "elbo")  # of models whose differences are small and matter
 # two-sided 95 % quantiles of Student's t for 2, 3, ... seeds; 2 beyond
@@ -54,7 +54,7 @@ class Gain:
         return [self.variant, self.score, size + error, self.verdict]
 
 
-def gains(rows: Sequence[Row]) -> list[Gain]:
+def gains(rows: Sequence[ScoreRow]) -> list[Gain]:
     """Differences of every later variant to the first; smoke runs do not count."""
     found = []
     real = [row for row in rows if not row.smoke]

@@ -13,13 +13,13 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
-from experiments.report.figures import DASHES, look
 from experiments.report.gains import HEAD, NOTE, gains
-from experiments.report.pictures import DataSets, Fetch, sheets, uncertain_inputs
+from experiments.report.images import DataSets, Fetch, sheets, uncertain_inputs
+from experiments.report.json_numbers import short
+from experiments.report.plots import DASHES, look
 from experiments.report.reading import Problem, Result
-from experiments.report.scores import Row, compare, pool
+from experiments.report.score_tables import ScoreRow, compare, pool
 from experiments.report.sections import Section, Table, stored
-from experiments.report.values import short
 from kasuri.storage import write_atomically
 
 _TEMPLATES = Environment(
@@ -82,7 +82,7 @@ def write_report(
     return path
 
 
-def _has_validation(rows: Sequence[Row]) -> bool:
+def _has_validation(rows: Sequence[ScoreRow]) -> bool:
     return any(run.validation for row in rows for run in row.results)
 
 
@@ -103,13 +103,13 @@ def _short_path(path: str) -> str:
     return str(Path(*full.parts[-4:])) if full.is_absolute() else path
 
 
-def _remarks(rows: Sequence[Row]) -> list[str]:
+def _remarks(rows: Sequence[ScoreRow]) -> list[str]:
     """What the files say about themselves, each sentence once."""
     notes = [run.figures.get("note") for row in rows for run in row.results]
     return list(dict.fromkeys(str(note) for note in notes if note))
 
 
-def _sections(rows: Sequence[Row]) -> Iterator[Section]:
+def _sections(rows: Sequence[ScoreRow]) -> Iterator[Section]:
     yield sweeps.sweeps(rows)
     yield findings(rows)
     yield sizes.frontiers(rows)
@@ -132,7 +132,7 @@ def _sections(rows: Sequence[Row]) -> Iterator[Section]:
     yield posteriors.maps(rows)
 
 
-def findings(rows: Sequence[Row]) -> Section:
+def findings(rows: Sequence[ScoreRow]) -> Section:
     """What `kasuri.diagnose` said about the networks of an experiment, each sentence once a variant."""
     missing: list[str] = []
     lines: dict[tuple[str, str], None] = {}
@@ -147,7 +147,9 @@ def _sentences(value: Mapping[str, Any]) -> list[str]:
     return [f"{one['what']}: {one['advice']}." for one in value["findings"]]
 
 
-def _variant(row: Row, data_sets: DataSets, checkpoints: Checkpoints | None, page: Path) -> Section:
+def _variant(
+    row: ScoreRow, data_sets: DataSets, checkpoints: Checkpoints | None, page: Path
+) -> Section:
     """All about one variant, folded up: layers, uncertain inputs, scores, settings, provenance."""
     runs = [_run(result, checkpoints, page) for result in row.results]
     tables = [
@@ -164,7 +166,7 @@ def _variant(row: Row, data_sets: DataSets, checkpoints: Checkpoints | None, pag
     return Section(seeds, parts=[part for part in parts if part], row=row)
 
 
-def _scores(row: Row) -> Table:
+def _scores(row: ScoreRow) -> Table:
     parts = [[getattr(run, name) for run in row.results] for name in ("metrics", "validation")]
     keys = dict.fromkeys(key for part in parts for seed in part for key in seed)
     lines = [

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from experiments.report.calibration import histogram
-from experiments.report.columns import Column
-from experiments.report.figures import Figure, Line, chart, look, rounded, thinned
-from experiments.report.scores import Row, ScoreTable, score_table
+from experiments.report.json_numbers import Array, array, number, short
+from experiments.report.plots import Figure, Line, chart, look, rounded, thinned
+from experiments.report.score_columns import Column
+from experiments.report.score_tables import ScoreRow, ScoreTable, score_table
 from experiments.report.sections import Section, Table, by_layer, stored, usable
-from experiments.report.values import Array, array, number, short
 
 CELLS = 96  # of a side of a map at most, to keep the page small
 COMPONENTS = 10
@@ -24,7 +24,7 @@ _FACTS = {
 }
 
 
-def layers(row: Row) -> Section:
+def layers(row: ScoreRow) -> Section:
     """The layers of a variant, of its first seed: a table, and histograms of means and scales."""
     found = stored(row, "layers", lambda value: {_layer(one): dict(one) for one in value}, [])
     entries = found[0][1] if found else {}
@@ -78,7 +78,7 @@ _SPECTRA = (
 )
 
 
-def spectra(rows: Sequence[Row]) -> Section:
+def spectra(rows: Sequence[ScoreRow]) -> Section:
     """How many components the matrices of scales and means need: a figure per variant and layer."""
     missing: list[str] = []
     parts = []
@@ -129,7 +129,7 @@ _MAPS = (
 )
 
 
-def maps(rows: Sequence[Row]) -> Section:
+def maps(rows: Sequence[ScoreRow]) -> Section:
     """Heat maps of posterior scales beside their low-rank approximations, of the first seed."""
     missing: list[str] = []
     parts = []
@@ -181,7 +181,7 @@ _SNR = (
 )
 
 
-def gradient_snr(rows: Sequence[Row]) -> Section:
+def gradient_snr(rows: Sequence[ScoreRow]) -> Section:
     """The signal-to-noise ratio of gradients: a table per layer and definition."""
     tables: dict[str, dict[tuple[int, str], list[dict[str, float]]]] = {}
     missing: list[str] = []
@@ -205,8 +205,8 @@ def _ratio(one: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
 
 
 def _ratio_table(
-    caption: str, lines: Mapping[tuple[int, str], list[dict[str, float]]], rows: Sequence[Row]
+    caption: str, lines: Mapping[tuple[int, str], list[dict[str, float]]], rows: Sequence[ScoreRow]
 ) -> ScoreTable:
     keys = dict.fromkeys(key for seeds in lines.values() for scores in seeds for key in scores)
-    named = [Row(f"{rows[i].name}, {name}", seeds, i) for (i, name), seeds in lines.items()]
+    named = [ScoreRow(f"{rows[i].name}, {name}", seeds, i) for (i, name), seeds in lines.items()]
     return score_table(caption, named, [Column(key, key) for key in keys])

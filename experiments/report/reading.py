@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.report.values import number
+from experiments.report.json_numbers import number
 
 FORMAT = 1
 Published = Mapping[str, tuple[float, float | None]]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from experiments.report.figures import Figure
+from experiments.report.plots import Figure
 from experiments.report.reading import Result
-from experiments.report.scores import Row, ScoreTable
+from experiments.report.score_tables import ScoreRow, ScoreTable
 
 THICK, THIN = "3px solid var(--muted)", "1px solid var(--muted)"  # borders that look like lines
 UNUSABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error)
@@ -63,7 +63,7 @@ class Section:
     tables: Sequence[Table | ScoreTable] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()
-    row: Row | None = None
+    row: ScoreRow | None = None
     folded: bool = False
 
     def __bool__(self) -> bool:
@@ -71,7 +71,7 @@ class Section:
 
 
 def stored(
-    row: Row, key: str, parse: Callable[[Any], T], missing: list[str]
+    row: ScoreRow, key: str, parse: Callable[[Any], T], missing: list[str]
 ) -> list[tuple[Result, T]]:
     """What the seeds of a variant store under a key of `figures`, parsed, with the runs.
 
@@ -87,7 +87,7 @@ def stored(
 
 
 def by_layer(
-    row: Row, key: str, parse: Callable[[Any], T], missing: list[str]
+    row: ScoreRow, key: str, parse: Callable[[Any], T], missing: list[str]
 ) -> dict[str, list[T]]:
     """The same for lists of layers, in the order of the files: usable entries by layer."""
     lists = stored(row, key, lambda entries: [(str(e["layer"]), e) for e in entries], missing)

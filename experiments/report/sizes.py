@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.report.calibration import histogram, steps
-from experiments.report.columns import Column
-from experiments.report.figures import Figure, Line, chart, escaped, look
-from experiments.report.scores import Row, ScoreTable, score_table
+from experiments.report.json_numbers import array, number, short
+from experiments.report.plots import Figure, Line, chart, escaped, look
+from experiments.report.score_columns import Column
+from experiments.report.score_tables import ScoreRow, ScoreTable, score_table
 from experiments.report.sections import Section, stored
-from experiments.report.values import array, number, short
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
 Point = tuple[float, float]
 
 
-def frontiers(rows: Sequence[Row]) -> Section:
+def frontiers(rows: Sequence[ScoreRow]) -> Section:
     """Test error by size: for every variant a line per seed, through points that no other beats."""
     missing: list[str] = []
     found = {row.index: stored(row, "frontier", frontier_points, missing) for row in rows}
@@ -88,7 +88,7 @@ _COMPRESSION = (
 )
 
 
-def compressions(rows: Sequence[Row]) -> Section:
+def compressions(rows: Sequence[ScoreRow]) -> Section:
     """Counts before and after, and histograms of every statistic with its threshold, of the first seed."""
     missing: list[str] = []
     parts = []
@@ -101,12 +101,12 @@ def compressions(rows: Sequence[Row]) -> Section:
 
 def _compression(value: Mapping[str, Any]) -> tuple[list[Figure], ScoreTable, str]:
     counts = [
-        Row(title, [{"before": old, "after": new, "ratio": old / new}])
+        ScoreRow(title, [{"before": old, "after": new, "ratio": old / new}])
         for key, title in _COUNTS.items()
         if (old := number(value["before"].get(key))) and (new := number(value["after"].get(key)))
     ]
     if ratio := number((value.get("latency") or {}).get("ratio")):
-        counts.append(Row("times faster, same run", [{"ratio": ratio}]))
+        counts.append(ScoreRow("times faster, same run", [{"ratio": ratio}]))
     whole = [Column(key, key, decimals=0) for key in ("before", "after")]
     table = score_table("count", counts, [*whole, Column("ratio", "ratio", decimals=1)])
     criterion = str(value["criterion"])
@@ -130,15 +130,15 @@ def _threshold(one: Mapping[str, Any], criterion: str) -> list[Figure]:
     )
 
 
-def sparsities(rows: Sequence[Row]) -> Section:
+def sparsities(rows: Sequence[ScoreRow]) -> Section:
     """Per cent of the weights, rows and columns of every layer that pruning drops."""
     missing: list[str] = []
-    lines: list[Row] = []
+    lines: list[ScoreRow] = []
     for row in rows:
         seeds = [shares for _, shares in stored(row, "sparsity", _dropped, missing)]
         for what in ("weights", "rows", "columns") if seeds else ():
             scores = [{layer: share[what] for layer, share in seed.items()} for seed in seeds]
-            lines.append(Row(f"{row.name}, {what}", scores, row.index))
+            lines.append(ScoreRow(f"{row.name}, {what}", scores, row.index))
     layers = dict.fromkeys(layer for line in lines for seed in line.scores for layer in seed)
     columns = [Column(layer, layer, factor=100.0, decimals=1) for layer in layers]
     note = (

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.report.columns import column
-from experiments.report.figures import Figure, Line, chart, look
+from experiments.report.json_numbers import array, number
+from experiments.report.plots import Figure, Line, chart, look
 from experiments.report.reading import Result
-from experiments.report.scores import Row
+from experiments.report.score_columns import column
+from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import THICK, Section, stored
-from experiments.report.values import array, number
 
 AXES = {"tau": "τ", "neurons": "neurons N"}
 
 
 @dataclass
-class Curve:
+class SweepCurve:
     """One series of one score: x -> values of the seeds, and what is published or exact there."""
 
     measured: dict[float, list[float]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Curve:
 class Sweep:
     """Everything that is drawn over one quantity: score -> series -> curve, and marks on the axis."""
 
-    scores: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    scores: dict[str, dict[str, SweepCurve]] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -39,7 +39,7 @@ class Sweep:
         return list(dict.fromkeys(name for series in self.scores.values() for name in series))
 
 
-def sweeps(rows: Sequence[Row]) -> Section:
+def sweeps(rows: Sequence[ScoreRow]) -> Section:
     """A figure per score over what was varied, a line per series, published values dotted."""
     found, missing = pooled(rows)
     figures = [
@@ -52,7 +52,7 @@ def sweeps(rows: Sequence[Row]) -> Section:
     return Section("Curves over what was varied", figures, missing, keys=keys, size="wide")
 
 
-def pooled(rows: Sequence[Row]) -> tuple[dict[str, Sweep], list[str]]:
+def pooled(rows: Sequence[ScoreRow]) -> tuple[dict[str, Sweep], list[str]]:
     """Points of all variants by quantity, and the variants whose points cannot be used."""
     found: dict[str, Sweep] = {}
     missing: list[str] = []
@@ -62,7 +62,7 @@ def pooled(rows: Sequence[Row]) -> tuple[dict[str, Sweep], list[str]]:
             sweep.marks |= point["marks"]
             name = f"{point['series']} (smoke)" if row.smoke else point["series"]
             for score in point["curves"]:
-                curve = sweep.scores.setdefault(score, {}).setdefault(name, Curve())
+                curve = sweep.scores.setdefault(score, {}).setdefault(name, SweepCurve())
                 _add(curve, result, score, point)
     return found, missing
 
@@ -82,7 +82,7 @@ def _point(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _add(curve: Curve, result: Result, score: str, point: Mapping[str, Any]) -> None:
+def _add(curve: SweepCurve, result: Result, score: str, point: Mapping[str, Any]) -> None:
     if score in result.metrics:
         curve.measured.setdefault(point["value"], []).append(result.metrics[score])
     exact, _ = result.published.get(score, (point["beside"].get(score), None))
@@ -91,7 +91,7 @@ def _add(curve: Curve, result: Result, score: str, point: Mapping[str, Any]) -> 
 
 
 def _figure(
-    x: str, score: str, series: Mapping[str, Curve], marks: Mapping[str, float]
+    x: str, score: str, series: Mapping[str, SweepCurve], marks: Mapping[str, float]
 ) -> list[Figure]:
     known = column(score)
     lines = []

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from experiments.report.columns import Column
-from experiments.report.scores import Cell, ScoreTable
+from experiments.report.score_columns import Column
+from experiments.report.score_tables import Cell, ScoreTable
 
 _SIGNS = {"": "", "best": "*", "tied": "~"}
 _STYLES = {"": "", "best": "bold green", "tied": "italic green"}

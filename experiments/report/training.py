@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.figures import Figure, Line, chart, look, mean_by
-from experiments.report.scores import Row
+from experiments.report.json_numbers import Array, arrays, number
+from experiments.report.plots import Figure, Line, chart, look, mean_by
+from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import THICK, THIN, Section, by_layer, stored
-from experiments.report.values import Array, arrays, number
 
 QUANTITIES = {  # key of `history`: title and factor
     "loss": ("Loss", 1.0),
@@ -22,14 +22,14 @@ QUANTITIES = {  # key of `history`: title and factor
 _SCHEDULES = ("learning_rate", "temperature")  # shown only if they change
 
 
-def training_curves(rows: Sequence[Row]) -> Section:
+def training_curves(rows: Sequence[ScoreRow]) -> Section:
     """A figure per quantity, a line per variant, the mean over its seeds."""
     figures = [f for key, words in QUANTITIES.items() for f in _curves(rows, key, *words)]
     keys = [(THICK, "validation"), (THIN, "training"), ("", "Mean over seeds.")]
     return Section("Training", figures, keys=keys)
 
 
-def _curves(rows: Sequence[Row], key: str, title: str, factor: float) -> list[Figure]:
+def _curves(rows: Sequence[ScoreRow], key: str, title: str, factor: float) -> list[Figure]:
     lines = []
     for row in rows:
         for prefix, part, width in (("", "training", 1.4), ("valid_", "validation", 2.6)):
@@ -46,7 +46,7 @@ def _curves(rows: Sequence[Row], key: str, title: str, factor: float) -> list[Fi
     return [] if key in _SCHEDULES and constant else chart(title, drawn, "epoch")
 
 
-def convergence(rows: Sequence[Row]) -> Section:
+def convergence(rows: Sequence[ScoreRow]) -> Section:
     """Validation −ELBO against steps and against seconds: every seed thin, their mean thick."""
     missing: list[str] = []
     found = {row.index: stored(row, "convergence", _convergence, missing) for row in rows}
@@ -81,7 +81,7 @@ def _mean(seeds: Sequence[Array]) -> Array:
     return np.mean([columns[:, np.isin(columns[0], common)] for columns in seeds], axis=0)
 
 
-def drift(rows: Sequence[Row]) -> Section:
+def drift(rows: Sequence[ScoreRow]) -> Section:
     """Mean posterior standard deviation against the step: a figure per layer, the mean over seeds."""
     layers: dict[str, list[Line]] = {}
     missing: list[str] = []

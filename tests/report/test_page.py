@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from experiments.report import Problem, Result, ResultError, page, read, write_report
-from experiments.report.pictures import image
+from experiments.report.images import image
 from tests.report import samples
 from tests.report.samples import run
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from experiments.report import Problem, Result, ResultError, compare, read
 from experiments.report.gains import QUANTILES, Gain, gains
-from experiments.report.values import array, decimals_for, fixed, number, short
+from experiments.report.json_numbers import array, decimals_for, fixed, number, short
 from tests.report import samples
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from experiments.report import Result, compare
 from experiments.report.calibration import foreign_inputs, intervals, reliability
-from experiments.report.figures import chart
+from experiments.report.plots import chart
 from experiments.report.posteriors import gradient_snr, layers, maps, spectra
 from experiments.report.sizes import compressions, frontiers, sparsities
 from experiments.report.sweeps import pooled, sweeps

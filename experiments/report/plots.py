@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from experiments.report.values import Array, short
+from experiments.report.json_numbers import Array, short
 
 COLOURS = 7  # --c0 ... --c6 in page.css
 DASHES = {  # Plotly's names, and the same for SVG

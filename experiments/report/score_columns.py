@@ -40,7 +40,7 @@ class Column:
         return -value if self.better == "higher" else value
 
 
-_DATA = tomllib.loads((Path(__file__).parent / "columns.toml").read_text(encoding="utf-8"))
+_DATA = tomllib.loads((Path(__file__).parent / "score_columns.toml").read_text(encoding="utf-8"))
 COLUMNS = tuple(Column(key, **entry) for key, entry in _DATA["table"].items())
 _CURVES = tuple(Column(key, **entry) for key, entry in _DATA["curves"].items())
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.scores import Row
+from experiments.report.json_numbers import number, short
+from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Picture, Section, stored, usable
-from experiments.report.values import number, short
 
 SHOWN = 12  # uncertain inputs of a variant
 LARGEST = 2000  # pixels of a side of a sheet: a page is for looking at
@@ -41,7 +41,7 @@ class DataSets:
         return self._known[name]
 
 
-def uncertain_inputs(row: Row, data_sets: DataSets) -> Section:
+def uncertain_inputs(row: ScoreRow, data_sets: DataSets) -> Section:
     """Test inputs with the largest entropy, of the first seed that has some."""
     for result, entries in stored(row, "uncertain", lambda value: [dict(e) for e in value], []):
         data, reason = data_sets.get(str(result.settings.get("data")))
@@ -80,7 +80,7 @@ def _input(index: Any, data: Any) -> str:
     return image((np.moveaxis(values, 0, -1) - low) / (high - low))
 
 
-def sheets(rows: Sequence[Row]) -> Section:
+def sheets(rows: Sequence[ScoreRow]) -> Section:
     """Reconstructions, draws and traversals of auto-encoders, of the first seed."""
     missing: list[str] = []
     parts = []

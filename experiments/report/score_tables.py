@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from experiments.report.columns import COLUMNS, Column
+from experiments.report.json_numbers import decimals_for, fixed, mean_and_error
 from experiments.report.reading import Published, Result
-from experiments.report.values import decimals_for, fixed, mean_and_error
+from experiments.report.score_columns import COLUMNS, Column
 
 Mark = Literal["", "best", "tied"]
 
@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """One variant with its seeds; smoke runs have a row of their own.
 
     Attributes:
@@ -67,7 +67,7 @@ class ScoreTable:
     """The variants of one experiment, the columns that some of them have, and remarks."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
     columns: tuple[Column, ...]
     title: str = ""
     notes: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
     tables = []
     for experiment, variants in experiments.items():
         rows = [
-            Row(
+            ScoreRow(
                 f"{variant} (smoke)" if smoke else variant,
                 [_scores(run, validation) for run in runs],
                 index,
@@ -119,7 +119,7 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
     return tables
 
 
-def score_table(name: str, rows: Sequence[Row], columns: Iterable[Column]) -> ScoreTable:
+def score_table(name: str, rows: Sequence[ScoreRow], columns: Iterable[Column]) -> ScoreTable:
     """The table of rows without cells; columns that no row has are left out."""
     shown = {column: cells for column in columns if any(cells := _cells(column, rows))}
     filled = tuple(
@@ -141,7 +141,7 @@ def pool(key: str, scores: Sequence[Mapping[str, float]]) -> Cell | None:
     return Cell(value, error, "" if error is None else "examples")
 
 
-def _cells(column: Column, rows: Sequence[Row]) -> list[Cell | None]:
+def _cells(column: Column, rows: Sequence[ScoreRow]) -> list[Cell | None]:
     """A cell per row, formatted with the same digits, the best marked."""
     cells = [
         pool(column.key, row.scores) or (Cell(None) if column.key in row.published else None)
@@ -215,7 +215,7 @@ def _scores(result: Result, validation: bool) -> dict[str, float]:
     return scores
 
 
-def _notes(rows: Sequence[Row]) -> Iterator[str]:
+def _notes(rows: Sequence[ScoreRow]) -> Iterator[str]:
     names: dict[str, list[str]] = {"seeds": [], "examples": []}
     for row in rows:
         for over in {cell.over for cell in row.cells.values() if cell.over}:
@@ -239,7 +239,7 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.name}: its seeds were run with different {', '.join(differing)}."
 
 
-def _differing(row: Row) -> list[str]:
+def _differing(row: ScoreRow) -> list[str]:
     """Settings with several values; those that older files do not know had none."""
     values: dict[str, set[str]] = {}
     for result in row.results:
