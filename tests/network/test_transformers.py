@@ -1,4 +1,4 @@
-"""Language models from small configs: equal in evaluation mode, random in training mode, one function when frozen."""
+"""Language models from small configs: the same in evaluation mode, random in training mode."""
 
 import pytest
 import torch
