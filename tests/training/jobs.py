@@ -186,7 +186,7 @@ def run(job, folder, callback=None, resume=False, **more):
     np.random.seed(2 if other else 1)
     return JOBS[job](
         start=100 if other else 1,
-        **{"epochs": 4, "save_every": 0, "show": False} | more,
+        **{"epochs": 4, "show": False} | more,
         seed=SEED,
         folder=folder,
         resume=resume,
