@@ -272,7 +272,8 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     def _predicted(self, X: Any) -> Prediction:
         """Mean and spread of all rows; the draws are not kept."""
-        return predict(self.objective_, self._inputs(X), keep_draws=False, **self._draws())
+        x = self._inputs(X)
+        return predict(self.objective_, x, keep_draws=False, **self._draws())
 
     def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
         """Metrics on checked rows and targets as the network sees them."""

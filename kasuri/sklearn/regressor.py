@@ -158,11 +158,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             X: (rows, columns).
             level: probability between 0 and 1.
         """
-        draws = self._draws()
-        parts = [  # draws are kept for one piece at a time
-            predict(self.objective_, piece, **draws).interval(level)
-            for piece in self._inputs(X).split(CHUNK)
-        ]
+        x, parts = self._inputs(X), []
+        for piece in x.split(CHUNK):  # draws are kept for one piece at a time
+            parts.append(predict(self.objective_, piece, **self._draws()).interval(level))
         low, high = (torch.cat(ends) for ends in zip(*parts, strict=True))
         return self._shaped(self.targets_.undone(low)), self._shaped(self.targets_.undone(high))
 
