@@ -10,7 +10,6 @@ from tools import frontier
 from tools.compression_tables import compression_tables
 from tools.sweep_tables import sweep_tables
 from tools.tables import ROOT
-from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
 
 
@@ -43,19 +42,6 @@ def test_likelihoods_above_every_published_one_are_bold_and_counted(tmp_path):
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no result files"):
         uci_tables(tmp_path)
-
-
-def test_two_ways_to_choose_the_temperature_are_averaged_over_seeds(tmp_path):
-    rows = [
-        {"data": "digits", "epochs": 2, "steps": 1300, "way": way, "seed": seed}
-        | {"nll": nll + seed, "temperature": 0.1 * (seed + 1), "cpu_seconds": 2.0 * nll}
-        for way, nll in (("follow", 1.0), ("halving", 2.0))
-        for seed in (0, 1)
-    ]
-    path = tmp_path / "temperature.json"
-    path.write_text(json.dumps({"rows": rows}))
-    line = temperature_table(path).splitlines()[-1]
-    assert line == "| digits | 1,300 | 2 | 1.500 ± 0.500 | 2.500 ± 0.500 | 0.1 to 0.2 | 2.0 / 4.0 |"
 
 
 def sweep_point(folder, variant, seed, tau, series, curves, published=None, **metrics):

@@ -7,7 +7,6 @@ from experiments.report.gains import gain_text
 from tools.compression_tables import compression_tables
 from tools.sparsity_tables import sparsity_tables
 from tools.sweep_tables import sweep_tables
-from tools.temperature_table import temperature_table
 from tools.uci_tables import uci_tables
 
 ROOT = Path(__file__).parents[1]
@@ -20,13 +19,11 @@ _ALL = (
     ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
     ("docs/papers/radial-directional.md", "compression tables", "results/compression"),
     ("docs/papers/overparameterised.md", "tempering tables", "results/tempering"),
-    ("docs/howto/temperature.md", "temperature table", "results/numerics/temperature.json"),
 )
 TABLES = tuple(one for one in _ALL if (ROOT / one[2]).exists())  # what was run
 _OWN = {  # tables of another form
     "results/uci": uci_tables,  # nine tables are too many for one each
     "results/tempering": sweep_tables,  # a variant for every temperature
-    "results/numerics/temperature.json": temperature_table,
 }
 _BESIDE = {  # tables that stand below the usual one
     "results/compression": compression_tables,
