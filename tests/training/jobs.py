@@ -177,7 +177,7 @@ def run(job, folder, callback=None, resume=False, save_every=0, callbacks=(), **
 
     Network and generators begin elsewhere if there is a checkpoint to take them from.
     """
-    checkpoint.EVERY = save_every  # `conftest.py` puts it back
+    checkpoint.EVERY = save_every  # conftest.py puts it back
     other = resume and checkpoint.exists(Path(folder))
     random.seed(2 if other else 1)
     np.random.seed(2 if other else 1)
