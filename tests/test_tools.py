@@ -1,6 +1,5 @@
 """The tables and pictures that `make tables` writes."""
 
-import json
 from xml.etree import ElementTree
 
 import pytest

@@ -1,15 +1,13 @@
 """Tables of the papers' pages that are no comparison of variants."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.compression_published import LENET5
 from experiments.lenet5_counts import LeNet5
 from experiments.matrix_normal_published import DROPPED
 from experiments.report import Result, compare
-from experiments.report.json_numbers import mean_and_error, short
+from experiments.report.json_numbers import short
 from experiments.report.score_columns import column
 from experiments.report.sweeps import AXES, SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
