@@ -137,10 +137,10 @@ class Batches(Generic[Inputs]):
         rows = self.order(number).to(self.y.device)
         for batch in range(start, len(self)):
             index = rows[batch * self.batch_size : (batch + 1) * self.batch_size]
-            x: Inputs = inputs.take(self.x, index)
+            x: Inputs = _select(self.x, index)
             if self.augment is not None:
                 x = self.augment(x, _generator(self.seed, number, batch, self.rank))
-            yield x, self.y[index]
+            yield x, self.y.index_select(0, index)
 
     def order(self, number: int) -> Tensor:
         """Rows of this process in the order of an epoch."""
@@ -287,6 +287,11 @@ def _pair(batch: Any) -> tuple[Any, Tensor]:
     raise TypeError(
         f"a batch is a {type(batch).__name__}: kasuri.fit takes loaders that yield (x, y) or (x1, x2, y)"
     )
+
+
+def _select(x: Any, index: Tensor) -> Any:
+    """Some rows, several times faster than by x[index]."""
+    return inputs.each(x, lambda part: part.index_select(0, index))
 
 
 def _generator(*numbers: int) -> torch.Generator:

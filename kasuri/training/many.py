@@ -322,7 +322,12 @@ class Gathered:
         orders = torch.stack([source.order(number) for source in self.sources])
         rows = (orders + self.offsets).to(self.y.device)
         for index in rows.split(self.sources[0].batch_size, 1):
-            yield self.x[index], self.y[index]
+            yield _select(self.x, index), _select(self.y, index)
+
+
+def _select(data: Tensor, index: Tensor) -> Tensor:
+    """data[index], several times faster."""
+    return data.index_select(0, index.flatten()).reshape(*index.shape, *data.shape[1:])
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
