@@ -208,7 +208,7 @@ def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None)
 
 def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
     from kasuri.inputs import take
-    from kasuri.training.sources import tensors
+    from kasuri.training.batches import tensors
 
     x, y = tensors(data)
     return take(x, slice(0, rows)), y[:rows]
