@@ -41,25 +41,13 @@ class Factors(NamedTuple):
 
 
 def loss_per_weight(scale: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight, (*blocks).
-
-    Examples:
-        >>> one = torch.ones(1, 4)
-        >>> loss_per_weight(torch.ones(4, 4), one, 2 * one)  # 2²/2 - log 2 - 1/2
-        tensor(0.8069)
-    """
+    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight, (*blocks)."""
     ratio = (rows.mT @ columns) / scale
     return (ratio.square() / 2 - ratio.log() - 0.5).mean((-2, -1))
 
 
 def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
-    """Fits of rank 1, 2, 3, ... to standard deviations (*blocks, out, in), without end.
-
-    Examples:
-        >>> fits = growing(torch.tensor([[1.0, 2.0], [3.0, 6.0]], dtype=torch.float64))
-        >>> float(next(fits).loss) < 1e-12
-        True
-    """
+    """Fits of rank 1, 2, 3, ... to standard deviations (*blocks, out, in), without end."""
     logs = scale.log()
     middle = logs.mean((-2, -1), keepdim=True) / 2
     rows = (logs.mean(-1, keepdim=True) - middle).exp().mT
@@ -71,7 +59,11 @@ def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
 
 
 def improved(
-    scale: Tensor, rows: Tensor, columns: Tensor, iterations: int, ceiling: float | None = None
+    scale: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    iterations: int = ITERATIONS,
+    ceiling: float | None = None,
 ) -> Factors:
     """The factors after updates, until these change nothing any more; held below a ceiling if given.
 

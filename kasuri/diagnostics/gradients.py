@@ -1,32 +1,81 @@
-"""The signal-to-noise ratio of gradients, recorded while a network trains."""
+"""The signal-to-noise ratio of gradients: of a stack of them, and recorded while a network trains.
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+Variances are the unbiased ones (divided by n - 1 for n gradients). With them, gradients that are
+pure normal noise have a mean ratio E[g]²/Var[g] of (n - 1)/(n(n - 3)), 0.129 for n = 10: the
+floor under every reading.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
-from kasuri.diagnostics.ratios import Moments, definition_of, ratio_of, value_of
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
 
-_PARTS: dict[str, Callable[[str], bool]] = {
-    "spread": lambda name: name != "loc",
-    "mean": lambda name: name == "loc",
-    "all": lambda name: True,
-}
+DEFINITIONS = ("standard", "second_moment", "as_printed")
+PARTS = ("spread", "mean", "all")
 
 
-@dataclass
-class _Window:
-    """The moments of one window so far: layer → parameter → moments."""
+def snr(gradients: Tensor, definition: str = "standard") -> Tensor:
+    """Signal-to-noise ratio of each element over the first dimension; NaN where nothing varies.
 
-    seen: int
-    moments: dict[str, dict[str, Moments]]
+    Args:
+        gradients: (window, ...), at least two.
+        definition: "standard" E[g]²/Var[g]; "second_moment" E[g²]/Var[g], which is about one more;
+            "as_printed" E[g²]/Var[g²], for comparison with a table that gives it: it changes when
+            the loss is multiplied by a number. Var is unbiased.
+
+    Examples:
+        >>> snr(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
+        tensor([2., nan], dtype=torch.float64)
+    """
+    _check_definition("snr", definition)
+    if gradients.dim() < 1 or len(gradients) < 2:
+        raise ValueError(
+            f"snr: a variance needs at least two gradients along the first dimension, got the shape "
+            f"{tuple(gradients.shape)}"
+        )
+    moments: list[Tensor] = []
+    for count, gradient in enumerate(gradients, 1):
+        moments = _updated(moments, gradient, count, definition)
+    return _ratio(moments, len(gradients), definition)
+
+
+def _check_definition(task: str, definition: str) -> None:
+    if definition not in DEFINITIONS:
+        known = ", ".join(map(repr, DEFINITIONS))
+        raise ValueError(f"{task}: definition must be one of {known}, got {definition!r}")
+
+
+def _updated(moments: list[Tensor], gradient: Tensor, count: int, definition: str) -> list[Tensor]:
+    """Mean and sum of squared deviations after gradient number `count`, by Welford's formulas.
+
+    Equal values leave exactly 0 as the second, which is how constant gradients are recognised.
+    """
+    value = gradient.detach().to(torch.float64, copy=True)
+    value = value.square() if definition == "as_printed" else value
+    if not moments:
+        return [value, torch.zeros_like(value)]
+    mean, squares = (moment.to(value.device) for moment in moments)
+    difference = value - mean
+    mean = mean + difference / count
+    return [mean, squares + difference * (value - mean)]
+
+
+def _ratio(moments: list[Tensor], count: int, definition: str) -> Tensor:
+    mean, squares = moments
+    variance = squares / (count - 1)
+    signal = {
+        "standard": mean.square(),
+        "second_moment": mean.square() + squares / count,
+        "as_printed": mean,
+    }[definition]
+    return torch.where(variance > 0, signal / variance, torch.nan)
 
 
 class GradientSNR(Callback):
@@ -64,24 +113,21 @@ class GradientSNR(Callback):
         definition: str = "standard",
         of: str = "spread",
     ) -> None:
+        _check_definition("GradientSNR", definition)
+        if of not in PARTS:
+            raise ValueError(f"GradientSNR: of must be one of {PARTS}, got {of!r}")
         if not is_whole(window, 2):
             raise ValueError(
-                f"GradientSNR(window={window!r}): a variance needs at least two gradients"
+                f"GradientSNR: a variance needs at least two gradients, got window={window!r}"
             )
         self.steps = sorted(set(steps))
-        self.window, self.definition, self.of = window, definition, of
-        self._kind = definition_of("GradientSNR", definition)
-        if of not in _PARTS:
-            raise ValueError(f"GradientSNR(of={of!r}): write one of {', '.join(map(repr, _PARTS))}")
-        if not self.steps:
-            raise ValueError("GradientSNR(steps=[]) would record nothing; write e.g. steps=[100]")
-        if self.steps[0] < window:
+        if not self.steps or self.steps[0] < window:
             raise ValueError(
-                f"GradientSNR(steps=[{self.steps[0]}, ...], window={window}): after "
-                f"{self.steps[0]} steps there are not {window} gradients; begin at {window} or later"
+                f"GradientSNR: steps must be numbers of at least window={window} steps, got {self.steps}"
             )
+        self.window, self.definition, self.of = window, definition, of
         self.rows: list[dict[str, Any]] = []
-        self._open: dict[int, _Window] = {}
+        self._windows: dict[int, dict[str, Any]] = {}  # by the step at which they end
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
         """Take in the gradients of a step."""
@@ -94,66 +140,49 @@ class GradientSNR(Callback):
             model: the converted network, or an objective that has it.
             step: 0 for the first.
         """
-        windows = self._windows(step)
-        if not windows:
+        ends = [end for end in self.steps if end - self.window <= step < end]
+        if not ends:
             return
         net = model.net if isinstance(model, Objective) else model
-        gradients = {
-            layer: {name: value_of(g, self._kind) for name, g in named}
-            for layer, named in _gradients(net, self.of)
-        }
-        for end in windows:
-            self._add(end, gradients)
+        gradients = list(_gradients(net, self.of))
+        for end in ends:
+            window = self._open(end, step)
+            window["seen"] += 1
+            for layer, parameter, gradient in gradients:
+                moments = window["moments"].setdefault(layer, {})
+                before = moments.get(parameter, [])
+                moments[parameter] = _updated(before, gradient, window["seen"], self.definition)
             if end == step + 1:
                 self._close(end)
 
-    def _windows(self, step: int) -> list[int]:
-        """Ends of the windows that a step lies in; refuse gaps."""
-        first, last = bisect_right(self.steps, step), bisect_right(self.steps, step + self.window)
-        for end in self.steps[first:last]:
-            start = end - self.window
-            if step == start:
-                self._open[end] = _Window(0, {})
-            seen = self._open[end].seen if end in self._open else 0
-            if seen != step - start:
-                raise ValueError(
-                    f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
-                    f"{end - 1}, and was given step {step} after {seen} of them; record every step "
-                    "once, counting from 0, or ask for later steps"
-                )
-        return self.steps[first:last]
-
-    def _add(self, end: int, gradients: dict[str, dict[str, Tensor]]) -> None:
-        window = self._open[end]
-        window.seen += 1
-        for layer, named in gradients.items():
-            held = window.moments.setdefault(layer, {})
-            for name, value in named.items():
-                if name in held:
-                    held[name].add(value)
-                else:
-                    held[name] = Moments.of(value)
+    def _open(self, end: int, step: int) -> dict[str, Any]:
+        """The window that ends there, made at its first step; refuse gaps."""
+        start = end - self.window
+        if step == start:
+            self._windows[end] = {"seen": 0, "moments": {}}
+        window = self._windows.get(end, {"seen": 0})
+        if window["seen"] != step - start:
+            raise ValueError(
+                f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
+                f"{end - 1}, and was given step {step} after {window['seen']} of them; record every step "
+                "once, counting from 0, or ask for later steps"
+            )
+        return window
 
     def _close(self, end: int) -> None:
-        for layer, named in self._open.pop(end).moments.items():
-            for name, moments in named.items():
-                ratio = ratio_of(moments, self._kind)
+        for layer, named in self._windows.pop(end)["moments"].items():
+            for parameter, moments in named.items():
+                ratio = _ratio(moments, self.window, self.definition)
                 self.rows.append(
-                    {"step": end, "layer": layer, "parameter": name}
+                    {"step": end, "layer": layer, "parameter": parameter}
                     | _summary(ratio[ratio.isfinite()])
                     | {"definition": self.definition}
                 )
 
     def state_dict(self) -> dict[str, Any]:
         """The rows, and windows that are not over."""
-        return {
-            "settings": self._settings(),
-            "rows": [dict(row) for row in self.rows],
-            "windows": {
-                end: [window.seen, {la: _saved(named) for la, named in window.moments.items()}]
-                for end, window in self._open.items()
-            },
-        }
+        state = {"settings": self._settings(), "rows": self.rows, "windows": self._windows}
+        return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the middle of a window."""
@@ -162,11 +191,8 @@ class GradientSNR(Callback):
                 f"GradientSNR: the interrupted run recorded {state['settings']}, this one is to "
                 f"record {self._settings()}; use the same settings"
             )
-        self.rows = [dict(row) for row in state["rows"]]
-        self._open = {
-            int(end): _Window(seen, {layer: _loaded(named) for layer, named in moments.items()})
-            for end, (seen, moments) in state["windows"].items()
-        }
+        state = copy.deepcopy(state)
+        self.rows, self._windows = state["rows"], state["windows"]
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -177,8 +203,8 @@ class GradientSNR(Callback):
         }
 
 
-def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
-    """(posterior, [(parameter, gradient), ...]); a trained parameter without one has gradient 0."""
+def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, str, Tensor]]:
+    """(posterior, parameter, gradient); a trained parameter without one has gradient 0."""
     posteriors = require_posteriors(net)
     if all(p.grad is None for q in posteriors.values() for p in q.parameters()):
         raise ValueError(
@@ -186,29 +212,15 @@ def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, list[tuple[str, T
             "before optimizer.zero_grad()"
         )
     for layer, q in posteriors.items():
-        yield (
-            layer,
-            [
-                (name, torch.zeros_like(p) if p.grad is None else p.grad)
-                for name, p in q.named_parameters()
-                if p.requires_grad and _PARTS[of](name)
-            ],
-        )
+        for name, p in q.named_parameters():
+            if p.requires_grad and of in ("all", "mean" if name == "loc" else "spread"):
+                yield layer, name, torch.zeros_like(p) if p.grad is None else p.grad
 
 
 def _summary(values: Tensor) -> dict[str, Any]:
     """Mean, median (of the middle two for even numbers) and how many; None of nothing."""
-    count = values.numel()
+    count = len(values)
     if not count:
         return {"mean": None, "median": None, "elements": 0}
-    ordered = values.flatten().sort().values
-    median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    median = values.sort().values[[(count - 1) // 2, count // 2]].mean()
     return {"mean": float(values.mean()), "median": float(median), "elements": count}
-
-
-def _saved(named: dict[str, Moments]) -> dict[str, Any]:
-    return {name: [m.mean.clone(), m.squares.clone(), m.count] for name, m in named.items()}
-
-
-def _loaded(named: dict[str, Any]) -> dict[str, Moments]:
-    return {name: Moments(mean, squares, count) for name, (mean, squares, count) in named.items()}
