@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.contenders import PLAIN, Contender, Network, Run
-from kasuri.vae import VAE, Diagonal, FullNormal, KTiedLatent, Latent, MatrixNormalLatent
+from kasuri.vae import VAE, DiagonalLatent, FullLatent, KTiedLatent, Latent, MatrixNormalLatent
 
 WIDTH = 300
 
@@ -71,9 +71,9 @@ def contenders(rows: int, columns: int) -> list[Contender]:
     """The plain auto-encoder and all families for so many latent variables, diagonal first."""
     z = rows * columns
     latents = [
-        Diagonal(z),
+        DiagonalLatent(z),
         MatrixNormalLatent(rows, columns),
-        FullNormal(z),
+        FullLatent(z),
         KTiedLatent(rows, columns, rank=1),
     ]
     return [Contender(PLAIN.name, PlainRun), *map(contender, latents)]

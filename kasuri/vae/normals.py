@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from kasuri.numerics import low_rank, triangular
+from kasuri.numerics import triangular
 from kasuri.numerics.safe import capped_exp, held
 from kasuri.posteriors.base import LOG_TWO_PI
-from kasuri.posteriors.sides import LOG_CEILING
 from kasuri.streams import normal
+
+LOG_CEILING = 10.0  # of the logarithms of factors, as for the posteriors of weights
 
 
 class LatentNormal(ABC):
@@ -95,7 +96,7 @@ class IndependentNormal(LatentNormal):
         return held(self.logs, LOG_CEILING).sum(-1), self.variance.sum(-1)
 
 
-class TriangularSide:
+class Triangles:
     """F = T diag(exp(logs)), T unit lower-triangular, for every example; see `kasuri.numerics.triangular`.
 
     Args:
@@ -104,9 +105,8 @@ class TriangularSide:
     """
 
     def __init__(self, logs: Tensor, lower: Tensor) -> None:
-        self.logs = logs
-        shape = triangular.folded_shape(logs.shape[-1])
-        self.folded = lower.reshape(len(lower), *shape)
+        self.logs, self.size = logs, logs.shape[-1]
+        self.folded = lower.reshape(len(lower), *triangular.folded_shape(self.size))
 
     def spread(self, vectors: Tensor) -> Tensor:
         """V Fᵀ for vectors (batch, k, n)."""
@@ -123,29 +123,29 @@ class TriangularSide:
         return squares + triangular.weighted_squares(self.folded, squares)
 
 
-class DenseNormal(LatentNormal):
+class TriangularNormal(LatentNormal):
     """Any covariance: F triangular."""
 
-    def __init__(self, loc: Tensor, side: TriangularSide) -> None:
+    def __init__(self, loc: Tensor, factor: Triangles) -> None:
         super().__init__(loc)
-        self.side = side
+        self.factor = factor
 
     @property
     def variance(self) -> Tensor:
         """Diagonal of F Fᵀ."""
-        return self.side.variances()
+        return self.factor.variances()
 
     def _spread(self, noise: Tensor) -> Tensor:
-        return self.side.spread(noise)
+        return self.factor.spread(noise)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        return self.side.sums()
+        return self.factor.sums()
 
 
 class KroneckerNormal(LatentNormal):
     """Z = M + A X Bᵀ, z the rows of Z one after the other; `rows` holds A, `columns` holds B."""
 
-    def __init__(self, loc: Tensor, rows: TriangularSide, columns: TriangularSide) -> None:
+    def __init__(self, loc: Tensor, rows: Triangles, columns: Triangles) -> None:
         super().__init__(loc)
         self.rows, self.columns = rows, columns
 
@@ -157,35 +157,11 @@ class KroneckerNormal(LatentNormal):
 
     def _spread(self, noise: Tensor) -> Tensor:
         batch, draws, _ = noise.shape
-        outs, ins = self.rows.logs.shape[-1], self.columns.logs.shape[-1]
+        outs, ins = self.rows.size, self.columns.size
         moved = self.columns.spread(noise.reshape(batch, draws * outs, ins))
         across = moved.reshape(batch, draws, outs, ins).mT.reshape(batch, draws * ins, outs)
         return self.rows.spread(across).reshape(batch, draws, ins, outs).mT.flatten(2)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        outs, ins = self.rows.logs.shape[-1], self.columns.logs.shape[-1]
         (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
-        return ins * log_rows + outs * log_columns, rows * columns
-
-
-class TiedNormal(LatentNormal):
-    """Independent, standard deviations σ = RᵀC with logarithms (batch, k, rows), (batch, k, columns)."""
-
-    def __init__(self, loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> None:
-        super().__init__(loc)
-        self.log_rows, self.log_columns = log_rows, log_columns
-
-    @property
-    def variance(self) -> Tensor:
-        """σ²."""
-        return self._scale().square()
-
-    def _scale(self) -> Tensor:
-        return low_rank.product(self.log_rows, self.log_columns).flatten(1)
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        return noise * self._scale().unsqueeze(1)
-
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        factors = self.log_rows, self.log_columns
-        return low_rank.block_logs(*factors), low_rank.block_squares(*factors)
+        return self.columns.size * log_rows + self.rows.size * log_columns, rows * columns
