@@ -28,9 +28,8 @@ FAMILIES = {
     "full normal, bounded": kasuri.FullNormal(max_scale=2.0),
     "radial": kasuri.Radial(),
     "radial, columns": kasuri.Radial(grouping="column", factors=2, concentration="group"),
-    "radial, weibull": kasuri.Radial(radius="weibull"),
     "radial, both sides": kasuri.Radial(grouping="double", rescale=True),
-    "radial, column scales": kasuri.Radial(grouping="double", double="scales", radius="gamma"),
+    "radial, column scales": kasuri.Radial(grouping="double", double="scales"),
     "point": kasuri.Point(),
 }
 
