@@ -199,5 +199,7 @@ def test_tables_are_fitted_with_it():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3))
     y = x[:, 0] + 0.1 * rng.normal(size=120)
-    model = BayesianRegressor(posterior=FAMILY, max_epochs=40, random_state=0).fit(x, y)
+    model = BayesianRegressor(posterior=FAMILY, max_epochs=40, temperature=0.1, random_state=0).fit(
+        x, y
+    )
     assert model.score(x, y) > 0.8
