@@ -6,11 +6,9 @@ results/race/mnist-mlp.json and docs/images/race.svg.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import kasuri
-from benchmarks import environment, peers, race_plot
+from benchmarks import peers, race_plot, results
 from benchmarks.contenders import (
     LEARNING_RATE,
     NUM_DATA,
@@ -30,7 +28,6 @@ from benchmarks.contenders import (
 )
 from experiments import data as datasets
 from experiments.data import Dataset
-from kasuri.storage import write_atomically
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4
@@ -77,14 +74,10 @@ class Curve:
 
 def contenders() -> list[Contender]:
     """Kasuri's, and bayesian-torch if it can be imported."""
-    mine = [
-        kasuri_contender(kasuri.KTied(rank=2), "local"),
-        kasuri_contender(kasuri.KTied(rank=2), "shared"),
-        kasuri_contender(kasuri.MeanField(), "local"),
-        kasuri_contender(kasuri.MeanField(), "shared"),
-    ]
+    families = (kasuri.KTied(rank=2), kasuri.MeanField())
+    ours = [kasuri_contender(family, how) for family in families for how in ("local", "shared")]
     theirs = [c for c in peers.available()[0] if c.name == "bayesian-torch reparameterization"]
-    return mine + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
+    return ours + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
 
 
 def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], Run]:
@@ -111,9 +104,9 @@ def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], 
 def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     """All contenders, turn by turn, until `steps` or until `budget` seconds of their own."""
     curves: dict[str, Curve] = {}
-    for one in contenders():
+    for contender in contenders():
         torch.manual_seed(0)
-        curves[one.name] = Curve(one.build(mlp(400, 400)))
+        curves[contender.name] = Curve(contender.build(mlp(400, 400)))
     x, y = data.valid.x[:2000], data.valid.y[:2000]
     for curve in curves.values():
         curve.look(x, y)
@@ -147,11 +140,11 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=80.0, help="seconds per contender")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", default="mnist", choices=["mnist", "fashion-mnist"])
-    parser.add_argument("--out", type=Path, default=environment.ROOT / OUT)
-    parser.add_argument("--picture", type=Path, default=environment.ROOT / PICTURE)
+    parser.add_argument("--out", type=Path, default=results.ROOT / OUT)
+    parser.add_argument("--picture", type=Path, default=results.ROOT / PICTURE)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    began, load = time.perf_counter(), environment.load()
+    began, about = time.perf_counter(), results.about(only_kasuri=False)
     found = race(datasets.load(args.data), args.steps, args.budget)
     result = {
         "settings": {
@@ -165,16 +158,11 @@ def main() -> None:
             "budget": args.budget,
             "seed": 0,
         },
-        "versions": environment.versions(only_kasuri=False),
-        **environment.commit(),
-        "processor": environment.processor(),
-        "load before": load,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **about,
         "wall_seconds": round(time.perf_counter() - began, 1),
         "contenders": found,
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(args.out, json.dumps(result).encode())
+    results.write(args.out, result)
     race_plot.main(args.out, args.picture)
 
 

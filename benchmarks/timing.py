@@ -32,6 +32,9 @@ class Plan:
     burst: float = 0.02
 
 
+QUICK = Plan(rounds=2, warmup=1, burst=0.0)
+
+
 @dataclass(frozen=True)
 class Measured:
     """Times of one contender: milliseconds per call, and ratios to the baseline by round.
