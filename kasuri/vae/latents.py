@@ -27,11 +27,11 @@ from kasuri.numerics.torch_internals import eager
 from kasuri.streams import normal_like
 from kasuri.vae.normals import (
     LOG_CEILING,
-    IndependentNormal,
-    KroneckerNormal,
+    CovarianceFactor,
+    DiagonalFactor,
+    KroneckerFactor,
     LatentNormal,
-    Triangles,
-    TriangularNormal,
+    TriangularFactor,
 )
 
 
@@ -39,7 +39,7 @@ from kasuri.vae.normals import (
 class Latent(ABC):
     """A family of distributions q(z | x); called with an encoder's output, it gives them.
 
-    A family of your own has `dimensions`, `widths` and `build`.
+    A family of your own has `widths` and `factor`.
     """
 
     def __post_init__(self) -> None:
@@ -53,17 +53,17 @@ class Latent(ABC):
 
     @property
     @abstractmethod
-    def dimensions(self) -> int:
-        """Number n of latent variables: what the decoder takes."""
-
-    @property
-    @abstractmethod
     def widths(self) -> tuple[int, ...]:
         """Numbers of each part of the encoder's output: means first."""
 
     @abstractmethod
-    def build(self, loc: Tensor, *parts: Tensor) -> LatentNormal:
-        """The distributions from the parts of an encoder's output, (batch, width) each."""
+    def factor(self, *parts: Tensor) -> CovarianceFactor:
+        """F of the covariances F Fᵀ, from the parts behind the means, (batch, width) each."""
+
+    @property
+    def dimensions(self) -> int:
+        """Number n of latent variables: what the decoder takes."""
+        return self.widths[0]
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -78,7 +78,8 @@ class Latent(ABC):
     def __call__(self, numbers: Tensor) -> LatentNormal:
         """q(z | x) for a batch, from the encoder's output (batch, size)."""
         self._check(numbers)
-        return self.build(*numbers.split(self.widths, dim=1))
+        loc, *parts = numbers.split(self.widths, dim=1)
+        return LatentNormal(loc, self.factor(*parts))
 
     def draw_and_kl(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """A draw for each example and its KL to N(0, I), (batch, n) and (batch,): one training step's.
@@ -118,17 +119,12 @@ class DiagonalLatent(Latent):
     z: int
 
     @property
-    def dimensions(self) -> int:
-        return self.z
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means and log-standard deviations."""
         return self.z, self.z
 
-    def build(self, loc: Tensor, *parts: Tensor) -> IndependentNormal:
-        """Mean + exp(logs) ε."""
-        return IndependentNormal(loc, *parts)
+    def factor(self, *parts: Tensor) -> DiagonalFactor:
+        return DiagonalFactor(*parts)
 
 
 @dataclass(frozen=True)
@@ -146,10 +142,6 @@ class FullLatent(Latent):
     z: int
 
     @property
-    def dimensions(self) -> int:
-        return self.z
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means; log-diagonal and lower triangle of the factor."""
         return self.z, *_triangle(self.z)
@@ -158,9 +150,8 @@ class FullLatent(Latent):
     def sides(self) -> tuple[int, ...]:
         return (self.z,)
 
-    def build(self, loc: Tensor, *parts: Tensor) -> TriangularNormal:
-        """Mean + F ε."""
-        return TriangularNormal(loc, Triangles(*parts))
+    def factor(self, *parts: Tensor) -> TriangularFactor:
+        return TriangularFactor(*parts)
 
 
 @dataclass(frozen=True)
@@ -185,21 +176,16 @@ class MatrixNormalLatent(Latent):
     columns: int
 
     @property
-    def dimensions(self) -> int:
-        return self.rows * self.columns
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means; log-diagonal and lower triangle of A; the same of B."""
-        return self.dimensions, *_triangle(self.rows), *_triangle(self.columns)
+        return self.rows * self.columns, *_triangle(self.rows), *_triangle(self.columns)
 
     @property
     def sides(self) -> tuple[int, ...]:
         return self.rows, self.columns
 
-    def build(self, loc: Tensor, *parts: Tensor) -> KroneckerNormal:
-        """M + A X Bᵀ."""
-        return KroneckerNormal(loc, Triangles(*parts[:2]), Triangles(*parts[2:]))
+    def factor(self, *parts: Tensor) -> KroneckerFactor:
+        return KroneckerFactor(TriangularFactor(*parts[:2]), TriangularFactor(*parts[2:]))
 
 
 @dataclass(frozen=True)
@@ -226,20 +212,16 @@ class KTiedLatent(Latent):
     rank: int = 1
 
     @property
-    def dimensions(self) -> int:
-        return self.rows * self.columns
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means; logarithms of the row and of the column factors."""
-        return self.dimensions, self.rank * self.rows, self.rank * self.columns
+        return self.rows * self.columns, self.rank * self.rows, self.rank * self.columns
 
-    def build(self, loc: Tensor, *parts: Tensor) -> IndependentNormal:
-        """Mean + σ ε; k products of factors k^-½ make 1."""
+    def factor(self, *parts: Tensor) -> DiagonalFactor:
+        """Of all numbers 0: k products of factors k^-½, which make 1."""
         shift = 0.5 * math.log(self.rank)
         rows, columns = (part.reshape(len(part), self.rank, -1) - shift for part in parts)
         logs = (rows.unsqueeze(-1) + columns.unsqueeze(-2)).logsumexp(1)
-        return IndependentNormal(loc, logs.flatten(1))
+        return DiagonalFactor(logs.flatten(1))
 
 
 def _triangle(size: int) -> tuple[int, int]:
