@@ -12,7 +12,6 @@ from kasuri.diagnostics import spectrum, spectrum_table
 from tests.diagnostics.networks import (
     Plain,
     Recurrent,
-    Sheared,
     convolutional,
     dense,
     low_rank,
@@ -24,7 +23,7 @@ FAMILIES = [
     kasuri.MeanField(),
     kasuri.MeanField(max_scale=2.0),
     kasuri.KTied(rank=3),
-    Sheared(),
+    kasuri.MatrixNormal(),
     Plain(),
 ]
 

@@ -17,7 +17,6 @@ from tests.diagnostics.networks import (
     INPUTS,
     Plain,
     Recurrent,
-    Sheared,
     convolutional,
     dense,
     low_rank,
@@ -186,9 +185,9 @@ def test_impossible_truncations_are_refused(options, words):
 
 
 def test_posteriors_without_a_matrix_of_scales_are_refused():
-    mixed = kasuri.bayesianize(dense(), Sheared(), where="0", bias=False)
+    mixed = kasuri.bayesianize(dense(), kasuri.MatrixNormal(), where="0", bias=False)
     mixed = kasuri.bayesianize(mixed, kasuri.MeanField(), where="2")
-    with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*ShearedPosterior"):
+    with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*MatrixNormalPosterior"):
         truncate(mixed, 1)
     truncate(mixed, 1, where="2")
     with pytest.raises(ValueError, match="point estimates"):

@@ -17,7 +17,6 @@ from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.diagnostics.networks import (
     INPUTS,
     Plain,
-    Sheared,
     dense,
     low_rank,
     mean_field_with,
@@ -223,7 +222,10 @@ def test_other_elementwise_families_can_be_tied():
         (lambda bnn: tie(bnn, 1, where="nothing"), "'nothing'"),
         (lambda bnn: choose_rank(bnn, tolerance=0.0), "positive"),
         (lambda bnn: choose_rank(bnn, max_rank=0), "at least 1, got 0"),
-        (lambda bnn: tie(kasuri.bayesianize(dense(), Sheared(), bias=False), 1), "not independent"),
+        (
+            lambda bnn: tie(kasuri.bayesianize(dense(), kasuri.MatrixNormal(), bias=False), 1),
+            "not independent",
+        ),
         (lambda bnn: choose_rank(kasuri.bayesianize(dense(), kasuri.Point())), "point estimates"),
         (lambda bnn: tie(dense(), 1), "bayesianize"),
     ],
