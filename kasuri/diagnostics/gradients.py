@@ -7,6 +7,7 @@ floor under every reading.
 
 import copy
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -84,13 +85,13 @@ class GradientSNR(Callback):
     At "s steps" it has seen the gradients of the last `window` of them, takes the ratio of each element
     of a parameter over the window, and writes down mean and median over the elements whose
     gradient varied. Steps outside of every window cost nothing; inside, two double-precision
-    numbers per element and window are kept. In several processes gradients are the averaged ones.
+    numbers per element are kept. In several processes gradients are the averaged ones.
 
     As a callback of `kasuri.fit` it reads gradients before they are clipped. In a loop of
     your own call `record(net, step)` after `loss.backward()`, with step = 0, 1, 2, ...
 
     Args:
-        steps: numbers of steps done, each at least `window`.
+        steps: numbers of steps done, at least `window` apart.
         window: number of gradients per reading.
         definition: as for `snr`.
         of: "spread" for all parameters but the means, "mean" for these, "all" for both.
@@ -121,13 +122,15 @@ class GradientSNR(Callback):
                 f"GradientSNR: a variance needs at least two gradients, got window={window!r}"
             )
         self.steps = sorted(set(steps))
-        if not self.steps or self.steps[0] < window:
+        if not self.steps or any(b - a < window for a, b in pairwise([0, *self.steps])):
             raise ValueError(
-                f"GradientSNR: steps must be numbers of at least window={window} steps, got {self.steps}"
+                f"GradientSNR: steps must be at least window={window} apart and not before it, got "
+                f"{self.steps}"
             )
         self.window, self.definition, self.of = window, definition, of
         self.rows: list[dict[str, Any]] = []
-        self._windows: dict[int, dict[str, Any]] = {}  # by the step at which they end
+        self._seen = 0  # gradients of the present window
+        self._moments: dict[str, dict[str, list[Tensor]]] = {}  # by posterior and parameter
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
         """Take in the gradients of a step."""
@@ -140,37 +143,29 @@ class GradientSNR(Callback):
             model: the converted network, or an objective that has it.
             step: 0 for the first.
         """
-        ends = [end for end in self.steps if end - self.window <= step < end]
-        if not ends:
+        end = next((end for end in self.steps if end - self.window <= step < end), None)
+        if end is None:
             return
-        net = model.net if isinstance(model, Objective) else model
-        gradients = list(_gradients(net, self.of))
-        for end in ends:
-            window = self._open(end, step)
-            window["seen"] += 1
-            for layer, parameter, gradient in gradients:
-                moments = window["moments"].setdefault(layer, {})
-                before = moments.get(parameter, [])
-                moments[parameter] = _updated(before, gradient, window["seen"], self.definition)
-            if end == step + 1:
-                self._close(end)
-
-    def _open(self, end: int, step: int) -> dict[str, Any]:
-        """The window that ends there, made at its first step; refuse gaps."""
         start = end - self.window
         if step == start:
-            self._windows[end] = {"seen": 0, "moments": {}}
-        window = self._windows.get(end, {"seen": 0})
-        if window["seen"] != step - start:
+            self._seen, self._moments = 0, {}
+        if self._seen != step - start:
             raise ValueError(
                 f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
-                f"{end - 1}, and was given step {step} after {window['seen']} of them; record every step "
+                f"{end - 1}, and was given step {step} after {self._seen} of them; record every step "
                 "once, counting from 0, or ask for later steps"
             )
-        return window
+        self._seen += 1
+        net = model.net if isinstance(model, Objective) else model
+        for layer, parameter, gradient in _gradients(net, self.of):
+            moments = self._moments.setdefault(layer, {})
+            before = moments.get(parameter, [])
+            moments[parameter] = _updated(before, gradient, self._seen, self.definition)
+        if self._seen == self.window:
+            self._close(end)
 
     def _close(self, end: int) -> None:
-        for layer, named in self._windows.pop(end)["moments"].items():
+        for layer, named in self._moments.items():
             for parameter, moments in named.items():
                 ratio = _ratio(moments, self.window, self.definition)
                 self.rows.append(
@@ -178,11 +173,12 @@ class GradientSNR(Callback):
                     | _summary(ratio[ratio.isfinite()])
                     | {"definition": self.definition}
                 )
+        self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows, and windows that are not over."""
-        state = {"settings": self._settings(), "rows": self.rows, "windows": self._windows}
-        return copy.deepcopy(state)
+        """The rows, and the window that is not over."""
+        state = {"rows": self.rows, "seen": self._seen, "moments": self._moments}
+        return copy.deepcopy(state | {"settings": self._settings()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the middle of a window."""
@@ -192,7 +188,16 @@ class GradientSNR(Callback):
                 f"record {self._settings()}; use the same settings"
             )
         state = copy.deepcopy(state)
-        self.rows, self._windows = state["rows"], state["windows"]
+        self.rows = state["rows"]
+        if "windows" in state:  # of version 0.2, which also kept the count of each parameter
+            for seen, named in state["windows"].values():
+                self._seen = seen
+                self._moments = {
+                    layer: {name: moments[:2] for name, moments in parameters.items()}
+                    for layer, parameters in named.items()
+                }
+        else:
+            self._seen, self._moments = state["seen"], state["moments"]
 
     def _settings(self) -> dict[str, Any]:
         return {
