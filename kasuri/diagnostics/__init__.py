@@ -8,10 +8,10 @@ posterior is its prior, `k_hat` how far it is from the truth; `kasuri.diagnose` 
 
 from kasuri.diagnostics.collapse import Collapse, LayerState, collapse_check
 from kasuri.diagnostics.drift import ScaleDrift
+from kasuri.diagnostics.finding_rules import Finding
 from kasuri.diagnostics.findings import Diagnosis
 from kasuri.diagnostics.gradients import GradientSNR, snr
 from kasuri.diagnostics.reference.pareto import k_hat, posterior_k_hat
-from kasuri.diagnostics.rules import Finding
 from kasuri.diagnostics.spectra import LayerSpectrum, Spectrum, spectrum, spectrum_table
 from kasuri.diagnostics.truncation import scale_maps, truncate
 from kasuri.diagnostics.tying import choose_rank, rank_losses, tie

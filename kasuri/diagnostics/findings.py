@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from kasuri.diagnostics import rules
+from kasuri.diagnostics import finding_rules as rules
 from kasuri.diagnostics.collapse import END, Collapse, collapse_check
+from kasuri.diagnostics.finding_rules import Finding, Measured
 from kasuri.diagnostics.gradients import GradientSNR
 from kasuri.diagnostics.reference.joint import LogJoint
 from kasuri.diagnostics.reference.pareto import posterior_k_hat
-from kasuri.diagnostics.rules import Finding, Measured
 from kasuri.inputs import take
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
