@@ -76,8 +76,8 @@ def trained(
     """A trained network, and test inputs and labels."""
     digits = datasets.load("digits")
     parts = [
-        datasets.Split(one.x.reshape(-1, *shape), one.y)
-        for one in (digits.train, digits.valid, digits.test)
+        datasets.Split(part.x.reshape(-1, *shape), part.y)
+        for part in (digits.train, digits.valid, digits.test)
     ]
     data = datasets.Dataset("digits", *parts, classes=digits.classes)
     torch.manual_seed(0)

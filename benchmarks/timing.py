@@ -56,8 +56,8 @@ class Measured:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, tuple) else round(value, 4)
+        return {key: _rounded(number) for key, number in value.items()}
+    return [_rounded(number) for number in value] if isinstance(value, tuple) else round(value, 4)
 
 
 def measure(

@@ -109,18 +109,20 @@ CONTENDERS: dict[str, Callable[[Tensor, int], Values]] = {
 
 def accuracy(dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
     """Worst relative error over κ, and how many values are no numbers, by quantity, contender and d."""
-    found: dict[str, Any] = {one: {name: {} for name in CONTENDERS} for one in (*QUANTITIES, NATS)}
+    rows = (*QUANTITIES, NATS)
+    found: dict[str, Any] = {row: {name: {} for name in CONTENDERS} for row in rows}
     grid = torch.tensor(kappas, dtype=torch.float64)
     for d in dimensions:
         truth = [exact(kappa, d) for kappa in kappas]
         for name, contender in CONTENDERS.items():
             for index, values in enumerate(contender(grid, d)):
                 pairs = [
-                    (one, known[index]) for one, known in zip(values.tolist(), truth, strict=True)
+                    (value, known[index])
+                    for value, known in zip(values.tolist(), truth, strict=True)
                 ]
-                relative = [abs(mpmath.mpf(one) / known - 1) for one, known in pairs]
+                relative = [abs(mpmath.mpf(value) / known - 1) for value, known in pairs]
                 found[QUANTITIES[index]][name][str(d)] = _summary(relative)
-            found[NATS][name][str(d)] = _summary([abs(one - known) for one, known in pairs])
+            found[NATS][name][str(d)] = _summary([abs(value - known) for value, known in pairs])
     return found
 
 

@@ -111,10 +111,12 @@ def _split(scale: Tensor, fit: Factors) -> tuple[Tensor, Tensor]:
     """
     product = fit.rows.mT @ fit.columns
     residual = (1 - (product / scale).square()) / 2  # minus the slope in log τ, about log σ/τ
-    found = [_direction(residual / product, fit, k) for k in range(fit.rows.shape[-2])]
-    size, a, b = (torch.stack(one, -1) for one in zip(*found, strict=True))
+    directions = [_direction(residual / product, fit, k) for k in range(fit.rows.shape[-2])]
+    size, a, b = (torch.stack(parts, -1) for parts in zip(*directions, strict=True))
     best = size.argmax(-1)[..., None]
-    a, b = (one.gather(-1, best[..., None].expand(*one.shape[:-1], 1))[..., 0] for one in (a, b))
+    a, b = (
+        tilts.gather(-1, best[..., None].expand(*tilts.shape[:-1], 1))[..., 0] for tilts in (a, b)
+    )
     step = torch.ones_like(size[..., :1])
     for _ in range(5):
         rows, columns = _divided(fit, best, step * a, step * b)

@@ -99,7 +99,7 @@ def scale_maps(
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(300, 20), kasuri.MeanField())
         >>> maps = scale_maps(bnn, "weight")
-        >>> [one["title"] for one in maps["maps"]], len(maps["maps"][0]["values"][0])
+        >>> [each["title"] for each in maps["maps"]], len(maps["maps"][0]["values"][0])
         (['full', 'rank 1', 'rank 2'], 48)
     """
     name, scale = _matrix(bnn, layer)
