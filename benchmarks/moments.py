@@ -21,9 +21,10 @@ from experiments.networks import MLP, LeNet, ResNet
 from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.predict import in_chunks
 from kasuri.prediction.moments.predictor import MomentNetwork
+from tools.tables import put
 
 OUT = results.ROOT / "results/numerics/moments.json"
-PAGE = results.ROOT / "docs/howto/export.md"
+PAGE = "docs/howto/export.md"
 MARK = "moments table"
 KINDS = ("full", "diagonal")
 
@@ -186,7 +187,7 @@ def main() -> None:
         }
         results.write(args.out, {"settings": settings, **about, "networks": networks})
     if args.out == OUT:
-        results.put(PAGE, MARK, tables(results.stored(OUT)))
+        put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":

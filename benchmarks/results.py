@@ -96,12 +96,3 @@ def threads_label(threads: int) -> str:
 def versions_label(result: Result) -> str:
     """Names and versions of everything that was used."""
     return ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-
-
-def put(page: Path, mark: str, text: str) -> None:
-    """Write a text between its marks."""
-    from tools.tables import marks  # not above: all experiments would come with it
-
-    begin, end = marks(mark)
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")

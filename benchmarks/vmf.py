@@ -23,9 +23,10 @@ from benchmarks import results
 from benchmarks.timing import QUICK, Plan, measure
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
+from tools.tables import put
 
 OUT = results.ROOT / "results/numerics/von-mises-fisher.json"
-PAGE = results.ROOT / "docs/howto/von-mises-fisher.md"
+PAGE = "docs/howto/von-mises-fisher.md"
 MARK = "von Mises-Fisher tables"
 
 DIMENSIONS = (2, 3, 10, 100, 1000, 4000)
@@ -228,7 +229,7 @@ def main() -> None:
         result = result_of(plan, dimensions, KAPPAS)
         results.write(args.out, result)
     if args.out == OUT:
-        results.put(PAGE, MARK, tables(results.stored(OUT)))
+        put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":
