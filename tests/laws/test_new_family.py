@@ -15,7 +15,7 @@ import kasuri
 import kasuri.testing
 from kasuri.numerics.safe import LOG_CEILING, capped_exp
 from kasuri.posteriors.base import Elementwise, Family
-from kasuri.sklearn import BayesianRegressor
+from kasuri.sklearn import BayesianRegressor, settings
 
 
 class LiftedPosterior(Elementwise):
@@ -195,11 +195,24 @@ def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
         assert "0.weight" in str(report)
 
 
-def test_tables_are_fitted_with_it():
+NAMES_ARE_REGISTERED = hasattr(settings, "name_of")
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        FAMILY,
+        pytest.param(
+            "lifted",
+            marks=pytest.mark.skipif(not NAMES_ARE_REGISTERED, reason="names are a fixed list"),
+        ),
+    ],
+)
+def test_tables_are_fitted_with_it(posterior):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3))
     y = x[:, 0] + 0.1 * rng.normal(size=120)
-    model = BayesianRegressor(posterior=FAMILY, max_epochs=40, temperature=0.1, random_state=0).fit(
-        x, y
-    )
+    model = BayesianRegressor(
+        posterior=posterior, max_epochs=40, temperature=0.1, random_state=0
+    ).fit(x, y)
     assert model.score(x, y) > 0.8
