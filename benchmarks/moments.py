@@ -21,7 +21,7 @@ from benchmarks import environment
 from benchmarks.table import table
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.predict import in_chunks
 from kasuri.prediction.moments.predictor import MomentNetwork

@@ -30,7 +30,7 @@ from benchmarks.contenders import (
 )
 from experiments import data as datasets
 from experiments.data import Dataset
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4

@@ -21,7 +21,7 @@ import kasuri
 from benchmarks import environment
 from experiments import data as datasets
 from experiments.networks import MLP
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 from kasuri.training.defaults import batch_size
 
 LENGTHS = (  # data, epochs, seeds: a third of the default length, and the default

@@ -17,7 +17,7 @@ from torch import nn
 import kasuri
 from benchmarks import environment
 from benchmarks.timing import Plan, measure
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 OUT = environment.ROOT / "results/numerics/together.json"
 ROWS, INPUTS, BATCH = 455, 13, 64

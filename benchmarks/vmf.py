@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmarks import environment
 from benchmarks.table import table, threads_label
 from benchmarks.timing import Plan, measure
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
 from tools.tables import marks

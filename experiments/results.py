@@ -12,7 +12,7 @@ import torch
 
 import kasuri
 from experiments.spec import Experiment, Outcome
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 FORMAT = 1
 ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments")

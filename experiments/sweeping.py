@@ -14,7 +14,7 @@ from experiments.results import origin
 from experiments.spec import Experiment, Where
 from experiments.workers import prepare, run_tasks
 from kasuri.checks import near_misses
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 HIGHER_IS_BETTER = ("accuracy", "ood_auroc")
 COMPLETE = (optuna.trial.TrialState.COMPLETE,)

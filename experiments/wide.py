@@ -100,20 +100,18 @@ class Wide(Experiment):
         width = self.neurons
         if self.kind == "toy":
             net = nn.Sequential(nn.Linear(width, 1, bias=False), Divide(width)).double()
-            balanced = kasuri.Balanced(self.tau)  # every weight is a neuron
         else:
             net = nn.Sequential(
                 nn.Linear(1, width), nn.ReLU(), nn.Linear(width, 1, bias=False), Divide(width)
             ).double()
             for parameter in net.parameters():
                 nn.init.normal_(parameter)
-            balanced = kasuri.Balanced(self.tau, "neurons")
         return kasuri.ELBO(
             kasuri.bayesianize(net, kasuri.MeanField(scale=0.1), estimator="local"),
             kasuri.Gaussian(noise),
             kasuri.Normal(1.0),
             num_data=count,
-            temperature=balanced if self.rule == "balanced" else 1.0,
+            temperature=self.tau * count / width if self.rule == "balanced" else 1.0,
             samples=self.draws,
         )
 

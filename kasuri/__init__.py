@@ -23,9 +23,7 @@ from kasuri.likelihoods import Gaussian as Gaussian
 from kasuri.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
 from kasuri.likelihoods import Likelihood as Likelihood
 from kasuri.likelihoods.predictions import Prediction as Prediction
-from kasuri.network.bayesian import Bayesian as Bayesian
 from kasuri.network.contexts import frozen as frozen
-from kasuri.network.contexts import named_posteriors as named_posteriors
 from kasuri.network.contexts import using as using
 from kasuri.network.convert import bayesianize as bayesianize
 from kasuri.network.convert import collapse as collapse
@@ -34,9 +32,9 @@ from kasuri.network.estimators import flipout as flipout
 from kasuri.network.estimators import local as local
 from kasuri.network.estimators import mean as mean
 from kasuri.network.estimators import shared as shared
+from kasuri.network.random import named_posteriors as named_posteriors
 from kasuri.network.saving import FileError as FileError
 from kasuri.network.saving import load as load
-from kasuri.network.saving import load_objective as load_objective
 from kasuri.network.saving import save as save
 from kasuri.network.select import last_layer as last_layer
 from kasuri.network.summary import summary as summary
@@ -44,6 +42,7 @@ from kasuri.objectives import schedules as schedules
 from kasuri.objectives.balanced import Balanced as Balanced
 from kasuri.objectives.elbo import ELBO as ELBO
 from kasuri.objectives.elbo import MaximumLikelihood as MaximumLikelihood
+from kasuri.objectives.elbo import load_objective as load_objective
 from kasuri.posteriors.base import Elementwise as Elementwise
 from kasuri.posteriors.base import Family as Family
 from kasuri.posteriors.base import Posterior as Posterior
@@ -85,7 +84,6 @@ __all__ = [
     "ARD",
     "ELBO",
     "Balanced",
-    "Bayesian",
     "Bernoulli",
     "Callback",
     "Categorical",

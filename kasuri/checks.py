@@ -1,6 +1,7 @@
 """Checks of what users give, and words for the errors that refuse it."""
 
 import difflib
+import fnmatch
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -63,3 +64,15 @@ def told(error: BaseException) -> str:
         'ValueError: too long'
     """
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a glob matches a dotted name or one of the containers around it.
+
+    Examples:
+        >>> matches("encoder", "encoder.0.weight"), matches("*.bias", "0.bias"), matches("0", "10")
+        (True, True, False)
+    """
+    parts = name.split(".") if name else []
+    around = (".".join(parts[:depth]) for depth in range(len(parts) + 1))
+    return any(fnmatch.fnmatchcase(outer, pattern) for outer in around)

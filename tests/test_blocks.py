@@ -3,6 +3,7 @@
 from torch import nn
 
 import kasuri
+from kasuri.network.random import conversion_of
 
 
 def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
@@ -31,6 +32,11 @@ def test_matrix_normals_choose_their_estimator_by_cost() -> None:
         (kasuri.MeanField(), "shared"),
         (lambda weight: kasuri.MatrixNormal()(weight), "shared"),
     ):
-        assert kasuri.bayesianize(nn.Linear(3, 2), family, bias=False).estimator.__name__ == name
+        assert (
+            conversion_of(
+                kasuri.bayesianize(nn.Linear(3, 2), family, bias=False)
+            ).estimator.__name__
+            == name
+        )
     kept = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MatrixNormal(), estimator="shared")
-    assert kept.estimator.__name__ == "shared"
+    assert conversion_of(kept).estimator.__name__ == "shared"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kasuri.files import STALE, write_atomically
+from kasuri.storage import STALE, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import kasuri
+from kasuri.network.random import conversion_of
 
 ESTIMATORS = {  # those that each family has for convolutions
     kasuri.MeanField(): ("shared", "local", "flipout", "auto"),
@@ -58,7 +59,9 @@ def test_answers_are_in_the_layout_of_the_kernels(
 
 def test_a_kernel_of_one_position_has_no_layout() -> None:
     bnn = kasuri.bayesianize(last(flat()), kasuri.MeanField())
-    assert [layer.views["weight"].channels_last for layer in (bnn[0], bnn[3], bnn[4])] == [
+    assert [
+        conversion_of(layer).views["weight"].channels_last for layer in (bnn[0], bnn[3], bnn[4])
+    ] == [
         True,
         True,
         False,
@@ -98,8 +101,8 @@ def test_smaller_networks_keep_the_layout(keep_posterior: bool) -> None:
     )
     bnn = kasuri.bayesianize(last(net), kasuri.MeanField())
     with torch.no_grad():
-        bnn[0].posterior("weight").mean[:3] *= 1e-6
-        bnn[0].posterior("bias").mean.zero_()
+        bnn[0].posteriors.weight.mean[:3] *= 1e-6
+        bnn[0].posteriors.bias.mean.zero_()
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.GroupARD(), num_data=100)
     x = torch.randn(4, 3, 12, 12)
     small, report = kasuri.compress(

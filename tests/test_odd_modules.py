@@ -101,18 +101,12 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
     assert all(p.grad is not None for p in bnn.parameters())
 
 
-def test_parameter_dicts_are_left_and_the_summary_says_so() -> None:
-    net = Around(nn.ParameterDict({"mix": torch.randn(4, 4)}), lambda odd, x: x @ odd["mix"])
-    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4), net), kasuri.MeanField())
-    (left,) = kasuri.summary(bnn).left
-    assert (left.name, left.reason) == ("1.odd.mix", "in a ParameterDict")
-
-
-def test_a_wrapped_layer_is_not_of_the_class_of_its_layer() -> None:
-    """Documented: code that asks for the class of a layer has to ask for that of `.wrapped`."""
+def test_a_layer_keeps_its_class() -> None:
     bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4)), kasuri.MeanField())
-    assert not isinstance(bnn[0], nn.Linear)
-    assert isinstance(bnn[0].wrapped, nn.Linear)
+    assert isinstance(bnn[0], nn.Linear)
+    assert isinstance(bnn, nn.Sequential)
+    assert type(bnn[0]) is not nn.Linear  # as for torch's parametrised layers
+    assert (type(bnn[0]).__name__, type(bnn[0]).__module__) == ("Linear", nn.Linear.__module__)
 
 
 @pytest.mark.parametrize("family", [kasuri.MeanField(), kasuri.KTied()])

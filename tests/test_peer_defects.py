@@ -101,10 +101,10 @@ def test_an_lstm_has_one_draw_per_sequence_and_one_kl() -> None:
     """peer defect #4: weights were drawn at every time step, the KL counted twice."""
     bnn = kasuri.bayesianize(nn.LSTM(3, 4), kasuri.MeanField(scale=0.5))
     with torch.no_grad():
-        bnn.posterior("weight_hh_l0").loc.zero_()
-        bnn.posterior("weight_hh_l0").log_scale.fill_(-1000.0)
-        bnn.posterior("bias_ih_l0").loc[4:8] = -1e4  # the forget gate is shut: no memory is left
-        bnn.posterior("bias_ih_l0").log_scale.fill_(-1000.0)
+        bnn.posteriors.weight_hh_l0.loc.zero_()
+        bnn.posteriors.weight_hh_l0.log_scale.fill_(-1000.0)
+        bnn.posteriors.bias_ih_l0.loc[4:8] = -1e4  # the forget gate is shut: no memory is left
+        bnn.posteriors.bias_ih_l0.log_scale.fill_(-1000.0)
     x = torch.randn(1, 2, 3).expand(6, 2, 3)
     out, _ = bnn(x)
     assert torch.allclose(out, out[:1].expand_as(out))  # equal inputs, equal weights
@@ -217,7 +217,7 @@ def test_copies_after_a_forward_pass(error: BaseException | None, estimator: str
     bnn.error = None
     twin = copy.deepcopy(bnn)
     assert torch.equal(twin.eval()(torch.ones(2, 3)), bnn.eval()(torch.ones(2, 3)))
-    assert torch.equal(bnn.layer.weight, bnn.layer.posterior("weight").mean)
+    assert torch.equal(bnn.layer.weight, bnn.layer.posteriors.weight.mean)
 
 
 @pytest.mark.parametrize("prior", [kasuri.Normal(0.1), kasuri.HeNormal(gain=0.01, bias_scale=0.1)])

@@ -9,6 +9,7 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
+from kasuri.network.random import conversion_of
 from kasuri.network.views import op_of
 from kasuri.numerics import local_linear, noise
 from kasuri.testing import randomised
@@ -19,6 +20,18 @@ RANDOM = {  # with independent weights; tests/matrix_normal is about the others
     for name, family in FAMILIES.items()
     if isinstance(family(torch.zeros(2, 2)), kasuri.Elementwise)
 }
+
+
+def plain_run(layer):
+    """A layer as a function of its input, weight and bias."""
+
+    def run(x, weight, bias):
+        plain = copy.deepcopy(layer).double()
+        plain.weight = torch.nn.Parameter(weight)
+        plain.bias = None if bias is None else torch.nn.Parameter(bias)
+        return plain(x)
+
+    return run
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (4, 1), (1, 5)])
@@ -124,7 +137,7 @@ def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeyp
     monkeypatch.setattr(local_linear, "eager", lambda: False)  # fused = plain is tested elsewhere
     x = torch.randn(shape, dtype=torch.float64)
     bnn = kasuri.bayesianize(copy.deepcopy(layer).double(), kasuri.KTied(rank=rank))
-    q, b = bnn.posterior("weight"), bnn.posterior("bias")
+    q, b = bnn.posteriors.weight, bnn.posteriors.bias
     with torch.no_grad():
         for p in bnn.parameters():
             p += 0.5 * torch.rand_like(p)
@@ -132,7 +145,7 @@ def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeyp
         centre = bnn(x)
     with kasuri.using(bnn, "local"):
         got = (bnn(x) - centre).square()
-    op = op_of(bnn.wrapped, bnn.views["weight"], None, {})
+    op = op_of(bnn, conversion_of(bnn).views["weight"], None, plain_run(layer))
     dense = op(x.square(), q.scale.square())
     dense = dense + op.along_features(b.variance, dense)
     torch.testing.assert_close(got, dense, rtol=1e-12, atol=1e-12)

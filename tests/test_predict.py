@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import kasuri
 from kasuri.likelihoods.predictions import Draws
+from kasuri.network import calls
 
 
 def classifier(scale=0.3, **options):
@@ -185,9 +186,8 @@ def test_an_exception_leaves_everything_as_it_was():
     with pytest.raises(RuntimeError, match="boom"):
         kasuri.predict(bnn, torch.randn(2, 4))
     assert bnn.training
-    assert bnn[0].override is None
-    assert bnn[0].frozen is None
-    assert bnn[0].scope.draws is None
+    assert calls.state.call is None
+    assert not calls.state.overrides
     bnn[1].forward = lambda x: x
     assert not torch.equal(bnn(torch.ones(2, 4)), bnn(torch.ones(2, 4)))
 

@@ -12,7 +12,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.utils.checkpoint import checkpoint
 
 import kasuri
-from kasuri.network import scope
+from kasuri.network import calls
 
 LOUD = kasuri.MeanField(scale=0.5)
 
@@ -117,13 +117,13 @@ def identities(net: nn.Module) -> list[int]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Records which posterior drew, at every draw."""
     record: list[int] = []
-    draw = scope.draw
+    draw = calls.draw
 
     def recording(posterior: kasuri.Posterior) -> Tensor:
         record.append(id(posterior))
         return draw(posterior)
 
-    monkeypatch.setattr(scope, "draw", recording)
+    monkeypatch.setattr(calls, "draw", recording)
     return record
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
 from experiments.data.files import Original, cache_folder, find, obtain, read_arrays, require_digest
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000

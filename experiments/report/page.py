@@ -12,7 +12,7 @@ from experiments.report.markup import Html, el, join, slug
 from experiments.report.pictures import PictureData, Pictures
 from experiments.report.results import Group, Problem, Result, Table, compare
 from experiments.report.sections import figure_sections
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 _STYLES = ("page.css", "tables.css", "figures.css", "variants.css")
 

@@ -29,8 +29,8 @@ from kasuri.compression.shrinking import TOLERANCE, Shrunk, distance, outputs, s
 from kasuri.compression.slimming import slim
 from kasuri.compression.task import Task, Validation, levels_of, statistics_of
 from kasuri.compression.tuning import finetune as tuned
-from kasuri.network.contexts import require_posteriors
 from kasuri.network.convert import collapse
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
 
 

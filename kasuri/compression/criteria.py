@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.compression.relevance import finite_double, network_of
-from kasuri.network.bayesian import named_bayesian
+from kasuri.network.random import named_layers, posterior_of
 from kasuri.network.views import View
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import LOG_TWO_PI, Posterior
@@ -74,9 +74,9 @@ def random_weights(model: nn.Module) -> dict[str, Random]:
     """
     net = network_of(model)
     found: dict[str, Random] = {}
-    for name, layer in named_bayesian(net):
-        for parameter, q in layer.named():
-            view = layer.views[parameter]
+    for name, layer, conversion in named_layers(net):
+        for parameter, view in conversion.views.items():
+            q = posterior_of(layer, parameter)
             if not view.vector and not isinstance(q, PointPosterior):
                 full = f"{name}.{parameter}" if name else parameter
                 found[full] = Random(q, view, None)
@@ -96,9 +96,9 @@ def random_weights(model: nn.Module) -> dict[str, Random]:
 
 def _named(net: nn.Module) -> list[tuple[str, Posterior]]:
     return [
-        (f"{name}.{parameter}" if name else parameter, q)
-        for name, layer in named_bayesian(net)
-        for parameter, q in layer.named()
+        (f"{name}.{parameter}" if name else parameter, posterior_of(layer, parameter))
+        for name, layer, conversion in named_layers(net)
+        for parameter in conversion.views
     ]
 
 

@@ -28,8 +28,7 @@ from kasuri.compression.layers import (
     simple_recurrent,
     units_on,
 )
-from kasuri.compression.running import run
-from kasuri.network.wiring import places
+from kasuri.compression.running import places, run
 
 FOLLOWS = "follows"
 OUTPUTS = "they are outputs of the network"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
+from kasuri.compression.running import places
 from kasuri.compression.shrinking import TOLERANCE, distance, outputs
-from kasuri.network.wiring import places
 
 _OPTIONS = {
     "key_padding_mask": None,

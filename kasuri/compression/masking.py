@@ -10,9 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.sparsity import exchange
-from kasuri.network.bayesian import named_bayesian
-from kasuri.posteriors.masked import masked
+from kasuri.compression.sparsity import put_masks
+from kasuri.network.random import named_layers, posterior_of
 from kasuri.posteriors.point import PointPosterior
 
 
@@ -39,16 +38,16 @@ def masked_net(net: nn.Module, keep: Mapping[str, Tensor]) -> nn.Module:
 def masked_posteriors(bnn: nn.Module, keep: Mapping[str, Tensor]) -> nn.Module:
     """A copy of a Bayesian network whose weights are 0 with certainty wherever a mask is False."""
     net = copy.deepcopy(bnn)
-    new = {}
-    for title, layer in named_bayesian(net):
-        for name, q in layer.named():
+    masks: dict[int, Tensor] = {}
+    for title, layer, conversion in named_layers(net):
+        for name, view in conversion.views.items():
+            q = posterior_of(layer, name)
             mask = keep.get(f"{title}.{name}" if title else name)
-            if mask is not None and id(q) not in new:
-                mask = layer.views[name].matrix(mask).to(q.mean.device)
+            if mask is not None and id(q) not in masks:
+                mask = view.matrix(mask).to(q.mean.device)
                 if isinstance(q, PointPosterior):
                     q.loc.data.masked_fill_(~mask, 0.0)
                 else:
-                    new[id(q)] = masked(q, mask)
-    for title, layer in named_bayesian(net):
-        exchange(title, layer, new)
+                    masks[id(q)] = mask
+    put_masks(net, masks)
     return net

@@ -17,10 +17,10 @@ from kasuri.compression.slicing import (
     settle_mean,
     slice_posterior,
 )
-from kasuri.network.bayesian import Bayesian, named_bayesian
-from kasuri.network.views import view_of
-from kasuri.network.wiring import Plan as Conversion
-from kasuri.network.wiring import apply_plans
+from kasuri.network.convert import Plan as ConversionPlan
+from kasuri.network.convert import apply_plans
+from kasuri.network.random import Conversion, named_layers, posterior_of
+from kasuri.network.views import View, view_of
 from kasuri.posteriors.base import Builder, Posterior
 from kasuri.posteriors.masked import behind_mask
 
@@ -42,18 +42,20 @@ def small_posterior(
     index = indexed(plain, plan)
     notes: list[str] = []
     conversions, families = [], {}
-    for name, layer in named_bayesian(bnn):
+    for name, layer, conversion in named_layers(bnn):
         builders: dict[str, Builder] = {}
-        for parameter, q in layer.named():
+        for parameter, view in conversion.views.items():
             full = f"{name}.{parameter}" if name else parameter
-            new = _new(full, layer, parameter, q, (plain, small, index), notes)
+            q = posterior_of(layer, parameter)
+            new = _new(full, view, _gates(layer, conversion), q, (plain, small, index), notes)
             builders[parameter] = partial(_instead, new)
-            families[full] = family_of(new, layer.families[parameter])
-        conversions.append(Conversion(name, builders, _gates(layer), layer.estimator))
+            families[full] = family_of(new, conversion.families[parameter])
+        gates = _gates(layer, conversion)
+        conversions.append(ConversionPlan(name, builders, gates, conversion.estimator))
     result = apply_plans(small, conversions)
-    for name, layer in named_bayesian(result):
-        for parameter in layer.views:
-            layer.families[parameter] = families[f"{name}.{parameter}" if name else parameter]
+    for name, _, conversion in named_layers(result):
+        for parameter in conversion.views:
+            conversion.families[parameter] = families[f"{name}.{parameter}" if name else parameter]
     result.train(bnn.training)
     return result, notes
 
@@ -77,20 +79,19 @@ def indexed(plain: nn.Module, plan: Plan) -> nn.Module:
 @torch.no_grad()
 def _new(
     full: str,
-    layer: Bayesian,
-    parameter: str,
+    view: View,
+    gates: bool,
     q: Posterior,
     nets: tuple[nn.Module, nn.Module, nn.Module],
     notes: list[str],
 ) -> Posterior:
     plain, small, index = (net.get_parameter(full).detach() for net in nets)
-    view = layer.views[parameter]
     if index.shape == plain.shape:
         new: Posterior | None = copy.deepcopy(q)
         after = view
     else:
         owner = nets[1].get_submodule(full.rpartition(".")[0])
-        after = view_of(owner, small, _gates(layer))
+        after = view_of(owner, small, gates)
         part = _part(view.matrix(_count(plain)), after.matrix(index.long()))
         new = slice_posterior(q, part)
         if new is None:
@@ -131,13 +132,7 @@ def _part(before: Tensor, after: Tensor) -> Part:
     return Part(places % size, before.shape[-1], None if same else blocks)
 
 
-def _gates(layer: Bayesian) -> bool:
+def _gates(layer: nn.Module, conversion: Conversion) -> bool:
     """Whether gates and attention maps are matrices of their own."""
-    return any(
-        view.blocks > 1 and not isinstance(_owner(layer, name), _ConvNd)
-        for name, view in layer.views.items()
-    )
-
-
-def _owner(layer: Bayesian, parameter: str) -> nn.Module:
-    return layer.wrapped.get_submodule(parameter.rpartition(".")[0])
+    blocks = any(view.blocks > 1 for view in conversion.views.values())
+    return blocks and not isinstance(layer, _ConvNd)

@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from kasuri.checks import told
 from kasuri.compression.running import run, uncompiled
-from kasuri.network.bayesian import named_bayesian
 from kasuri.network.contexts import plain_path
+from kasuri.network.random import named_posteriors
 
 DYNAMIC = {nn.Linear, nn.LSTM, nn.GRU}
 # whose integer forms in torch give other numbers on some processors: they stay as they are
@@ -47,7 +47,7 @@ def quantise(
     if not isinstance(net, nn.Module):
         raise TypeError(f"quantise({type(net).__name__}): give a plain network")
     net = uncompiled(net)
-    if next(named_bayesian(net), None) is not None:
+    if next(named_posteriors(net), None) is not None:
         raise TypeError(
             "quantise: a Bayesian network; give the plain one of kasuri.compress or kasuri.collapse(bnn)"
         )

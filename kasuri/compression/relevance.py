@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kasuri.network.contexts import require_posteriors
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.priors.relevance import GroupARD
 

@@ -94,3 +94,13 @@ class _Widening(TorchFunctionMode):
 
 def _widened(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+
+def places(net: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """For every module, by id, each (parent, attribute) it hangs at."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for parent in net.modules():
+        for name, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, name))
+    return found

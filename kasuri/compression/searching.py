@@ -12,8 +12,8 @@ from kasuri.compression.criteria import RADII
 from kasuri.compression.running import run as run_net
 from kasuri.compression.statistics import Key, Statistic
 from kasuri.compression.thresholds import Trial, bisect, largest_gap
+from kasuri.inputs import Labelled
 from kasuri.objectives.elbo import ELBO
-from kasuri.prediction.columns import Labelled
 
 # what is above this is needed, whatever gaps there are: as much signal as noise
 CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5), "kl": math.log(0.5 * math.log(2))}

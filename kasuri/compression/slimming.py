@@ -7,8 +7,9 @@ from torch import nn
 
 from kasuri.diagnostics.matrices import matrix_posteriors
 from kasuri.diagnostics.tying import tie
-from kasuri.network.bayesian import named_bayesian
-from kasuri.posteriors.base import Posterior
+from kasuri.network.convert import replace_posteriors
+from kasuri.network.random import named_posteriors
+from kasuri.posteriors.base import Builder, Posterior
 from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.mean_field import MeanFieldPosterior
 from kasuri.posteriors.point import Point, PointPosterior
@@ -61,18 +62,14 @@ def slim(
 
 @torch.no_grad()
 def _pointed(net: nn.Module, floor: float, notes: list[str]) -> nn.Module:
-    new: dict[int, Posterior] = {}
-    for title, layer in named_bayesian(net):
-        for name, q in list(layer.named()):
-            full = f"{title}.{name}" if title else name
-            narrow = not isinstance(q, PointPosterior) and float(q.variance.max()) <= floor**2
-            if id(q) not in new and narrow and isinstance(q, MaskedPosterior):
-                notes.append(f"{full!r}: no point, some of its weights are 0 for certain")
-            elif id(q) not in new and narrow:
-                new[id(q)] = PointPosterior(q.mean.detach().clone())
-                notes.append(f"{full!r}: a point, its standard deviations are at most {floor:g}")
-            if id(q) in new:
-                held = layer.posteriors._modules
-                held.update({key: new[id(q)] for key, one in held.items() if one is q})
-                layer.families[name] = Point()
+    new: dict[str, tuple[Posterior, Builder]] = {}
+    for name, q in named_posteriors(net):
+        if isinstance(q, PointPosterior) or float(q.variance.max()) > floor**2:
+            continue
+        if isinstance(q, MaskedPosterior):
+            notes.append(f"{name!r}: no point, some of its weights are 0 for certain")
+        else:
+            new[name] = PointPosterior(q.mean.detach().clone()), Point()
+            notes.append(f"{name!r}: a point, its standard deviations are at most {floor:g}")
+    replace_posteriors(net, new)
     return net

@@ -1,18 +1,18 @@
 """Counting and dropping what a posterior does not need."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from kasuri.compression.relevance import THRESHOLD, kept, network_of
-from kasuri.network.bayesian import Bayesian, named_bayesian
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.convert import replace_posteriors
 from kasuri.network.estimators import check, shared
-from kasuri.posteriors.base import Family
-from kasuri.posteriors.masked import Masked, MaskedPosterior, masked
+from kasuri.network.random import named_layers, named_posteriors, posterior_of
+from kasuri.posteriors.base import Builder, Family, Posterior
+from kasuri.posteriors.masked import Masked, masked
 from kasuri.posteriors.point import PointPosterior
 
 
@@ -173,29 +173,38 @@ def sparsify(
     """
     masks = kept(model, threshold, weights, rows, columns)
     net = copy.deepcopy(network_of(model))
-    new = {}
-    for name, q in named_posteriors(net):
-        # a point at 0 is 0 already
-        if name in masks and not masks[name].all() and not isinstance(q, PointPosterior):
-            new[id(q)] = masked(q, masks[name].to(q.mean.device))
-    for name, layer in named_bayesian(net):
-        exchange(name, layer, new)
+    put_masks(
+        net,
+        {
+            id(q): masks[name].to(q.mean.device)
+            for name, q in named_posteriors(net)
+            # a point at 0 is 0 already
+            if name in masks and not masks[name].all() and not isinstance(q, PointPosterior)
+        },
+    )
     return net, _report(masks, threshold)
 
 
-def exchange(title: str, layer: Bayesian, new: dict[int, MaskedPosterior]) -> None:
-    """Put masked posteriors in the place of those with these ids; files store families, so these too."""
-    for name, old in list(layer.named()):
-        if id(old) in new:
-            held = layer.posteriors._modules
-            held.update({key: new[id(old)] for key, q in held.items() if q is old})
-            family = layer.families[name]
+def put_masks(net: nn.Module, masks: Mapping[int, Tensor]) -> None:
+    """Put masks, by id of the posterior, around posteriors; files store families, so around these too."""
+    new: dict[str, tuple[Posterior, Builder]] = {}
+    families = {
+        id(posterior_of(layer, name)): (conversion, family)
+        for _, layer, conversion in named_layers(net)
+        for name, family in conversion.families.items()
+    }
+    for name, q in named_posteriors(net):
+        if id(q) in masks:
+            conversion, family = families[id(q)]
+            posterior = masked(q, masks[id(q)])
             if isinstance(family, Family) and not isinstance(family, Masked):
-                layer.families[name] = Masked(family=family)
+                family = Masked(family=family)
             try:
-                check(layer.estimator, new[id(old)], title, layer.obstacle)
+                check(conversion.estimator, posterior, name, conversion.obstacle)
             except ValueError:
-                layer.estimator = shared
+                conversion.estimator = shared
+            new[name] = posterior, family
+    replace_posteriors(net, new)
 
 
 def _report(masks: dict[str, Tensor], threshold: float) -> SparsityReport:

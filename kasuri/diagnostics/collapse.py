@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from kasuri.diagnostics.reference.joint import LogJoint
 from kasuri.likelihoods import Gaussian
-from kasuri.network.scope import device_of
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
 from kasuri.priors.base import Prior, normal_precisions
-from kasuri.streams import mix, restored
+from kasuri.streams import mix, normal_like, seeded
 
 SAME = (
     0.01  # nats: two distributions so close differ by at most 0.07 in the probability of any event
@@ -207,7 +206,8 @@ def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None)
 
 
 def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
-    from kasuri.training.sources import take, tensors
+    from kasuri.inputs import take
+    from kasuri.training.sources import tensors
 
     x, y = tensors(data)
     return take(x, slice(0, rows)), y[:rows]
@@ -216,7 +216,7 @@ def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
 def _share(elbo: ELBO, data: tuple[Any, Tensor], samples: int, seed: int) -> float:
     nll = evaluate(elbo, data, samples=samples, seed=seed)["gibbs_nll"]
     weight = elbo.temperature(_END) * elbo.kl_weight(_END)
-    cost = weight * float(elbo.penalty().detach()) / elbo.num_data
+    cost = weight * float(elbo.kl().detach()) / elbo.num_data
     return cost / (abs(nll) + cost) if cost else 0.0
 
 
@@ -237,16 +237,14 @@ def _ratio(
     joint = LogJoint(elbo, data, temperature=1.0)
     if not joint.posteriors:  # point estimates only
         return None
-    device = device_of(next(iter(joint.posteriors.values())))
     scales = [precisions[name] for name in joint.posteriors]
     scale = torch.cat([one.rsqrt().reshape(-1) for one in scales if one is not None])
     mine, theirs = [], []
-    with restored(device):
-        torch.manual_seed(mix(seed, 1))
+    with seeded(mix(seed, 1)):
         for _ in range(samples):  # one draw at a time: of large networks many would not fit
             weights = joint.mean(draw=True)
             mine.append(joint.outputs(weights, joint.x))
-            theirs.append(joint.outputs(torch.randn_like(weights) * scale.to(weights), joint.x))
+            theirs.append(joint.outputs(normal_like(weights) * scale.to(weights), joint.x))
     own, prior = (float(torch.stack(f).double().var(0).mean()) for f in (mine, theirs))
     return own / prior if prior > 0 and math.isfinite(own) else None
 

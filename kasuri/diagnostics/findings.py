@@ -14,13 +14,14 @@ from kasuri.diagnostics.gradients import GradientSNR
 from kasuri.diagnostics.pareto import posterior_k_hat
 from kasuri.diagnostics.reference.joint import LogJoint
 from kasuri.diagnostics.rules import END, Finding, Measured
+from kasuri.inputs import take
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Dense
 from kasuri.prediction.evaluate import evaluate
 from kasuri.priors.base import Prior, normal_precisions
 from kasuri.streams import mix, seeded
-from kasuri.training.sources import take, tensors
+from kasuri.training.sources import tensors
 
 BATCHES, BATCH_SIZE = 20, 128  # of the gradients' signal-to-noise ratio
 SMALL = 100  # weights: in more dimensions k-hat is large for good posteriors, too
@@ -131,12 +132,12 @@ def gradient_rows(elbo: ELBO, train: Any, seed: int = 0) -> list[dict[str, Any]]
     size = min(BATCH_SIZE, len(y))
     recorder = GradientSNR([BATCHES], window=BATCHES, of="all")
     mode = elbo.training
-    device = next(elbo.parameters()).device
     elbo.train()
     try:
-        with seeded(mix(seed, 2), device), torch.enable_grad():
+        order = torch.Generator().manual_seed(mix(seed, 2))
+        with seeded(mix(seed, 2)), torch.enable_grad():
             for number in range(BATCHES):
-                rows = torch.randint(len(y), (size,))
+                rows = torch.randint(len(y), (size,), generator=order)
                 elbo.zero_grad()
                 elbo(take(x, rows), y[rows], step=END).loss.backward()
                 recorder.record(elbo, number)
@@ -162,5 +163,5 @@ def _k_hat(elbo: ELBO, train: Any, notes: list[str], seed: int) -> float | None:
     if not fixed or not all(isinstance(q, Dense) for q in posteriors):
         notes.append("k-hat was not looked at: prior or family has no density to evaluate")
         return None
-    with seeded(mix(seed, 3), next(elbo.parameters()).device):
+    with seeded(mix(seed, 3)):
         return posterior_k_hat(LogJoint(elbo, train, elbo.temperature(END)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kasuri.checks import is_whole
 from kasuri.diagnostics.ratios import Moments, definition_of, ratio_of, value_of
-from kasuri.network.contexts import require_posteriors
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
 

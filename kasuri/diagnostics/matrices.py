@@ -1,7 +1,6 @@
 """The weight matrices of a converted network: found by name, read in double precision, exchanged."""
 
 import copy
-import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,9 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole, near_misses
-from kasuri.network.bayesian import named_bayesian
-from kasuri.network.contexts import named_posteriors, require_posteriors
+from kasuri.checks import is_whole, matches, near_misses
+from kasuri.network.convert import replace_posteriors
+from kasuri.network.random import (
+    named_layers,
+    named_posteriors,
+    posterior_of,
+    require_posteriors,
+)
 from kasuri.posteriors.base import Builder, Elementwise, Family, Posterior
 from kasuri.posteriors.k_tied import KTied, KTiedPosterior
 from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
@@ -107,22 +111,15 @@ def elementwise(bnn: nn.Module, where: Globs, task: str) -> dict[str, Elementwis
 def _matching(every: Mapping[str, Posterior], where: Globs, task: str) -> list[str]:
     patterns = ["*"] if where is None else [where] if isinstance(where, str) else list(where)
     for pattern in patterns:
-        if not any(_names(pattern, name) for name in every):
+        if not any(matches(pattern, name) for name in every):
             raise ValueError(
                 f"{task}: where={pattern!r} names no random weight matrix; "
                 f"{near_misses(pattern, every)}"
             )
-    names = [name for name in every if any(_names(pattern, name) for pattern in patterns)]
+    names = [name for name in every if any(matches(pattern, name) for pattern in patterns)]
     if not names:
         raise ValueError(f"{task}: where={where!r} names nothing; leave it out for every layer")
     return names
-
-
-def _names(pattern: str, name: str) -> bool:
-    """Whether a pattern matches a parameter, or a module around it."""
-    parts = name.split(".")
-    around = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
-    return any(fnmatch.fnmatchcase(one, pattern) for one in around)
 
 
 def bound_of(q: Posterior) -> float | None:
@@ -136,16 +133,17 @@ def with_posteriors(bnn: nn.Module, new: Mapping[str, Tied]) -> nn.Module:
     Families change with them, since files store the family: what was exchanged can be saved.
     """
     net = copy.deepcopy(bnn)
-    exchange = {id(q): (q, new[name]) for name, q in named_posteriors(net) if name in new}
-    for old, q in exchange.values():
-        _keep_flags(old, q)
-    for _, layer in named_bayesian(net):
-        for name, old in list(layer.named()):
-            if id(old) in exchange:
-                q = exchange[id(old)][1]
-                held = layer.posteriors._modules
-                held.update({key: q for key, module in held.items() if module is old})
-                layer.families[name] = _family(q, layer.families[name])
+    families = {
+        id(posterior_of(layer, name)): family
+        for _, layer, conversion in named_layers(net)
+        for name, family in conversion.families.items()
+    }
+    exchanged: dict[str, tuple[Posterior, Builder]] = {}
+    for name, old in named_posteriors(net):
+        if name in new:
+            _keep_flags(old, new[name])
+            exchanged[name] = new[name], _family(new[name], families[id(old)])
+    replace_posteriors(net, exchanged)
     return net
 
 

@@ -22,17 +22,16 @@ from kasuri.export.options import (
 from kasuri.export.outputs import Reported, Units, parts_of
 from kasuri.export.programs import ExportError, onnx_bytes, program_of, torch_bytes
 from kasuri.export.verify import largest_error, onnx_runner, torch_runner
-from kasuri.files import write_atomically
 from kasuri.likelihoods import Likelihood
-from kasuri.network.bayesian import named_bayesian
-from kasuri.network.contexts import plain_path
+from kasuri.network.contexts import evaluating, plain_path
 from kasuri.network.convert import collapse
+from kasuri.network.random import named_layers
 from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.moments.graph import TraceError
 from kasuri.prediction.moments.predict import positional
 from kasuri.prediction.moments.predictor import Covariance, MomentNetwork
-from kasuri.prediction.predict import evaluating
+from kasuri.storage import write_atomically
 from kasuri.streams import mix
 
 
@@ -134,7 +133,7 @@ def export(
     names, inputs = positional(example)
     units = Units.of(target_mean, target_scale)
     plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
-    with evaluating(net), plain_path():
+    with evaluating(net) as net, plain_path():
         parts = check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
         check_parts(parts, kind, likelihood, units)
         try:
@@ -246,8 +245,8 @@ def _metadata(
 ) -> dict[str, str]:
     families = {
         type(family).__name__
-        for _, layer in named_bayesian(net)
-        for family in layer.families.values()
+        for _, _, conversion in named_layers(net)
+        for family in conversion.families.values()
     }
     from kasuri import __version__
 

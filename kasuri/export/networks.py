@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.export.outputs import Reported, parts_of
+from kasuri.inputs import call as returned
 from kasuri.likelihoods import Likelihood
-from kasuri.objectives.elbo import returned
 from kasuri.prediction.moments.graph import Called
 from kasuri.prediction.moments.link import gathered, normal_points, spread_out
 from kasuri.prediction.moments.predictor import MomentNetwork

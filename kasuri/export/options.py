@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kasuri.checks import described, is_number, is_whole, near_misses
 from kasuri.export.outputs import OutputError, Units
 from kasuri.likelihoods import Bernoulli, Categorical, Likelihood
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 
 Kind = Literal["mean", "draw", "ensemble", "variance"]
 Format = Literal["onnx", "torch"]

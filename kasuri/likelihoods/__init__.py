@@ -6,12 +6,3 @@ from kasuri.likelihoods.classes import Categorical as Categorical
 from kasuri.likelihoods.gamma_gaussian import GammaGaussian as GammaGaussian
 from kasuri.likelihoods.gaussian import Gaussian as Gaussian
 from kasuri.likelihoods.heteroscedastic import HeteroscedasticGaussian as HeteroscedasticGaussian
-
-LIKELIHOODS: tuple[type[Likelihood], ...] = (
-    Categorical,
-    Bernoulli,
-    Gaussian,
-    GammaGaussian,
-    HeteroscedasticGaussian,
-)
-"""Those that can be written to a file and read again."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch import distributions as td
 
 from kasuri.likelihoods.predictions import Draws, Prediction
+from kasuri.storage import Storable
 
 
-class Likelihood(nn.Module, ABC):
+class Likelihood(Storable, nn.Module, ABC):
     """p(y | f), and q and p of its own parameters if it has a posterior over them.
 
     A likelihood of your own says what the five abstract methods say. One with random parameters of its

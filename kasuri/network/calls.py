@@ -75,7 +75,8 @@ def active(layer: nn.Module) -> Estimator:
         return override.estimator
     if state.call is None or not layer.training:
         return mean
-    estimator: Estimator = layer._conversion.estimator  # type: ignore[union-attr, assignment]
+    conversion: Any = layer._conversion
+    estimator: Estimator = conversion.estimator
     return estimator
 
 
@@ -93,8 +94,10 @@ def value(
     call, key = state.call, id(posterior)
     override = state.overrides.get(id(layer))
     weights = None if override is None else override.weights
+    if weights is not None:  # again at every use, so that checkpoints can be recomputed
+        return present(weights.draw(posterior))
     if call is None:
-        return present(posterior.mean if weights is None else weights.draw(posterior))
+        return present(posterior.mean)
     estimator = active(layer)
     kept = call.means if estimator is mean else call.draws
     if key in kept:
@@ -111,8 +114,6 @@ def value(
     with torch.set_grad_enabled(call.grad):
         if estimator is mean:
             matrix = posterior.mean
-        elif weights is not None:
-            matrix = weights.draw(posterior)
         else:
             _refuse_replay(call, posterior, f"{type(layer).__name__}.{name}")
             matrix = draw(posterior)
@@ -180,6 +181,10 @@ class Given:
         """The given weight."""
         return self.weights[id(posterior)]
 
+    def turn_to(self, weights: Mapping[int, Tensor]) -> None:
+        """Use other weights from now on."""
+        self.weights = weights
+
 
 class Frozen:
     """Fixed draws: every posterior has a seed of its own, made from the seed of the whole.
@@ -207,9 +212,13 @@ class Frozen:
         return self.kept[key][1]
 
 
-@torch.compiler.disable
 def seeded_draw(posterior: Posterior, seed: int) -> Tensor:
-    """The draw that belongs to a seed."""
+    """The draw that belongs to a seed; compiled code, which knows no generators, is left for it."""
+    uncompiled: Callable[[Posterior, int], Tensor] = torch.compiler.disable(_seeded_draw)
+    return uncompiled(posterior, seed)
+
+
+def _seeded_draw(posterior: Posterior, seed: int) -> Tensor:
     with seeded(seed):
         return draw(posterior)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -9,6 +10,10 @@ from torch import nn
 from kasuri.network import calls
 from kasuri.network.estimators import Estimator, check, resolve, shared
 from kasuri.network.random import Conversion, named_layers, posterior_of, require_posteriors
+from kasuri.numerics.shadow import shadow
+from kasuri.posteriors.base import Posterior
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @contextmanager
@@ -75,6 +80,34 @@ def check_layer(layer: nn.Module, conversion: Conversion, estimator: Estimator, 
     for parameter, view in conversion.views.items():
         if not view.vector:
             check(estimator, posterior_of(layer, parameter), title, conversion.obstacle)
+
+
+@contextmanager
+def evaluating(net: Module) -> Iterator[Module]:
+    """The network in evaluation mode, to be used inside the block.
+
+    A network in training mode is not touched, since other threads may be using it: the block gets a
+    second tree of modules over the same tensors. Where torch keeps state outside of modules (sharded
+    parameters, scripted modules) the network's own mode is changed and put back.
+    """
+    modes = [(module, module.training) for module in net.modules()]
+    if not any(training for _, training in modes):
+        yield net
+        return
+    if not any(_has_state_elsewhere(module) for module, _ in modes):
+        yield shadow(getattr(net, "_orig_mod", net), keep=Posterior, training=False)
+        return
+    net.eval()
+    try:
+        yield net
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _has_state_elsewhere(module: nn.Module) -> bool:
+    sharded = any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
+    return sharded or isinstance(module, torch.jit.ScriptModule)
 
 
 @contextmanager

@@ -1,17 +1,23 @@
-"""From an ordinary network to a Bayesian one and back."""
+"""From an ordinary network to a Bayesian one and back: `bayesianize` and `collapse` are exact inverses."""
 
 import copy
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
-from kasuri.network.bayesian import Bayesian
+from kasuri.network import random
 from kasuri.network.contexts import frozen, using
-from kasuri.network.estimators import Estimator, mean, resolve, shared
-from kasuri.network.select import Unit, Where, select
+from kasuri.network.estimators import Estimator, check, mean, resolve, shared
+from kasuri.network.select import Unit, Where, own_parameters, select
 from kasuri.network.summary import summary
-from kasuri.network.wiring import Plan, apply_plans, drop_scope, places
-from kasuri.posteriors.base import Builder, Family, FamilyLike
+from kasuri.network.views import View, has_op, view_of
+from kasuri.posteriors.base import Builder, Family, FamilyLike, Posterior
 from kasuri.streams import fresh
 
 
@@ -28,13 +34,13 @@ def bayesianize(
 ) -> nn.Module:
     """The network with posteriors in the place of its weights.
 
-    Every layer keeps its class, options and forward; only where its parameters come from changes.
-    Norm layers and parameters with requires_grad=False stay as they are. Call it again on the
-    result, with another `where`, to mix families. `kasuri.summary(bnn)` tells what was done.
+    Every layer keeps its class, options, methods and hooks; only its parameters are read as draws. Norm
+    layers and parameters with requires_grad=False stay as they are. Call it again on the result, with
+    another `where`, to mix families. `kasuri.summary(bnn)` tells what was done.
 
     Args:
         net: any module.
-        family: posterior of matrices, e.g. kasuri.KTied(rank=2).
+        family: posterior of matrices, e.g. kasuri.KTied(2).
         where: which layers: a glob over module names ("layer*.conv?"; a container's name means all
             inside), a module class, a callable (name, module) -> bool, or a list of these.
             kasuri.last_layer(net) names the last one.
@@ -44,16 +50,17 @@ def bayesianize(
         bias: posterior of vectors (biases): True for the family's own choice, False to leave
             them ordinary parameters, or a family.
         blocks: treat the gates of recurrent layers and the heads of attention as separate matrices.
-        inplace: convert the given object instead of a copy. Use the returned one in any case:
-            a network that is itself one layer, or holds parameters itself, is wrapped.
+        inplace: convert the given object instead of a copy.
         verbose: print the summary.
 
     Examples:
         >>> import kasuri
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        >>> bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2))
+        >>> bnn = kasuri.bayesianize(net, kasuri.KTied(2))
         >>> [name for name, _ in kasuri.named_posteriors(bnn)]
         ['0.weight', '0.bias', '2.weight', '2.bias']
+        >>> isinstance(bnn[0], nn.Linear)
+        True
     """
     matrices, vectors = _families(family, bias)
     if estimator is None:
@@ -102,9 +109,228 @@ def _instance(family: FamilyLike, argument: str) -> Builder:
     if callable(family) and not isinstance(family, nn.Module | type):
         return family
     raise TypeError(
-        f"{argument}={family!r} is not a posterior family: write kasuri.KTied(rank=2), "
+        f"{argument}={family!r} is not a posterior family: write kasuri.KTied(2), "
         "kasuri.MeanField(), kasuri.Point() or a function from a weight to a kasuri.Posterior"
     )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to become of one module.
+
+    Args:
+        name: of the module in the ordinary network.
+        families: of each parameter that becomes random.
+        blocks: whether gates and attention maps are separate matrices.
+        estimator: how randomness enters in training mode.
+        flat: views as version 0.2 had them, see `view_of`.
+    """
+
+    name: str
+    families: Mapping[str, Builder]
+    blocks: bool
+    estimator: Estimator
+    flat: bool = False
+
+    def full(self, parameter: str) -> str:
+        """The parameter's name in the network."""
+        return f"{self.name}.{parameter}" if self.name else parameter
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A posterior for one parameter, and for all that are tied to it."""
+
+    posterior: Posterior
+    view: View
+    family: Builder
+    dtype: torch.dtype
+
+
+def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False) -> nn.Module:
+    """The network with the plans carried out, on a copy unless `inplace`.
+
+    Whatever can be refused is refused before the network is touched.
+    """
+    net = net if inplace else copy.deepcopy(net)
+    modules = dict(random.original_modules(net))
+    for plan, built, obstacle in _prepare(net, modules, plans):
+        layer = modules[plan.name]
+        conversion = _converted(layer)
+        if all(view.vector for view in conversion.views.values()):
+            conversion.estimator = plan.estimator  # the first one that matters
+        conversion.obstacle, conversion.flat = obstacle, plan.flat
+        for name, parameter in built.items():
+            del layer._parameters[name]
+            random.put_posterior(layer, name, parameter.posterior)
+            conversion.views[name] = parameter.view
+            conversion.families[name] = parameter.family
+            conversion.dtypes[name] = parameter.dtype
+    for module in modules.values():
+        inner = random.conversion_of(module)
+        if inner is not None:
+            inner.root = False
+    _converted(net).root = True
+    return net
+
+
+def _converted(layer: nn.Module) -> random.Conversion:
+    """What conversion did to a layer; one that is plain is given the class of converted ones."""
+    conversion = random.conversion_of(layer)
+    if conversion is None:
+        if random.POSTERIORS in layer._modules or random.POSTERIORS in layer._parameters:
+            raise ValueError(
+                f"{type(layer).__name__} has an attribute {random.POSTERIORS!r}, which is where kasuri keeps "
+                "the posteriors of a layer; rename it"
+            )
+        conversion = random.Conversion(tuple(layer._parameters))
+        random.make_random(layer, conversion)
+    return conversion
+
+
+def _prepare(
+    net: nn.Module, modules: Mapping[str, nn.Module], plans: Sequence[Plan]
+) -> list[tuple[Plan, dict[str, _Built], str | None]]:
+    """Posteriors for every plan, tied parameters sharing one; nothing in the network changes."""
+    holders = _holders(modules)
+    tied = _tied(modules, plans, holders)
+    uses = _uses(net)
+    built: dict[int, _Built] = {}
+    prepared = []
+    for plan in plans:
+        module = modules[plan.name]
+        _refuse_impossible(plan, module)
+        conversion = random.conversion_of(module)
+        converted = {*plan.families, *(conversion.views if conversion else ())}
+        obstacle = _obstacle(module, converted, plan, tied, uses.get(id(module), 0))
+        mine = {}
+        for name, family in plan.families.items():
+            tensor = module.get_parameter(name)
+            if id(tensor) not in built:
+                owners = [modules[full.rpartition(".")[0]] for full in holders[id(tensor)]]
+                view = view_of(module, tensor, plan.blocks, flat=plan.flat)
+                built[id(tensor)] = _build(family, _with_padding(view, owners), tensor)
+            mine[name] = built[id(tensor)]
+            if not mine[name].view.vector:
+                check(plan.estimator, mine[name].posterior, _title(plan, module), obstacle)
+        prepared.append((plan, mine, obstacle))
+    return prepared
+
+
+def _title(plan: Plan, module: nn.Module) -> str:
+    return f"{plan.name or 'the network'!r} ({type(module).__name__})"
+
+
+def _with_padding(view: View, owners: Sequence[nn.Module]) -> View:
+    """The padding row of an embedding is one for every layer that is tied to it."""
+    for owner in owners:
+        padding: Any = getattr(owner, "padding_idx", None)
+        if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and padding is not None:
+            return replace(view, padding=padding)
+    return view
+
+
+def _build(family: Builder, view: View, tensor: nn.Parameter) -> _Built:
+    if isinstance(family, Family) and not view.vector:
+        family = family.for_kernel(view.positions)
+    weight = tensor.detach()
+    if weight.dtype in (torch.float16, torch.bfloat16):
+        weight = weight.float()  # standard deviations are not learned in half precision
+    # random starts are drawn number by number in memory: the same for every layout
+    posterior = family(view.matrix(weight).contiguous())
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"{family!r} made a {type(posterior).__name__}, not a kasuri.Posterior")
+    return _Built(posterior, view, family, tensor.dtype)
+
+
+def _uses(net: nn.Module) -> dict[int, int]:
+    """In how many places each module hangs."""
+    counts: dict[int, int] = {}
+    for parent in net.modules():
+        for child in parent._modules.values():
+            if child is not None:
+                counts[id(child)] = counts.get(id(child), 0) + 1
+    return counts
+
+
+def _holders(modules: Mapping[str, nn.Module]) -> dict[int, list[str]]:
+    """By id of a parameter, all of its names."""
+    holders: dict[int, list[str]] = {}
+    for path, module in modules.items():
+        for name in own_parameters(module):
+            full = f"{path}.{name}" if path else name
+            holders.setdefault(id(module._parameters[name]), []).append(full)
+    return holders
+
+
+def _tied(
+    modules: Mapping[str, nn.Module], plans: Sequence[Plan], holders: Mapping[int, list[str]]
+) -> set[int]:
+    """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
+    taken: dict[int, list[str]] = {}
+    for plan in plans:
+        for name in plan.families:
+            tensor = modules[plan.name].get_parameter(name)
+            taken.setdefault(id(tensor), []).append(plan.full(name))
+    for key, names in taken.items():
+        others = [name for name in holders[key] if name not in names]
+        if others:
+            every = sorted({name.rpartition(".")[0] for name in holders[key]})
+            raise ValueError(
+                f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
+                f"converting one alone would untie them; write where={every}"
+            )
+    return {key for key, names in taken.items() if len(names) > 1}
+
+
+def _obstacle(
+    module: nn.Module, converted: Set[str], plan: Plan, tied: set[int], uses: int
+) -> str | None:
+    """Why `local` and `flipout` would be wrong here, if they would."""
+    plain = random.plain_class(type(module))
+    if not has_op(plain) or "weight" not in converted:
+        return "it works on Linear and convolution layers whose weight is random, and no others"
+    if uses > 1:
+        return "the layer is used in several places, which must see the same weights"
+    if any(id(module.get_parameter(name)) in tied for name in plan.families):
+        return "its weight is tied to another layer's, which must see the same draw"
+    return None
+
+
+def _refuse_impossible(plan: Plan, module: nn.Module) -> None:
+    """Layers whose weight is made elsewhere, or whose gradients no posterior can take."""
+    title = _title(plan, module)
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
+            raise ValueError(
+                f"{title} computes its weight in a {type(hook).__name__} hook, which would overwrite "
+                "every draw; use torch.nn.utils.parametrizations instead of the old weight_norm and "
+                "spectral_norm, and prune.remove(layer, name) to make pruning permanent"
+            )
+    if getattr(module, "sparse", False) is True:
+        raise ValueError(
+            f"{title} has sparse=True, and the gradients of a posterior are dense; "
+            "build it with sparse=False"
+        )
+
+
+def replace_posteriors(net: nn.Module, new: Mapping[str, tuple[Posterior, Builder]]) -> None:
+    """Exchange posteriors in place.
+
+    Args:
+        net: a converted network.
+        new: by name, as in `named_posteriors`, a posterior and the family that files will know it by.
+    """
+    exchanged = {id(q): new[name] for name, q in random.named_posteriors(net) if name in new}
+    for title, layer, conversion in random.named_layers(net):
+        for name in conversion.views:
+            old = random.posterior_of(layer, name)
+            if id(old) in exchanged:
+                posterior, family = exchanged[id(old)]
+                if not conversion.views[name].vector:
+                    check(conversion.estimator, posterior, repr(title), conversion.obstacle)
+                random.put_posterior(layer, name, posterior.train(old.training))
+                conversion.families[name] = family
 
 
 def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None = None) -> nn.Module:
@@ -114,7 +340,7 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
 
     Args:
         net: a network from `bayesianize`.
-        draw: "mean" for the posterior mean, "sample" (or kasuri.shared) for one draw.
+        draw: "mean" for the posterior mean, "sample" for one draw.
         seed: of the draw; `collapse(bnn, "sample", seed=s)` has the weights of `frozen(bnn, s)`.
 
     Examples:
@@ -128,23 +354,20 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
     if estimator not in (mean, shared):
         raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
     net = copy.deepcopy(net)
-    values: dict[int, nn.Parameter] = {}
+    parameters: dict[int, nn.Parameter] = {}
     # a mean takes no number of the global generator
     drawn = None if estimator is mean else fresh() if seed is None else seed
     with torch.no_grad(), using(net, mean) if drawn is None else frozen(net, drawn):
-        for module in list(net.modules()):
-            if isinstance(module, Bayesian):
-                for name, q in module.named():
-                    if id(q) not in values:
-                        value = module.value_of(name).detach().clone()
-                        trained = any(one.requires_grad for one in q.parameters())
-                        values[id(q)] = nn.Parameter(value, requires_grad=trained)
-    hung = places(net)
-    for module in list(net.modules()):
-        drop_scope(module)
-        if isinstance(module, Bayesian):
-            plain = module.restore({name: values[id(q)] for name, q in module.named()})
-            for parent, name in hung.get(id(module), []):
-                parent._modules[name] = plain
-            net = plain if module is net else net
+        for _, layer, conversion in random.named_layers(net):
+            for name in conversion.views:
+                posterior = random.posterior_of(layer, name)
+                if id(posterior) not in parameters:
+                    value = random.value(layer, name).detach().clone()
+                    trained = any(p.requires_grad for p in posterior.parameters())
+                    parameters[id(posterior)] = nn.Parameter(value, requires_grad=trained)
+    for _, module in list(random.original_modules(net)):
+        inner = random.conversion_of(module)
+        if inner is not None:
+            values = {n: parameters[id(random.posterior_of(module, n))] for n in inner.views}
+            random.make_plain(module, values)
     return net

@@ -8,7 +8,7 @@ code, other modules and other methods all read the same thing, and nothing else 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,7 @@ class Conversion:
         views: how each random parameter is laid out as a matrix.
         families: what each random parameter's posterior was built by.
         dtypes: the type in which the layer wants each random parameter.
+        flat: views as version 0.2 had them, see `view_of`.
     """
 
     order: tuple[str, ...]
@@ -42,9 +43,16 @@ class Conversion:
     views: dict[str, View] = field(default_factory=dict)
     families: dict[str, Builder] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
+    flat: bool = False
 
 
-class Random:
+if TYPE_CHECKING:
+    _Layer = nn.Module  # what a made class has as its other base
+else:
+    _Layer = object
+
+
+class Random(_Layer):
     """What a converted layer has besides its own class; always the first base of a made class."""
 
     _conversion: Conversion
@@ -52,10 +60,10 @@ class Random:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The layer, in the call of this thread; the outermost one opens that call."""
         if calls.state.call is not None:
-            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+            return super().__call__(*args, **kwargs)
         try:
             calls.state.call = calls.Call(self._conversion.root)
-            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+            return super().__call__(*args, **kwargs)
         finally:
             calls.state.call = None
 
@@ -67,7 +75,7 @@ class Random:
         conversion = self.__dict__.get("_conversion")
         if conversion is not None and name in conversion.views:
             return value(self, name)
-        return super().__getattr__(name)  # type: ignore[misc]
+        return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to put a tensor in the place of a posterior, which it would hide."""
@@ -89,7 +97,7 @@ class Random:
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Posteriors keep their precision; draws follow the type the layer is asked to have."""
-        super()._apply(fn, recurse)  # type: ignore[misc]
+        super()._apply(fn, recurse)
         dtypes = self._conversion.dtypes
         for name, dtype in dtypes.items():
             dtypes[name] = fn(torch.empty(0, dtype=dtype)).dtype
@@ -100,7 +108,7 @@ class Random:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Copied and pickled by the class of the plain layer, since the made class has no module."""
-        return _rebuild, (plain_class(type(self)),), self.__getstate__()  # type: ignore[attr-defined]
+        return _rebuild, (plain_class(type(self)),), self.__getstate__()
 
 
 class RandomAffine(Random):
@@ -108,7 +116,7 @@ class RandomAffine(Random):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The layer's own forward, or a draw of its output."""
-        plain = super().forward  # type: ignore[misc]
+        plain = super().forward
         layer: Any = self
         estimator, conversion = calls.active(layer), layer._conversion
         if estimator in WHOLE_WEIGHT or conversion.obstacle is not None:
@@ -141,7 +149,8 @@ class RandomRecurrent(Random):
 
     @property
     def _flat_weights(self) -> list[Tensor]:
-        return [getattr(self, name) for name in self._flat_weights_names]  # type: ignore[attr-defined]
+        names: Any = self._flat_weights_names
+        return [getattr(self, name) for name in names]
 
     @_flat_weights.setter
     def _flat_weights(self, weights: Any) -> None:
@@ -155,7 +164,7 @@ class RandomContainer(Random):
     """A list or dictionary of modules with parameters of its own, which does not count posteriors."""
 
     def _items(self) -> dict[str, nn.Module]:
-        modules: dict[str, nn.Module] = self._modules  # type: ignore[attr-defined]
+        modules: Any = self._modules
         return {name: module for name, module in modules.items() if name != POSTERIORS}
 
     def __len__(self) -> int:
@@ -173,7 +182,7 @@ class RandomContainer(Random):
         if isinstance(self, nn.ModuleDict):
             return items[key]
         if isinstance(key, slice):
-            return type(self).__mro__[2](*list(items.values())[key])
+            return plain_class(type(self))(*list(items.values())[key])
         return list(items.values())[key]
 
     def keys(self) -> Any:
@@ -205,14 +214,15 @@ def random_class(plain: type[nn.Module]) -> type[nn.Module]:
         elif issubclass(plain, nn.Sequential | nn.ModuleList | nn.ModuleDict):
             mixin = RandomContainer
         names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
-        _made[plain] = type(plain)(plain.__name__, (mixin, plain), names)
+        metaclass: Any = type(plain)
+        _made[plain] = metaclass(plain.__name__, (mixin, plain), names)
     return _made[plain]
 
 
 def plain_class(kind: type) -> type[nn.Module]:
     """The class of the layer before conversion."""
     for base in kind.__mro__:
-        if not issubclass(base, Random):
+        if issubclass(base, nn.Module) and not issubclass(base, Random):
             return base
     raise TypeError(f"{kind.__name__} is no class of layers")
 

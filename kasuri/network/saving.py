@@ -7,65 +7,38 @@ digest, architecture. It is written under another name first and then renamed.
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.files import write_atomically
-from kasuri.likelihoods import LIKELIHOODS
-from kasuri.network.bayesian import named_bayesian, original_modules
-from kasuri.network.contexts import require_posteriors
-from kasuri.network.descriptions import build, classes, describe
+from kasuri.network.convert import Plan, apply_plans
 from kasuri.network.estimators import NAMED
-from kasuri.network.wiring import Plan, apply_plans
-from kasuri.objectives import schedules
-from kasuri.objectives.balanced import Balanced
-from kasuri.objectives.elbo import ELBO
-from kasuri.objectives.temperature import Tempering
-from kasuri.posteriors.base import Family
-from kasuri.posteriors.full_normal import FullNormal
-from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.masked import Masked
-from kasuri.posteriors.matrix_normal import MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
-from kasuri.posteriors.mean_field import MeanField
-from kasuri.posteriors.point import Point
-from kasuri.posteriors.radial.family import Radial
-from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal
-from kasuri.priors.base import HeNormal, Normal, Prior
-from kasuri.priors.relevance import ARD, GroupARD
+from kasuri.network.random import Conversion, named_layers, original_modules, require_posteriors
+from kasuri.storage import build, describe, write_atomically
 
-FORMAT = 1
-_FAMILIES: tuple[type[Family], ...] = (
-    MeanField,
-    KTied,
-    MatrixNormal,
-    MatrixNormalDiagonal,
-    ScaledMatrixNormal,
-    FullNormal,
-    Radial,
-    Point,
-    Masked,
-)
-_PRIORS: tuple[type[Prior], ...] = (Normal, HeNormal, ARD, GroupARD, RadialPrior)
-_SCHEDULES: tuple[type, ...] = (
-    schedules.Constant,
-    schedules.LinearPerBatch,
-    schedules.LinearOverEpochs,
-    schedules.Exponential,
-    schedules.HoldThenRamp,
-)
+FORMAT = 2  # 1: version 0.2, which was called weft and put a wrapper around every layer
 
 
 class FileError(ValueError):
-    """A kasuri file that cannot be used, with the reason."""
+    """A model file that cannot be used, with the reason."""
 
 
-def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = None) -> None:
+class Objective(Protocol):
+    """What `save` needs of an objective."""
+
+    bnn: nn.Module
+
+    def description(self) -> dict[str, Any]:
+        """Everything about it but tensors, ready for JSON."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its tensors, those of the network under names that begin with "bnn."."""
+
+
+def save(bnn: nn.Module, path: str | os.PathLike[str], objective: Objective | None = None) -> None:
     """Write a converted network to a .safetensors file.
 
     Args:
@@ -76,7 +49,7 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
     Examples:
         >>> import kasuri, tempfile
         >>> net = nn.Linear(3, 2)
-        >>> bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1))
+        >>> bnn = kasuri.bayesianize(net, kasuri.KTied(1))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     kasuri.save(bnn, folder + "/model.safetensors")
         ...     again = kasuri.load(folder + "/model.safetensors", nn.Linear(3, 2))
@@ -87,7 +60,7 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
 
     from kasuri import __version__
 
-    if isinstance(bnn, ELBO):
+    if hasattr(bnn, "bnn"):
         raise TypeError("save(elbo, path): write save(elbo.bnn, path, objective=elbo)")
     require_posteriors(bnn)
     tensors, aliases = _unique(bnn.state_dict())
@@ -95,13 +68,13 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
         "format": FORMAT,
         "versions": {"kasuri": __version__, "torch": torch.__version__},
         "modules": _architecture(bnn),
-        "layers": {name: _describe_layer(name, layer) for name, layer in named_bayesian(bnn)},
+        "layers": {name: _describe_layer(name, done) for name, _, done in named_layers(bnn)},
         "aliases": aliases,
     }
     if objective is not None:
         if objective.bnn is not bnn:
             raise ValueError("save(bnn, path, objective=elbo): elbo belongs to another network")
-        description["objective"] = _describe_objective(objective)
+        description["objective"] = objective.description()
         for key, value in objective.state_dict().items():
             if not key.startswith("bnn."):
                 tensors[f"objective:{key}"] = value.detach().cpu().contiguous()
@@ -111,26 +84,20 @@ def save(bnn: nn.Module, path: str | os.PathLike[str], objective: ELBO | None = 
     )
 
 
-def load(
-    path: str | os.PathLike[str],
-    net: nn.Module,
-    *,
-    families: Sequence[type[Family]] = (),
-    strict: bool = True,
-) -> nn.Module:
+def load(path: str | os.PathLike[str], net: nn.Module, *, strict: bool = True) -> nn.Module:
     """The network of a file from `save`, built on a copy of the ordinary architecture.
 
+    Families of your own must be defined (imported) before; they are found by their names.
+
     Args:
-        path: of the file.
+        path: of the file; files of version 0.2 are read as well.
         net: the ordinary network as it was before conversion; its weights do not matter.
-        families: classes of your own families that the file uses.
         strict: also require equal options of every module (stride, dropout rate, ...), which
             leave no trace in the tensors.
     """
-    description, tensors = _read(Path(path))
+    description, tensors = read(Path(path))
     _check_architecture(Path(path), description["modules"], _architecture(net), strict)
-    known = {family.__name__: family for family in (*_FAMILIES, *families)}
-    plans = [_plan(name, layer, known) for name, layer in description["layers"].items()]
+    plans = [_plan(name, layer) for name, layer in description["layers"].items()]
     with torch.random.fork_rng(devices=[]):  # initial values are overwritten: use no randomness
         bnn = apply_plans(net, plans)
     state = {key: value for key, value in tensors.items() if not key.startswith("objective:")}
@@ -140,34 +107,6 @@ def load(
     except RuntimeError as error:
         raise FileError(f"{path} does not fit this network: {error}") from None
     return bnn
-
-
-def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
-    """The objective stored with a network, for a network from `load`.
-
-    An `output=` function is code and not stored: set `elbo.output` again if you had one.
-    """
-    description, tensors = _read(Path(path))
-    told = description.get("objective")
-    if told is None:
-        raise FileError(f"{path} has no objective: it was saved without objective=elbo")
-    priors = [build(one, _PRIORS) for one in told["priors"]]
-    patterns = told["patterns"]
-    balance, temperature = told.get("balance"), build(told["temperature"], _SCHEDULES)
-    elbo = ELBO(
-        bnn,
-        build(told["likelihood"], LIKELIHOODS),
-        priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
-        num_data=told["num_data"],
-        temperature=temperature if balance is None else build(balance, (Balanced,)),
-        samples=told["samples"],
-        kl_weight=build(told["kl_weight"], _SCHEDULES),
-    )
-    elbo.temperature = temperature  # which may have been changed since
-    prefix = "objective:"
-    state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
-    elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
-    return elbo
 
 
 def _unique(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -190,53 +129,40 @@ def _unique(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]
 
 
 def _architecture(net: nn.Module) -> list[list[str]]:
-    return [[name, type(m).__name__, m.extra_repr()] for name, m in original_modules(net)]
+    """Name, class and options of every module; lists of parameters show tensors, not options."""
+    lists = (nn.ParameterList, nn.ParameterDict)
+    return [
+        [name, type(module).__name__, "" if isinstance(module, lists) else module.extra_repr()]
+        for name, module in original_modules(net)
+    ]
 
 
-def _describe_layer(name: str, layer: Any) -> dict[str, Any]:
+def _describe_layer(name: str, conversion: Conversion) -> dict[str, Any]:
     names = {function: label for label, function in NAMED.items()}
-    if layer.estimator not in names:
+    if conversion.estimator not in names:
         raise ValueError(
             f"{name}: an estimator of your own cannot be saved; use one of {list(NAMED)}"
         )
-    parameters = {}
-    for parameter, family in layer.families.items():
-        if not isinstance(family, Family):
-            raise ValueError(
-                f"{name}.{parameter}: its family is a plain function, which cannot be written to a "
-                "file; make it a dataclass derived from kasuri.Family"
-            )
-        parameters[parameter] = describe(family)
-    blocks = any(view.blocks > 1 for view in layer.views.values())
-    return {"estimator": names[layer.estimator], "blocks": blocks, "parameters": parameters}
-
-
-def _plan(name: str, layer: dict[str, Any], known: Mapping[str, type[Family]]) -> Plan:
-    families = {}
-    for parameter, told in layer["parameters"].items():
-        for unknown in [kind for kind in classes(told) if kind not in known]:
-            raise FileError(
-                f"{name}.{parameter} has a posterior of family {unknown!r}, which this version "
-                f"does not know; if it is yours write kasuri.load(..., families=[{unknown}])"
-            )
-        families[parameter] = build(told, tuple(known.values()))
-    return Plan(name, families, layer["blocks"], NAMED[layer["estimator"]])
-
-
-def _describe_objective(elbo: ELBO) -> dict[str, Any]:
-    temperature = elbo.temperature
-    if isinstance(temperature, Tempering):  # it follows validation: stored at its present value
-        temperature = schedules.Constant(temperature.value)
+    views = conversion.views
     return {
-        "priors": [describe(prior, _PRIORS) for prior in elbo.priors],
-        "patterns": elbo.patterns,
-        "likelihood": describe(elbo.likelihood, LIKELIHOODS),
-        "num_data": elbo.num_data,
-        "samples": elbo.samples,
-        "temperature": describe(temperature, _SCHEDULES),
-        "balance": None if elbo.balance is None else describe(elbo.balance, (Balanced,)),
-        "kl_weight": describe(elbo.kl_weight, _SCHEDULES),
+        "estimator": names[conversion.estimator],
+        "blocks": any(view.blocks > 1 and not view.lead for view in views.values()),
+        "flat": conversion.flat,
+        "parameters": {name: describe(family) for name, family in conversion.families.items()},
     }
+
+
+def _plan(name: str, layer: dict[str, Any]) -> Plan:
+    families = {}
+    for parameter, description in layer["parameters"].items():
+        try:
+            families[parameter] = build(description)
+        except KeyError as unknown:
+            raise FileError(
+                f"{name}.{parameter} has a posterior of family {unknown}, which is not known; if it is "
+                "yours, import the module that defines it before kasuri.load"
+            ) from None
+    return Plan(name, families, layer["blocks"], NAMED[layer["estimator"]], layer["flat"])
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -249,8 +175,8 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Description and tensors of an undamaged file."""
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description and tensors of an undamaged file, those of version 0.2 under today's names."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -261,22 +187,70 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is damaged or no safetensors file: {error}") from None
-    key = "kasuri" if "kasuri" in metadata else "weft"  # the name of version 0.2
-    if key not in metadata:
+    writer = "kasuri" if "kasuri" in metadata else "weft"
+    if writer not in metadata:
         raise FileError(f"{path} is a safetensors file, but not one written by kasuri.save")
     try:
-        description = json.loads(metadata[key])
-        found = description["format"]
+        description = json.loads(metadata[writer])
+        version = description["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} has an unreadable description: {error}") from None
-    if found != FORMAT:
+    if version not in (1, FORMAT):
         raise FileError(
-            f"{path} has format {found}, this version of kasuri reads format {FORMAT}; "
+            f"{path} has format {version}, this version of kasuri reads formats up to {FORMAT}; "
             f"it was written by kasuri {description.get('versions', {}).get('kasuri', 'unknown')}"
         )
-    if metadata.get("digest") != _digest(metadata[key], tensors):
+    if metadata.get("digest") != _digest(metadata[writer], tensors):
         raise FileError(f"{path} was changed after it was written: its digest does not match")
-    return description, tensors
+    return _from_0_2(description, tensors) if version == 1 else (description, tensors)
+
+
+def _from_0_2(
+    description: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A file of version 0.2, whose layers were wrapped, and attention converted as one piece."""
+    wrapped = set(description["layers"])
+    layers: dict[str, Any] = {}
+    for name, layer in description["layers"].items():
+        for parameter, family in layer["parameters"].items():
+            path, _, last = parameter.rpartition(".")
+            owner = ".".join(part for part in (name, path) if part)
+            empty = {**layer, "flat": True, "parameters": {}}
+            layers.setdefault(owner, empty)["parameters"][last] = family
+    aliases = {
+        old_name(alias, wrapped): old_name(key, wrapped)
+        for alias, key in description["aliases"].items()
+    }
+    description = {**description, "layers": layers, "aliases": aliases}
+    return description, {old_name(key, wrapped): value for key, value in tensors.items()}
+
+
+def old_name(key: str, wrapped: set[str]) -> str:
+    """The name that a tensor of version 0.2 has today.
+
+    Args:
+        key: of the tensor.
+        wrapped: names of the layers that had a wrapper.
+
+    Examples:
+        >>> old_name("wrapped.0.wrapped.bias", {"", "0"})
+        '0.bias'
+        >>> old_name("attention.posteriors.out_proj/weight.loc", {"attention"})
+        'attention.out_proj.posteriors.weight.loc'
+    """
+    if key.startswith("objective:"):
+        return key
+    done: list[str] = []
+    parts = key.split(".")
+    while parts:
+        part = parts.pop(0)
+        if ".".join(done) in wrapped and part == "wrapped":
+            continue
+        if ".".join(done) in wrapped and part == "posteriors":
+            *path, name = parts.pop(0).split("/")
+            return ".".join([*done, *path, "posteriors", name, *parts])
+        done.append(part)
+    return ".".join(done)
 
 
 def _check_architecture(
@@ -290,11 +264,11 @@ def _check_architecture(
             raise FileError(f"{path}: the network has no module {title!r} ({kind}), the file has")
         if here[name][0] != kind:
             raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
-        if strict and here[name][1] != options:
+        if strict and here[name][1] != options and kind not in ("ParameterList", "ParameterDict"):
             raise FileError(
                 f"{path}: {title!r} is {kind}({here[name][1]}), in the file {kind}({options}); "
                 "build the same network, or pass strict=False if the difference is meant"
             )
-    extra = [name for name in here if name not in {one for one, _, _ in saved}]
+    extra = [name for name in here if name not in {saved_name for saved_name, _, _ in saved}]
     if extra:
         raise FileError(f"{path}: the network has a module {extra[0]!r} that the file has not")

@@ -1,73 +1,54 @@
 """Which modules and parameters of a network a conversion speaks of."""
 
-import fnmatch
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from kasuri.checks import near_misses
-from kasuri.network.bayesian import Bayesian, original_modules
+from kasuri.checks import matches, near_misses
+from kasuri.network.random import original_modules
 
 Where = str | type[nn.Module] | Callable[[str, nn.Module], bool] | Sequence["Where"] | None
 
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
-WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-"""Modules that read the parameters of their children directly: converted as one unit."""
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+_NAMED_NORM = re.compile(r"(?i:norm)(2d|1d|3d|alization)?(?![a-z])")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A module that uses parameters itself, with their names relative to it."""
+    """A module that holds parameters itself, with their names."""
 
     name: str
     module: nn.Module
     parameters: tuple[str, ...]
 
-    def full(self, parameter: str) -> str:
-        """The parameter's name in the network."""
-        return f"{self.name}.{parameter}" if self.name else parameter
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a norm layer, whose gains and shifts stay ordinary parameters.
+
+    torch's own, and whatever is called a norm and holds nothing but vectors, as the RMSNorm of most
+    language models does.
+    """
+    if isinstance(module, _NORMS):
+        return True
+    held = [p for p in module._parameters.values() if p is not None]
+    gains = all(sum(size > 1 for size in p.shape) <= 1 for p in held)
+    return bool(held) and gains and _NAMED_NORM.search(type(module).__name__) is not None
 
 
 def units(net: nn.Module) -> Iterator[Unit]:
-    """Every module with parameters of its own that are not random yet; norm layers are left out.
-
-    So are ParameterDicts, whose values are read in ways a wrapper cannot follow.
-    """
-    seen: set[int] = set()
-
-    def walk(module: nn.Module, name: str) -> Iterator[Unit]:
-        if id(module) in seen:
-            return
-        seen.add(id(module))
-        module = module.wrapped if isinstance(module, Bayesian) else module
-        if isinstance(module, (*NORMS, nn.ParameterDict)):
-            return
-        whole = isinstance(module, WHOLE)
-        held = tuple(_below(module)) if whole else tuple(own_parameters(module))
-        if held:
+    """Every module with parameters of its own that are not random yet; norm layers are left out."""
+    for name, module in original_modules(net):
+        held = tuple(own_parameters(module))
+        if held and not is_norm(module):
             yield Unit(name, module, held)
-        if not whole:
-            yield from walk_children(module, name)
-
-    def walk_children(module: nn.Module, name: str) -> Iterator[Unit]:
-        for child_name, child in module.named_children():
-            yield from walk(child, f"{name}.{child_name}" if name else child_name)
-
-    yield from walk(net, "")
 
 
 def own_parameters(module: nn.Module) -> Iterator[str]:
     """Names of the parameters a module holds itself."""
-    return (name for name, p in module._parameters.items() if p is not None)
-
-
-def _below(module: nn.Module) -> Iterator[str]:
-    for path, child in module.named_modules():
-        if not isinstance(child, NORMS):
-            for name in own_parameters(child):
-                yield f"{path}.{name}" if path else name
+    return (name for name, parameter in module._parameters.items() if parameter is not None)
 
 
 def select(net: nn.Module, where: Where) -> list[Unit]:
@@ -79,14 +60,10 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
             "everything is Bayesian already, or it has none but those of norm layers"
         )
     if isinstance(where, Sequence) and not isinstance(where, str):
-        for one in where:  # a misspelt part of a list is an error of its own
-            select(net, one)
+        for part in where:  # a misspelt part of a list is an error of its own
+            select(net, part)
     modules = dict(original_modules(net))
-    chosen = []
-    for unit in every:
-        held = [p for p in unit.parameters if _wanted(modules, _holder(unit, p), where)]
-        if held:
-            chosen.append(Unit(unit.name, unit.module, tuple(held)))
+    chosen = [unit for unit in every if _is_wanted(modules, unit.name, where)]
     if chosen:
         return chosen
     reason = _why_nothing(modules, {type(unit.module).__name__ for unit in every}, where)
@@ -95,7 +72,7 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
 
 def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where) -> str:
     """What was asked for instead of something that can become random."""
-    matched = [name for name in modules if _wanted(modules, name, where)]
+    matched = [name for name in modules if _is_wanted(modules, name, where)]
     if matched:
         title = f"{matched[0] or 'the network'!r} ({type(modules[matched[0]]).__name__})"
         return f"{title} is a norm layer, which stays deterministic, or has no parameters left"
@@ -107,22 +84,17 @@ def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where
     return near_misses(str(where), {name for name in modules if name})
 
 
-def _holder(unit: Unit, parameter: str) -> str:
-    """Name of the module that holds a parameter of a unit."""
-    return unit.full(parameter).rpartition(".")[0]
-
-
-def _wanted(modules: Mapping[str, nn.Module], name: str, where: Where) -> bool:
+def _is_wanted(modules: Mapping[str, nn.Module], name: str, where: Where) -> bool:
     if where is None:
         return True
     if isinstance(where, Sequence) and not isinstance(where, str):
-        return any(_wanted(modules, name, one) for one in where)
+        return any(_is_wanted(modules, name, part) for part in where)
     if callable(where) and not isinstance(where, type):
         return bool(where(name, modules[name]))
+    if isinstance(where, str):  # choosing a block chooses what is inside
+        return matches(where, name)
     parts = name.split(".") if name else []
     around = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
-    if isinstance(where, str):  # choosing a block chooses what is inside
-        return any(fnmatch.fnmatchcase(outer, where) for outer in around)
     return any(isinstance(modules[outer], where) for outer in around if outer in modules)
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from kasuri.network.bayesian import named_bayesian, original_modules
-from kasuri.network.contexts import named_posteriors
-from kasuri.network.select import NORMS
+from kasuri.network.random import conversion_of, named_posteriors, original_modules
+from kasuri.network.select import is_norm
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import behind_mask
 from kasuri.posteriors.mean_field import MeanFieldPosterior
@@ -82,25 +81,24 @@ def _note(posterior: Posterior) -> str:
 
 def _left(net: nn.Module) -> Iterator[Row]:
     seen: set[int] = set()
-    converted = {id(m) for _, layer in named_bayesian(net) for m in layer.wrapped.modules()}
     for path, module in original_modules(net):
         for name, parameter in module.named_parameters(recurse=False):
             if id(parameter) in seen:  # tied parameters are one
                 continue
             seen.add(id(parameter))
             trained = parameter.numel() if parameter.requires_grad else 0
-            reason = _reason(module, parameter, id(module) in converted)
+            reason = _reason(module, parameter)
             full = f"{path}.{name}" if path else name
             yield Row(full, tuple(parameter.shape), None, trained, reason)
 
 
-def _reason(module: nn.Module, parameter: nn.Parameter, converted: bool) -> str:
+def _reason(module: nn.Module, parameter: nn.Parameter) -> str:
     if not parameter.requires_grad:
         return "frozen"
-    if isinstance(module, NORMS):
+    if is_norm(module):
         return "norm layer"
-    if isinstance(module, nn.ParameterDict):
-        return "in a ParameterDict"
+    conversion = conversion_of(module)
+    converted = conversion is not None and bool(conversion.views)
     return "bias=False" if converted and parameter.dim() < 2 else "not chosen"
 
 

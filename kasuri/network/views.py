@@ -1,21 +1,20 @@
 """Views: a parameter tensor as a weight matrix (*blocks, out, in), and a layer as an `Op` on it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from kasuri.numerics import low_rank
-from kasuri.numerics.fused import eager
 from kasuri.numerics.local_linear import Weights, local_linear
 from kasuri.numerics.noise import normal_noise
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import Op, Posterior, bias_moments, noisy_output
 from kasuri.posteriors.kronecker import push_noise
 from kasuri.posteriors.sides import Side
@@ -36,6 +35,8 @@ class View:
         swapped: the tensor has input features first (transposed convolutions).
         vector: the tensor has fewer than two dimensions and is left as it is.
         positions: neighbouring columns of the matrix that belong to one input (those of a kernel).
+        lead: dimensions of the tensor before its rows, all of which count blocks (experts).
+        padding: row of an embedding that means "nothing": it is trained by nothing and stays at its mean.
         channels_last: the kernel was laid out so, and draws of it are: a convolution answers in the layout of
             its kernel, and on a CPU what follows it (max-pooling above all) is slow in the usual one.
 
@@ -51,6 +52,8 @@ class View:
     vector: bool = False
     positions: int = 1
     channels_last: bool = False
+    padding: int | None = None
+    lead: tuple[int, ...] = ()
 
     def matrix(self, tensor: Tensor) -> Tensor:
         """(*blocks, out, in) from the layer's own layout."""
@@ -66,6 +69,8 @@ class View:
 
     def tensor(self, matrix: Tensor) -> Tensor:
         """The layer's own layout from (*blocks, rows, in), for any number of rows."""
+        if self.lead:
+            return matrix.reshape(*self.lead, -1, *self.tail)
         if self.vector or (matrix.dim() == 2 and len(self.tail) == 1 and not self.swapped):
             return matrix
         if not self.swapped:
@@ -73,6 +78,13 @@ class View:
         rows, kernel = matrix.shape[-2], self.tail[1:]
         split = matrix.reshape(self.blocks, rows, -1, math.prod(kernel))
         return self._laid_out(split.transpose(1, 2).reshape(-1, rows, *kernel))
+
+    def padded(self, matrix: Tensor, posterior: Posterior) -> Tensor:
+        """A draw whose padding row, if there is one, is at its mean."""
+        if self.padding is None:
+            return matrix
+        row = torch.arange(matrix.shape[-2], device=matrix.device).unsqueeze(-1) == self.padding
+        return torch.where(row, posterior.mean, matrix)
 
     def _laid_out(self, tensor: Tensor) -> Tensor:
         # vmap knows no layouts, and compiled code chooses its own
@@ -89,11 +101,19 @@ def in_channels_last(kernel: Tensor) -> Tensor:
     return kernel.to(memory_format=torch.channels_last)
 
 
-def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
+def view_of(owner: nn.Module, tensor: Tensor, blocks: bool, *, flat: bool = False) -> View:
     """The view of a parameter that `owner` holds.
 
-    Groups of a convolution are always blocks; with `blocks`, so are the gates of recurrent layers
-    and every head of the query, key and value maps of attention.
+    Groups of a convolution are always blocks, and so are the leading dimensions of parameters with three
+    or more, such as experts (E, out, in); with `blocks`, so are the gates of recurrent layers and every head
+    of the query, key and value maps of attention.
+
+    Args:
+        owner: of the parameter.
+        tensor: the parameter.
+        blocks: as above.
+        flat: as version 0.2 did it: a parameter of a layer that torch does not have is one matrix, its
+            first dimension the outputs.
     """
     if tensor.dim() < 2:
         return View(vector=True)
@@ -102,7 +122,19 @@ def view_of(owner: nn.Module, tensor: Tensor, blocks: bool) -> View:
         swapped = isinstance(owner, _ConvTransposeNd)
         positions, last = math.prod(tail[1:]), is_channels_last(tensor)
         return View(tail, owner.groups, swapped, positions=positions, channels_last=last)
+    if not flat and _inputs_first(owner, tensor):
+        return View(tail, swapped=True)
+    if not flat and tensor.dim() > 2 and not isinstance(owner, nn.Bilinear):
+        return View(
+            tuple(tensor.shape[-1:]), math.prod(tensor.shape[:-2]), lead=tuple(tensor.shape[:-2])
+        )
     return View(tail, _stacked(owner, tensor) if blocks else 1)
+
+
+def _inputs_first(owner: nn.Module, tensor: Tensor) -> bool:
+    """GPT-2's linear layer, which is called Conv1D and has its weight as (in, out)."""
+    features: Any = getattr(owner, "nf", None)
+    return type(owner).__name__ == "Conv1D" and tensor.dim() == 2 and tensor.shape[1] == features
 
 
 def _stacked(owner: nn.Module, tensor: Tensor) -> int:
@@ -117,18 +149,17 @@ def _stacked(owner: nn.Module, tensor: Tensor) -> int:
     return 1
 
 
-def has_op(layer: nn.Module) -> bool:
-    """Whether `op_of` knows what this layer does with its weight (exact torch classes only)."""
-    return type(layer) in (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED)
+def has_op(kind: type[nn.Module]) -> bool:
+    """Whether `op_of` knows what layers of this class do with their weight (torch's own classes only)."""
+    return kind in (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED)
 
 
-def op_of(
-    layer: nn.Module, view: View, bias: Posterior | Tensor | None, kwargs: dict[str, Any]
-) -> Op:
-    """The layer as an op; `kwargs` are the keyword arguments of this call (output_size)."""
-    if type(layer) is nn.Linear:
-        return LinearOp(bias)
-    return ConvolutionOp(layer, view, bias, kwargs)
+Run = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def op_of(layer: nn.Module, view: View, bias: Posterior | Tensor | None, run: Run) -> Op:
+    """The layer as an op; `run` is the layer itself as a function of (input, weight, bias)."""
+    return LinearOp(bias) if isinstance(layer, nn.Linear) else ConvolutionOp(view, bias, run)
 
 
 class LinearOp(Op):
@@ -178,14 +209,8 @@ class LinearOp(Op):
 class ConvolutionOp(Op):
     """A convolution or transposed convolution with all its options, run by the layer itself."""
 
-    def __init__(
-        self,
-        layer: nn.Module,
-        view: View,
-        bias: Posterior | Tensor | None,
-        kwargs: dict[str, Any],
-    ) -> None:
-        self.layer, self.view, self.bias, self.kwargs = layer, view, bias, kwargs
+    def __init__(self, view: View, bias: Posterior | Tensor | None, run: Run) -> None:
+        self.view, self.bias, self.run = view, bias, run
         self.spatial = len(view.tail) - 1
 
     def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
@@ -194,8 +219,7 @@ class ConvolutionOp(Op):
 
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution with this bias."""
-        values: dict[str, Any] = {"weight": self.view.tensor(matrix), "bias": bias}
-        return functional_call(self.layer, values, (x,), self.kwargs)
+        return self.run(x, self.view.tensor(matrix), bias)
 
     def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
         """Channels of each block, K of them, combined into its outputs at every position."""
@@ -231,9 +255,7 @@ class ConvolutionOp(Op):
         if directions is not None:
             shape = list(y.shape)
             shape[-self.spatial - 1] = self.view.blocks * directions.shape[-1]
-            noise = noise + self.mix(
-                normal(shape, dtype=y.dtype, device=y.device), directions.mT
-            )
+            noise = noise + self.mix(normal(shape, dtype=y.dtype, device=y.device), directions.mT)
         ones = torch.ones_like(rows.log_scale).unsqueeze(-2)
         return (self.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
 

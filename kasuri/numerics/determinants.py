@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kasuri.numerics.fused import eager
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.torch_internals import eager
 
 _JITTER = 1e-13  # of a correlation matrix in float64, so that rounding cannot make it indefinite
 

@@ -11,33 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from kasuri.numerics.torch_internals import is_traced
 
 _kept = threading.local()
-
-
-def eager() -> bool:
-    """Neither compiling nor inside vmap, grad or another transform of torch.func."""
-    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
-
-
-def batched_at_most() -> bool:
-    """Neither compiling nor inside a transform of torch.func but vmap, for which there are rules."""
-    if torch.compiler.is_compiling():
-        return False
-    return all(one.key() == TransformType.Vmap for one in retrieve_all_functorch_interpreters())
-
-
-def batched_apart() -> bool:
-    """As `batched_at_most`, and members of a vmap are to have random numbers of their own."""
-    if torch.compiler.is_compiling():
-        return False
-    levels = retrieve_all_functorch_interpreters()
-    return all(
-        isinstance(one, VmapInterpreter) and one.randomness() == "different" for one in levels
-    )
 
 
 def anywhere(condition: Tensor) -> bool:
@@ -55,16 +32,6 @@ def anywhere(condition: Tensor) -> bool:
     found: list[bool] = []
     _Look.apply(condition.detach(), found.append)
     return found[0]
-
-
-def is_traced(tensor: Tensor) -> bool:
-    """Whether a program is being made that will run on other numbers than these."""
-    if torch.compiler.is_compiling() or torch.jit._trace.is_tracing():
-        return True
-    if type(tensor) is not Tensor or _get_current_dispatch_mode() is not None:
-        return True  # tensors without numbers, or operations that are written down
-    levels = retrieve_all_functorch_interpreters()
-    return any(one.key() == TransformType.Functionalize for one in levels)
 
 
 class _Look(torch.autograd.Function):

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import eager
 from kasuri.numerics.lanczos import trace_log
+from kasuri.numerics.torch_internals import eager
 
 Vectors = Tensor | None  # columns are eigenvectors; None for the identity
 

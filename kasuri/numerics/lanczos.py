@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
 from kasuri.streams import signs
 
 TINY = 1e-12  # relative size of a remainder in which there is nothing left to find

@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.fused import eager, scratch
+from kasuri.numerics.fused import scratch
 from kasuri.numerics.low_rank import CEILING, factor, pairs, square_factors
 from kasuri.numerics.noise import window_noise
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.torch_internals import eager
 from kasuri.streams import normal_like
 
 _repeated = threading.local()

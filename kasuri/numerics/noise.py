@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.numerics.fused import eager
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.torch_internals import eager
 from kasuri.streams import normal, normal_like
 
 WINDOW = 16  # a cache line of float32: windows start aligned

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.numerics.fused import eager
+from kasuri.numerics.torch_internals import eager
 
 JUMP = 10.0  # longest jump ahead, in units of the step before
 

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.fused import eager, scratch
+from kasuri.numerics.fused import scratch
 from kasuri.numerics.low_rank import CEILING, product
 from kasuri.numerics.safe import LOG_CEILING, capped_exp
+from kasuri.numerics.torch_internals import eager
 from kasuri.streams import generator, normal_like
 
 BLOCK = 1 << 18  # entries handled at once: a megabyte of float32

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kasuri.numerics.fused import members
+from kasuri.numerics.shadow import shadow
 from kasuri.streams import uniform
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -26,7 +27,7 @@ def of_parameters(
 
     Then it is `function(other, n)`, other a module like this one whose parameters have n leading dimensions,
     one for each vmap, which the value must have as well. First derivatives only. For use where
-    `fused.batched_at_most` holds, or `fused.batched_apart` if random numbers are drawn.
+    `torch_internals.batched_at_most` holds, or `batched_apart` if random numbers are drawn.
 
     Args:
         module: whose parameters, and no buffers, the function depends on.
@@ -61,7 +62,7 @@ class _Call:
     def __init__(self, module: nn.Module, function: Function, learns: bool) -> None:
         self.function, self.learns = function, learns
         # The module itself is left alone: other threads may look at it.
-        self.shadow = _shadow(module, {})
+        self.shadow = shadow(module)
         self.places: list[tuple[Any, str]] = [
             (one._parameters, name)
             for one in self.shadow.modules()
@@ -78,19 +79,6 @@ class _Call:
             owner[name] = value
         with torch.set_grad_enabled(self.learns):
             return self.function(self.shadow, leading)
-
-
-def _shadow(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
-    """A copy of the tree of modules, with the same parameters; what occurs twice remains one."""
-    if id(module) not in known:
-        new = known[id(module)] = module.__class__.__new__(module.__class__)
-        new.__dict__ = dict(module.__dict__)
-        new.__dict__["_parameters"] = dict(module._parameters)
-        new.__dict__["_modules"] = {
-            name: None if one is None else _shadow(one, known)
-            for name, one in module._modules.items()
-        }
-    return known[id(module)]
 
 
 class _OfParameters(torch.autograd.Function):

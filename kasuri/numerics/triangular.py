@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.fused import eager, scratch
+from kasuri.numerics.fused import scratch
 from kasuri.numerics.safe import held
+from kasuri.numerics.torch_internals import eager
 
 
 def folded_shape(size: int) -> tuple[int, int]:

@@ -1,27 +1,32 @@
 """Objectives: the evidence lower bound of a converted network, and plain maximum likelihood."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import run
 from kasuri.likelihoods import Likelihood
-from kasuri.network.contexts import named_posteriors, require_posteriors, using
-from kasuri.network.estimators import shared
+from kasuri.network.contexts import drawing
+from kasuri.network.random import named_posteriors, require_posteriors
+from kasuri.network.saving import FileError, read
 from kasuri.objectives import schedules
 from kasuri.objectives import temperature as tempering
 from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.governing import Governing
+from kasuri.objectives.temperature import Tempering
 from kasuri.priors.base import Prior
+from kasuri.storage import build, describe
 
 
 class Terms(NamedTuple):
     """loss = nll + temperature · kl_weight · kl / num_data.
 
     The KL of a likelihood's own posterior (`GammaGaussian`) is a part of its nll, divided by num_data.
-    With a temperature per layer (kasuri.Balanced(tau, "layers")) kl has each layer times its factor.
     """
 
     loss: Tensor
@@ -153,8 +158,7 @@ class ELBO(Governing, Objective):
         self.temperature = tempering.resolve(temperature, bnn, self.num_data)
         self.kl_weight = schedules.resolve(kl_weight)
         self.balance = temperature if isinstance(temperature, Balanced) else None
-        self.output = output if self.balance is None else self.balance.output(bnn, output)
-        self._shares = None if self.balance is None else self.balance.shares(bnn, self.groups())
+        self.output = output
 
     @property
     def net(self) -> nn.Module:
@@ -176,9 +180,9 @@ class ELBO(Governing, Objective):
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll per example, kl in full)."""
         if self.training:
-            return self._nll(x, y), self.penalty()
-        with using(self.bnn, shared):
-            return self._nll(x, y), self.penalty()
+            return self._nll(x, y), self.kl()
+        with drawing(self.bnn):
+            return self._nll(x, y), self.kl()
 
     def _nll(self, x: Any, y: Tensor) -> Tensor:
         total = None
@@ -191,7 +195,7 @@ class ELBO(Governing, Objective):
     def _outputs(self, x: Any) -> Tensor:
         if self.training:
             return run(self.bnn, x, self.output)
-        with using(self.bnn, shared):
+        with drawing(self.bnn):
             return run(self.bnn, x, self.output)
 
     def kl(self) -> Tensor:
@@ -202,9 +206,21 @@ class ELBO(Governing, Objective):
         """Temperature and KL weight."""
         return {"temperature": self.temperature, "kl_weight": self.kl_weight}
 
-    def penalty(self) -> Tensor:
-        """The KL as the loss counts it: each layer times its factor under Balanced(tau, "layers")."""
-        return self.weight_kl(self._shares)
+    def description(self) -> dict[str, Any]:
+        """Everything but tensors and code, for `kasuri.save`."""
+        temperature = self.temperature
+        if isinstance(temperature, Tempering):  # it follows validation: stored at its present value
+            temperature = schedules.Constant(temperature.value)
+        return {
+            "priors": [describe(prior) for prior in self.priors],
+            "patterns": self.patterns,
+            "likelihood": describe(self.likelihood),
+            "num_data": self.num_data,
+            "samples": self.samples,
+            "temperature": describe(temperature),
+            "balance": None if self.balance is None else describe(self.balance),
+            "kl_weight": describe(self.kl_weight),
+        }
 
     def weight_at(self, step: int | None) -> float:
         """Temperature · kl_weight at a training step."""
@@ -219,6 +235,34 @@ class ELBO(Governing, Objective):
                 )
             step = 0
         return self.temperature(step) * self.kl_weight(step)
+
+
+def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
+    """The objective stored with a network, for a network from `load`.
+
+    An `output=` function is code and not stored: set `elbo.output` again if you had one.
+    """
+    description, tensors = read(Path(path))
+    stored = description.get("objective")
+    if stored is None:
+        raise FileError(f"{path} has no objective: it was saved without objective=elbo")
+    priors = [build(prior) for prior in stored["priors"]]
+    patterns = stored["patterns"]
+    balance, temperature = stored.get("balance"), build(stored["temperature"])
+    elbo = ELBO(
+        bnn,
+        build(stored["likelihood"]),
+        priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
+        num_data=stored["num_data"],
+        temperature=temperature if balance is None else Balanced(balance["options"]["tau"]),
+        samples=stored["samples"],
+        kl_weight=build(stored["kl_weight"]),
+    )
+    elbo.temperature = temperature  # which may have been changed since
+    prefix = "objective:"
+    state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+    elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
+    return elbo
 
 
 class MaximumLikelihood(Objective):
@@ -280,22 +324,3 @@ class MaximumLikelihood(Objective):
         """(nll, 0)."""
         nll = self._nll_of(run(self._net, x, self.output), y)
         return nll, torch.zeros_like(nll)
-
-
-def returned(net: nn.Module, x: Any) -> Any:
-    """What the network returns for a tensor, a tuple of inputs or a mapping of named ones."""
-    if isinstance(x, Mapping):
-        return net(**x)
-    return net(*x) if isinstance(x, tuple | list) else net(x)
-
-
-def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:
-    """The network's output tensor for a tensor, a tuple of inputs or a mapping of named ones."""
-    out = returned(net, x)
-    out = output(out) if output is not None else out
-    if not isinstance(out, Tensor):
-        raise TypeError(
-            f"the network returned {type(out).__name__}, not a tensor; say which part is the "
-            "prediction, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
-        )
-    return out

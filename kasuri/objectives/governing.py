@@ -38,21 +38,10 @@ class Governing(nn.Module, ABC):
         priors: Any = self.priors
         return list(zip(priors, self.governed, strict=True))
 
-    def weight_kl(self, shares: Mapping[str, float] | None = None) -> Tensor:
-        """KL(q ‖ p) in nats over all random weights, in the parameters' precision.
-
-        Args:
-            shares: factors of the posteriors by name; None for the KL itself.
-        """
+    def weight_kl(self) -> Tensor:
+        """KL(q ‖ p) in nats over all random weights, in the parameters' precision."""
         device = next(self.parameters()).device.type
         with torch.autocast(device, enabled=False):
-            groups: Any = zip(self.priors, self._posteriors, self.governed, strict=True)
-            if shares is None:
-                terms = [prior.kl(*posteriors) for prior, posteriors, _ in groups]
-            else:
-                terms = [
-                    shares[name] * prior.kl(q)
-                    for prior, posteriors, names in groups
-                    for q, name in zip(posteriors, names, strict=True)
-                ]
+            groups: Any = zip(self.priors, self._posteriors, strict=True)
+            terms = [prior.kl(*posteriors) for prior, posteriors in groups]
             return terms[0] if len(terms) == 1 else torch.stack(terms).sum()

@@ -6,6 +6,8 @@ A schedule is any function of the step (0 for the first batch); these are the co
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kasuri.storage import Storable
+
 Schedule = Callable[[int], float]
 
 
@@ -15,7 +17,7 @@ def resolve(value: float | Schedule) -> Schedule:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Storable):
     """The same value at every step.
 
     Examples:
@@ -31,7 +33,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class LinearPerBatch:
+class LinearPerBatch(Storable):
     """start + rate · step, raised every `every` batches only, up to `end`.
 
     Examples:
@@ -57,7 +59,7 @@ class LinearPerBatch:
 
 
 @dataclass(frozen=True)
-class LinearOverEpochs:
+class LinearOverEpochs(Storable):
     """From `start` to `end` in a straight line over the first `epochs` epochs, then constant.
 
     Examples:
@@ -81,7 +83,7 @@ class LinearOverEpochs:
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Storable):
     """start · (end/start)^(step/n) over the n steps of the first `epochs`, then `end`.
 
     With `hold`, it is 0 for that many epochs and all the rest comes later by as much: exponential
@@ -120,7 +122,7 @@ class Exponential:
 
 
 @dataclass(frozen=True)
-class HoldThenRamp:
+class HoldThenRamp(Storable):
     """0 for `hold` epochs, then in a straight line to `end` over `ramp` epochs, then constant.
 
     Without `steps_per_epoch`, hold and ramp count steps.

@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from kasuri.network.contexts import require_posteriors
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.schedules import Constant, Schedule
 

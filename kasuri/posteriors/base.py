@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from kasuri.numerics.noise import add_noise, normal_noise
 from kasuri.numerics.safe import safe_sqrt, sum_squares
 from kasuri.posteriors.sides import Side
+from kasuri.storage import Storable
 from kasuri.streams import normal_like
 
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -101,6 +102,16 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def entropy(self) -> Tensor:
         """Differential entropy in nats."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Stay in full precision: standard deviations cannot be learned in half of it."""
+
+        def precise(tensor: Tensor) -> Tensor:
+            new = fn(tensor)
+            halved = new.is_floating_point() and new.element_size() < min(4, tensor.element_size())
+            return tensor.to(new.device) if halved else new
+
+        return super()._apply(precise, recurse)
 
     def require_density(self) -> None:
         """Refuse, if the weights have no density that could be written down: called where one is needed."""
@@ -242,7 +253,7 @@ def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family(ABC):
+class Family(Storable, ABC):
     """Options of a posterior family; calling it with a weight builds the posterior.
 
     Args:

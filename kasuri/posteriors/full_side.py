@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, is_grad_enabled, nn
 
 from kasuri.numerics import eigenvalues, triangular
-from kasuri.numerics.fused import eager
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.sides import LOG_CEILING, Side, Spectrum
 
 NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import local_kronecker
-from kasuri.numerics.fused import eager
 from kasuri.numerics.safe import safe_sqrt, soft_min_inverse
+from kasuri.numerics.torch_internals import eager
 from kasuri.numerics.triangular import folded_shape
 from kasuri.posteriors.base import LOG_TWO_PI, Family, Located
 from kasuri.posteriors.full_side import FullSide

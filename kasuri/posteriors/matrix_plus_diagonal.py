@@ -21,8 +21,7 @@ from kasuri.numerics.safe import bounded_logs, sum_squares
 from kasuri.posteriors.base import LOG_TWO_PI, Op, Pushable, noisy_output
 from kasuri.posteriors.kronecker import KroneckerPosterior
 from kasuri.posteriors.sides import LOG_CEILING, Side, Spectrum
-from kasuri.streams import seeded
-from kasuri.streams import normal_like
+from kasuri.streams import normal_like, seeded
 
 DENSE_UP_TO = 4096  # weights whose covariance is formed: 128 megabytes
 

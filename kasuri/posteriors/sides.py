@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import determinants, eigenvalues
-from kasuri.numerics.fused import eager
 from kasuri.numerics.safe import capped_exp, held, safe_sqrt
+from kasuri.numerics.torch_internals import eager
 
 Spectrum = tuple[Tensor, Tensor | None]
 """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""

@@ -1,17 +1,19 @@
 """What Bayesian networks are compared with: ensembles, and dropout at test time."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import run
 from kasuri.likelihoods import GammaGaussian
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
-from kasuri.objectives.elbo import ELBO, Objective, run
-from kasuri.prediction.predict import evaluating, predict
-from kasuri.streams import mix, seeded
+from kasuri.network.contexts import evaluating
+from kasuri.numerics.shadow import shadow
+from kasuri.objectives.elbo import ELBO, Objective
+from kasuri.prediction.predict import predict
+from kasuri.streams import Stream, globally_seeded, mix
 
 Predictor = Callable[[Any], Prediction]
 
@@ -45,8 +47,8 @@ def ensemble(objectives: Sequence[Objective], samples: int = 20, seed: int = 0) 
         if isinstance(one, ELBO):
             drawn = predict(one.net, x, samples, seed=seed, output=one.output)
             return drawn.moments.kept or []
-        with evaluating(one.net):
-            return [run(one.net, x, one.output)]
+        with evaluating(one.net) as net:
+            return [run(net, x, one.output)]
 
     def predicted(x: Any) -> Prediction:
         draws = Draws([])
@@ -76,19 +78,18 @@ def mc_dropout(objective: Objective, samples: int = 100, seed: int = 0) -> Predi
     def predict(x: Any) -> Prediction:
         draws, likelihood = Draws([]), objective.likelihood
         device = next(objective.net.parameters()).device
-        with torch.no_grad(), _dropping(objective.net), seeded(mix(seed, 6), device):
+        with torch.no_grad(), globally_seeded(mix(seed, Stream.DROPOUT), device):
+            net = _dropping(objective.net)
             for _ in range(samples):
-                draws.add(*likelihood.moments(run(objective.net, x, objective.output)))
+                draws.add(*likelihood.moments(run(net, x, objective.output)))
         return likelihood.summarise(draws, ())
 
     return predict
 
 
-@contextmanager
-def _dropping(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode, except for dropout."""
-    with evaluating(net):
-        for module in net.modules():
-            if isinstance(module, nn.Dropout):
-                module.train()
-        yield
+def _dropping(net: nn.Module) -> nn.Module:
+    """The network in evaluation mode, except for dropout."""
+    net = shadow(net, training=False)
+    for module in net.modules():
+        module.training = isinstance(module, nn.Dropout)
+    return net

@@ -4,22 +4,23 @@ Nothing with a dimension of draws outlives its chunk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import Labelled, count, run, take
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import ClassPrediction, Draws, Prediction, RealPrediction
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.contexts import evaluating
 from kasuri.network.estimators import Estimator
+from kasuri.network.random import named_posteriors
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
     student_t_log_prob,
     sums_of_squares,
 )
-from kasuri.objectives.elbo import run
-from kasuri.prediction.predict import evaluating, predict
+from kasuri.prediction.predict import predict
 from kasuri.prediction.scores import (
     DrawNLL,
     brier,
@@ -46,14 +47,6 @@ class Unit(NamedTuple):
 Predictor = Callable[[Any, Tensor | None], tuple[Prediction, DrawNLL | None]]
 
 
-@runtime_checkable
-class Labelled(Protocol):
-    """Anything with inputs `x` and targets `y`, row by row."""
-
-    x: Any
-    y: Tensor
-
-
 def of_network(
     net: nn.Module,
     likelihood: Likelihood,
@@ -73,8 +66,8 @@ def of_network(
         if converted:
             drawn = predict(net, x, samples, estimator=estimator, seed=seed, output=output)
             return drawn.moments.kept or []
-        with evaluating(net):
-            return [run(net, x, output)]
+        with evaluating(net) as still:
+            return [run(still, x, output)]
 
     def predicted(x: Any, y: Tensor | None) -> tuple[Prediction, DrawNLL | None]:
         fs, draws = outputs(x), Draws([])
@@ -233,14 +226,9 @@ def _rows(probs: Tensor, dim: int | None, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chunks(data: Any, chunk: int, labels: bool) -> Iterator[tuple[Any, Tensor | None]]:
     for x, y in _batches(data, labels):
-        parts = _parts(x)
-        count = len(parts[0])
-        if any(len(part) != count for part in parts) or (y is not None and len(y) != count):
-            lengths = [len(part) for part in (*parts, *([] if y is None else [y]))]
-            raise ValueError(f"inputs and targets have different numbers of rows: {lengths}")
-        for start in range(0, count, chunk):
+        for start in range(0, count(x, y), chunk):
             rows = slice(start, start + chunk)
-            yield _take(x, rows), None if y is None else y[rows]
+            yield take(x, rows), None if y is None else y[rows]
 
 
 def _batches(data: Any, labels: bool) -> Iterator[tuple[Any, Tensor | None]]:
@@ -268,15 +256,3 @@ def _pair(batch: Any) -> tuple[Any, Tensor]:
         return batch[0], batch[1]
     told = f"{len(batch)} things" if isinstance(batch, tuple | list) else type(batch).__name__
     raise ValueError(f"evaluation wants pairs of inputs and a tensor of targets, got {told}")
-
-
-def _parts(x: Any) -> list[Tensor]:
-    if isinstance(x, Mapping):
-        return list(x.values())
-    return list(x) if isinstance(x, tuple | list) else [x]
-
-
-def _take(x: Any, rows: slice) -> Any:
-    if isinstance(x, Mapping):
-        return {name: part[rows] for name, part in x.items()}
-    return tuple(part[rows] for part in x) if isinstance(x, tuple | list) else x[rows]

@@ -240,14 +240,14 @@ def _real_metrics(inside: Columns) -> dict[str, float]:
 
 
 def _elbo_metrics(elbo: ELBO, gibbs: float, sem: float) -> dict[str, float]:
-    kl, penalty, noise_kl = float(elbo.kl()), float(elbo.penalty()), elbo.likelihood.kl()
+    kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
     told = {"kl": kl}
     if noise_kl is not None:
         told["noise_kl"] = float(noise_kl)
         gibbs += float(noise_kl) / elbo.num_data
     told |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
     if isinstance(elbo.temperature, Constant) and elbo.temperature.value != 1:
-        told["tempered_neg_elbo"] = gibbs + elbo.temperature.value * penalty / elbo.num_data
+        told["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
     return told
 
 

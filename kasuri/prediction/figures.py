@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.columns import Columns

@@ -1,21 +1,23 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import batches, run, split
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
-from kasuri.network.contexts import drawing_from, require_posteriors, using
+from kasuri.network.calls import Given, all_draws
+from kasuri.network.contexts import drawing_from, evaluating, using
 from kasuri.network.estimators import Estimator, resolve, shared
-from kasuri.network.scope import Frozen
+from kasuri.network.random import require_posteriors
 from kasuri.numerics.local_linear import repeating
-from kasuri.objectives.elbo import ELBO, run
+from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.streams import fresh, mix, reseed, restored
+from kasuri.streams import fresh, mix, seeded
 
 
 def predict(
@@ -70,15 +72,15 @@ def predict(
     base = fresh() if seed is None else seed
     seeds = [mix(base, draw) for draw in range(samples)]
     parts: list[Draws] = []
-    with torch.no_grad(), evaluating(bnn), _drawing(bnn, estimator) as turn_to:
-        for batch in _batches(x):
-            pieces = _split(batch, chunk)
+    with torch.no_grad(), evaluating(bnn) as net, _drawing(net, estimator) as turn_to:
+        for batch in batches(x):
+            pieces = split(batch, chunk)
             draws = [Draws([] if keep_draws else None) for _ in pieces]
             with repeating(piece for piece in pieces if isinstance(piece, Tensor)):
                 for one in seeds:
                     turn_to(one)
                     for piece, draw in zip(pieces, draws, strict=True):
-                        draw.add(*_moments(run(bnn, piece, output), likelihood))
+                        draw.add(*_moments(run(net, piece, output), likelihood))
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
@@ -97,48 +99,16 @@ def _moments(
 @contextmanager
 def _drawing(bnn: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
     """Yields what turns to the function, or the stream of noise, that belongs to a seed."""
-    device = next(bnn.parameters()).device
-    with restored(device):
-        if estimator is shared:
-            draws = Frozen(require_posteriors(bnn).values(), 0, exclusive=True)
-            with drawing_from(bnn, draws):
-                yield draws.reseed
-        else:
-            with using(bnn, estimator):
-                yield lambda seed: reseed(seed, device)
+    if estimator is shared:
+        posteriors = require_posteriors(bnn).values()
+        weights = Given({})
+        with drawing_from(bnn, weights):
+            yield lambda seed: weights.turn_to(all_draws(posteriors, seed))
+    else:
+        with using(bnn, estimator), ExitStack() as noise:
 
+            def turn_to(seed: int) -> None:
+                noise.close()
+                noise.enter_context(seeded(seed))
 
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; every module's own mode afterwards."""
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def _batches(x: Any) -> Iterator[Any]:
-    if isinstance(x, Tensor | Mapping | tuple):
-        yield x
-        return
-    if not isinstance(x, Iterable):
-        raise TypeError(
-            f"predict cannot take inputs from {type(x).__name__}; give it a tensor or a loader"
-        )
-    for batch in x:
-        yield batch[0] if isinstance(batch, tuple | list) else batch
-
-
-def _split(batch: Any, chunk: int | None) -> list[Any]:
-    """Pieces of at most `chunk` examples of a tensor, a tuple or a mapping of tensors."""
-    if chunk is None:
-        return [batch]
-    if isinstance(batch, Tensor):
-        return list(batch.split(chunk))
-    if isinstance(batch, Mapping):
-        columns = [value.split(chunk) for value in batch.values()]
-        return [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(zip(*(part.split(chunk) for part in batch), strict=True))
+            yield turn_to

@@ -3,7 +3,6 @@
 A prior answers E_q[log p(W)] for posteriors; Gaussian priors do so exactly from E‖W‖².
 """
 
-import fnmatch
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_number, near_misses
+from kasuri.checks import is_number, matches, near_misses
 from kasuri.posteriors.base import LOG_TWO_PI, Posterior
+from kasuri.storage import Storable
 
 
-class Prior(nn.Module, ABC):
+class Prior(Storable, nn.Module, ABC):
     """p(W) over the weights of any number of posteriors.
 
     Attributes:
@@ -240,7 +240,7 @@ def assign(
         return [(prior, tuple(posteriors))]
     taken: dict[str, list[str]] = {pattern: [] for pattern in prior}
     for name in posteriors:
-        pattern = next((p for p in prior if _governs(p, name)), None)
+        pattern = next((p for p in prior if matches(p, name)), None)
         if pattern is None:
             raise ValueError(
                 f"no prior for {name!r}: none of the patterns {list(prior)} matches it; "
@@ -254,10 +254,3 @@ def assign(
                 f"taken its weights): {near_misses(pattern, posteriors)}"
             )
     return [(prior[pattern], tuple(names)) for pattern, names in taken.items()]
-
-
-def _governs(pattern: str, name: str) -> bool:
-    parts = name.split(".")
-    return any(
-        fnmatch.fnmatchcase(".".join(parts[:end]), pattern) for end in range(1, len(parts) + 1)
-    )

@@ -20,9 +20,9 @@ from kasuri.export.options import Kind
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Prediction
 from kasuri.network.convert import bayesianize
-from kasuri.network.saving import load, load_objective
+from kasuri.network.saving import load
 from kasuri.objectives.balanced import Balanced
-from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.elbo import ELBO, load_objective
 from kasuri.posteriors.base import Family
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
@@ -31,7 +31,7 @@ from kasuri.sklearn import files, names, settings
 from kasuri.sklearn.choosing import Choice, Task, choose
 from kasuri.sklearn.scaling import Scaling
 from kasuri.sklearn.splitting import Split, split
-from kasuri.streams import mix, seeded
+from kasuri.streams import globally_seeded, mix
 from kasuri.training.callbacks import Row
 from kasuri.training.interrupts import Interrupted
 
@@ -183,7 +183,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             new = cls(**params)
             new._built = {key: state[key] for key in ("widths", "activation")}
             sizes = state["n_features_in_"], state["widths"], state["outputs"]
-            with _TURN, seeded(0, torch.device("cpu")):  # initial values are overwritten
+            with _TURN, globally_seeded(0, torch.device("cpu")):  # initial values are overwritten
                 net = settings.network(*sizes, state["activation"]).double()
                 objective = load_objective(weights, load(weights, net))
         for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
@@ -242,7 +242,7 @@ class BayesianEstimator(BaseEstimator, ABC):
 
         show, title = bool(self.verbose), type(self).__name__
         task = Task(net, inputs(x).float(), y, likelihood, prior, options, split.seed, show, title)
-        with _TURN, seeded(mix(split.seed, _START), torch.device("cpu")):
+        with _TURN, globally_seeded(mix(split.seed, _START), torch.device("cpu")):
             try:
                 choice = Choice(temperature, {}, None)
                 if split.folds:

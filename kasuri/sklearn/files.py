@@ -14,24 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from kasuri.files import write_atomically
-from kasuri.likelihoods import Likelihood
-from kasuri.network.descriptions import build, classes, describe
 from kasuri.network.saving import FileError, save
-from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.elbo import ELBO
-from kasuri.posteriors.base import Family
-from kasuri.priors.base import Prior
-from kasuri.sklearn.names import FAMILIES, LIKELIHOODS, PRIORS
+from kasuri.storage import Storable, build, describe, write_atomically
 
 FORMAT = 1
 _TEXT, _WEIGHTS = "estimator.json", "network.safetensors"
-_KNOWN: tuple[type, ...] = (
-    *FAMILIES.values(),
-    *PRIORS.values(),
-    *LIKELIHOODS.values(),
-    Balanced,
-)
 
 
 def write(
@@ -92,8 +80,8 @@ def _told(name: str, value: Any) -> Any:
     """A parameter ready for JSON."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, Family | Prior | Likelihood | Balanced):
-        return describe(value, _KNOWN)
+    if isinstance(value, Storable):
+        return describe(value)
     if isinstance(value, list | tuple):
         return [_told(name, one) for one in value]
     if value is None or isinstance(value, str | bool | int | float):
@@ -107,7 +95,8 @@ def _told(name: str, value: Any) -> Any:
 def _meant(path: Path, value: Any) -> Any:
     """The parameter that was told."""
     if isinstance(value, dict):
-        for unknown in set(classes(value)) - {one.__name__ for one in _KNOWN}:
-            raise FileError(f"{path} needs {unknown}, which this version of kasuri does not know")
-        return build(value, _KNOWN)
+        try:
+            return build(value)
+        except KeyError as unknown:
+            raise FileError(f"{path} needs {unknown}, which is not known here") from None
     return tuple(value) if isinstance(value, list) else value

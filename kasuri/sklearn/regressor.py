@@ -17,7 +17,7 @@ from kasuri.priors.base import Prior
 from kasuri.sklearn import choosing, names, settings
 from kasuri.sklearn.estimator import CHUNK, Array, BayesianEstimator
 from kasuri.sklearn.scaling import Scaling
-from kasuri.streams import mix, seeded
+from kasuri.streams import globally_seeded, mix
 
 _FUNCTIONS, _NOISE = 14, 15  # streams of random numbers
 
@@ -187,7 +187,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
                 chunk=CHUNK,
                 output=self.objective_.output,
             )
-            with seeded(mix(seed, _NOISE), x.device):
+            with globally_seeded(mix(seed, _NOISE), x.device):
                 drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
         each = [self._shaped(self.targets_.undone(one)) for one in drawn]
         return np.stack(each, axis=-1)

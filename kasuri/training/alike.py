@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kasuri.network.bayesian import named_bayesian
+from kasuri.network.random import named_layers
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.training import preparing
 from kasuri.training.sources import tensors
@@ -59,9 +59,9 @@ def _program(objective: Objective) -> dict[str, Any]:
     }
     for name, module in objective.net.named_modules():
         told[f"module {name or 'as a whole'}"] = f"{type(module).__name__}({module.extra_repr()})"
-    for name, layer in named_bayesian(objective.net):
+    for name, _, conversion in named_layers(objective.net):
         told[f"families and estimator of {name or 'the network'}"] = (
-            f"{layer.families}, {layer.estimator.__name__}"
+            f"{conversion.families}, {conversion.estimator.__name__}"
         )
     for name, parameter in objective.named_parameters():
         told[f"requires_grad of {name}"] = parameter.requires_grad

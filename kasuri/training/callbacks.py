@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kasuri.files import write_atomically
 from kasuri.objectives.elbo import Objective, Terms
+from kasuri.storage import write_atomically
 
 Row = dict[str, float]
 

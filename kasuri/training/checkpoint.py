@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kasuri.files import write_atomically
+from kasuri.storage import write_atomically
 
 FORMAT = 1
 NAME = "checkpoint.pt"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective
 
 
@@ -54,7 +54,7 @@ def _bad(value: Any) -> int:
 
 
 def _first_bad_layer(objective: Objective, x: Any) -> str | None:
-    from kasuri.objectives.elbo import run
+    from kasuri.inputs import run
 
     found: list[str] = []
     with _watching(objective.net, found):

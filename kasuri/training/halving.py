@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from kasuri.network.contexts import require_posteriors
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
 from kasuri.objectives.temperature import starting_point

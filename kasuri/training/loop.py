@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from kasuri.inputs import to_device
 from kasuri.objectives.elbo import ELBO, Objective, Terms
 from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
-from kasuri.streams import mix, reseed
+from kasuri.streams import mix, reseed_global
 from kasuri.training import checkpoint
 from kasuri.training.callbacks import Callback, Row
 from kasuri.training.diagnose import NonFiniteLoss, explain
 from kasuri.training.distributed import Processes, parallel
 from kasuri.training.interrupts import Interrupts
 from kasuri.training.progress import Progress
-from kasuri.training.sources import Source, to_device
+from kasuri.training.sources import Source
 from kasuri.training.validation import examine, widths
 
 _NOISE, _VALIDATION = 4, 5  # streams of random numbers
@@ -116,7 +117,7 @@ class Run:
     def draw_again(self) -> None:
         """Begin the noise of this step, from the start however often it is asked for."""
         device = next(self.objective.parameters()).device
-        reseed(mix(self.seed, _NOISE, self.at.step, self.group.rank), device)
+        reseed_global(mix(self.seed, _NOISE, self.at.step, self.group.rank), device)
 
     def end_epoch(self) -> None:
         """Averages, validation, temperature and history of the epoch that just ended."""

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from kasuri.likelihoods import Likelihood
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, MaximumLikelihood, Objective
 from kasuri.objectives.governing import Governing
 from kasuri.objectives.schedules import LinearOverEpochs, Schedule

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Sized
 from typing import Any, Protocol, cast
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from kasuri.inputs import take
 from kasuri.streams import mix
 from kasuri.training import defaults
 from kasuri.training.augment import Augmentation
@@ -170,23 +171,3 @@ def hold_out(data: Any, share: float, seed: int) -> tuple[tuple[Any, Tensor], tu
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(mix(seed, 3)))
     held, rest = order[:count].sort().values, order[count:].sort().values
     return (take(x, rest), y[rest]), (take(x, held), y[held])
-
-
-def take(x: Any, index: Tensor | slice) -> Any:
-    """Rows of a tensor, or of each tensor of a tuple or mapping."""
-    if isinstance(x, Mapping):
-        return {key: part[index] for key, part in x.items()}
-    if isinstance(x, tuple | list):
-        return tuple(part[index] for part in x)
-    return x[index]
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """A tensor, tuple or mapping of tensors on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {key: to_device(one, device) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple(to_device(one, device) for one in value)
-    return value

@@ -19,7 +19,7 @@ from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Schedule
 from kasuri.objectives.temperature import Temperature
 from kasuri.priors.base import Prior
-from kasuri.streams import fresh, mix, reseed
+from kasuri.streams import fresh, mix, reseed_global
 from kasuri.training import defaults, preparing, progress
 from kasuri.training.alike import check_equal, check_members
 from kasuri.training.batches import Batches
@@ -203,7 +203,7 @@ def _train(
                 one.objective.train()
         sums = torch.zeros(len(runs), 3, dtype=torch.float64, device=device)
         for x, y in data.epoch(epoch):
-            reseed(mix(seed, _NOISE, first.at.step), device)
+            reseed_global(mix(seed, _NOISE, first.at.step), device)
             weights = [_kl_weight(run.objective, run.at.step) for run in runs]
             nll, kl = stack(x.to(device), y.to(device))
             loss = nll + torch.tensor(weights, dtype=kl.dtype, device=device) * kl

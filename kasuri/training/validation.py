@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.network.contexts import drawing_from, named_posteriors
-from kasuri.network.scope import Frozen
-from kasuri.objectives.elbo import Objective, run
-from kasuri.prediction.predict import evaluating
-from kasuri.streams import mix, reseed, restored
-from kasuri.training.sources import take, to_device
+from kasuri.inputs import run, take, to_device
+from kasuri.network.calls import Given, all_draws
+from kasuri.network.contexts import drawing_from, evaluating
+from kasuri.network.random import named_posteriors
+from kasuri.objectives.elbo import Objective
+from kasuri.streams import mix, seeded
 
 CHUNK = 4096
 
@@ -48,12 +48,12 @@ def widths(
 def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
     """Losses that the objective defines, by the same noise whenever the seed is the same."""
     device, found = next(objective.parameters()).device, []
-    with evaluating(objective), restored(device):
+    with evaluating(objective) as still:
         for number, start in enumerate(range(0, len(y), CHUNK)):
             piece = slice(start, start + CHUNK)
-            reseed(mix(seed, number), device)
             inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
-            losses = objective.held_out(inputs, targets, samples)
+            with seeded(mix(seed, number)):
+                losses = still.held_out(inputs, targets, samples)
             if losses is None:
                 return None
             found.append(losses.cpu())
@@ -65,18 +65,20 @@ def _predictive(
     objective: Objective, x: Any, y: Tensor, samples: int, seed: int, width: float
 ) -> tuple[Tensor, Tensor]:
     """(log of the averaged likelihood of each example, averaged predictive means)."""
-    net, device = objective.net, next(objective.parameters()).device
-    posteriors = [posterior for _, posterior in named_posteriors(net)]
+    device = next(objective.parameters()).device
     pieces = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
     logs: list[list[Tensor]] = [[] for _ in pieces]
     means: list[Tensor] = [torch.zeros(()) for _ in pieces]
-    samples = samples if posteriors else 1
-    draws = Frozen(posteriors, 0, exclusive=True)
-    with evaluating(net), restored(device), drawing_from(net, draws):
+    weights = Given({})
+    with evaluating(objective.net) as net, drawing_from(net, weights):
+        posteriors = [posterior for _, posterior in named_posteriors(net)]
+        samples = samples if posteriors else 1
         for draw in range(samples):
             # in pairs mean ± noise: what is linear in the noise cancels, and a small posterior's
             # effect, which is quadratic, can be seen with few draws
-            draws.reseed(mix(seed, draw // 2), -width if draw % 2 else width)
+            factor = -width if draw % 2 else width
+            draws = all_draws(posteriors, mix(seed, draw // 2))
+            weights.turn_to({id(q): q.mean.lerp(draws[id(q)], factor) for q in posteriors})
             for number, piece in enumerate(pieces):
                 inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
                 f = run(net, inputs, objective.output)

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from kasuri.network.contexts import using
+from kasuri.network.contexts import evaluating, using
 from kasuri.network.estimators import shared
 from kasuri.posteriors.base import LOG_TWO_PI
-from kasuri.prediction.predict import evaluating
-from kasuri.streams import mix, reseed, restored
+from kasuri.streams import mix, seeded
 from kasuri.vae.normals import LatentNormal
 from kasuri.vae.objective import VAE
 
@@ -46,16 +45,16 @@ def elbo(vae: VAE, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: in
     """
     _at_least_one("elbo", samples=samples, chunk=chunk)
     found = []
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         weights = vae.kl_per_example(1.0)
         constant = 0.0 if weights is None else float(weights)
         for number, block in enumerate(x.split(chunk)):
-            reseed(mix(seed, number), device)
             block = block.to(device)
-            q = vae.posterior(block)
             total = torch.zeros(len(block), dtype=torch.float64, device=device)
-            for _ in range(samples):
-                total += vae.likelihood.expected_log_prob(vae.decode(q.rsample()), block)
+            with seeded(mix(seed, number)):
+                q = vae.posterior(block)
+                for _ in range(samples):
+                    total += vae.likelihood.expected_log_prob(vae.decode(q.rsample()), block)
             found.append((total / samples - q.kl() - constant).cpu())
     return torch.cat(found)
 
@@ -88,16 +87,16 @@ def log_likelihood(
     examples = min(EXAMPLES, chunk)
     draws = min(chunk // examples, samples)
     found = []
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         for number, block in enumerate(x.split(examples)):
-            reseed(mix(seed, number), device)
             block = block.to(device)
             targets = block.expand(draws, *block.shape).flatten(0, 1)  # a copy, made once per block
-            q = vae.posterior(block)
             total = torch.full((len(block),), -math.inf, dtype=torch.float64, device=device)
-            for begin in range(0, samples, draws):
-                logs = _log_weights(vae, q, targets, min(draws, samples - begin))
-                total = torch.logaddexp(total, logs.double().logsumexp(0))
+            with seeded(mix(seed, number)):
+                q = vae.posterior(block)
+                for begin in range(0, samples, draws):
+                    logs = _log_weights(vae, q, targets, min(draws, samples - begin))
+                    total = torch.logaddexp(total, logs.double().logsumexp(0))
             found.append((total - math.log(samples)).cpu())
     return torch.cat(found)
 
@@ -112,11 +111,10 @@ def _log_weights(vae: VAE, q: LatentNormal, targets: Tensor, draws: int) -> Tens
 
 
 @contextmanager
-def drawing(vae: VAE) -> Iterator[torch.device]:
-    """Evaluation mode, no gradients, weights drawn whole; generators as they were. The device."""
-    device = next(vae.parameters()).device
-    with torch.no_grad(), evaluating(vae), restored(device), using(vae.net, shared):
-        yield device
+def drawing(vae: VAE) -> Iterator[tuple[VAE, torch.device]]:
+    """The auto-encoder in evaluation mode, without gradients, weights drawn whole; and its device."""
+    with torch.no_grad(), evaluating(vae) as still, using(still.net, shared):
+        yield still, next(vae.parameters()).device
 
 
 def _at_least_one(name: str, **counts: int) -> None:

@@ -102,7 +102,7 @@ def inputs(data: Any) -> Tensor:
 def _divergences(vae: VAE, x: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     """(KL, E[z | x]) of each example, in float64."""
     kls, means = [], []
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         for block in x.split(chunk):
             q = vae.posterior(block.to(device))
             kls.append(q.kl().double().cpu())

@@ -19,14 +19,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 
-import torch
 from torch import Tensor
 
 from kasuri.numerics import kronecker_draws
-from kasuri.numerics.fused import eager
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.sides import LOG_CEILING
-from kasuri.vae.normals import (
 from kasuri.streams import normal_like
+from kasuri.vae.normals import (
     DenseNormal,
     IndependentNormal,
     KroneckerNormal,

@@ -10,7 +10,6 @@ the same functions of `kasuri.numerics`: a batch of examples is to them what blo
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor
 
 from kasuri.numerics import low_rank, triangular

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import run
 from kasuri.likelihoods import Bernoulli, Likelihood
-from kasuri.network.contexts import named_posteriors, using
-from kasuri.network.estimators import shared
+from kasuri.network.contexts import drawing
+from kasuri.network.random import named_posteriors
 from kasuri.objectives import schedules
-from kasuri.objectives.elbo import Objective, Terms, run
+from kasuri.objectives.elbo import Objective, Terms
 from kasuri.objectives.governing import Governing
 from kasuri.posteriors.base import Family
 from kasuri.priors.base import Prior
@@ -140,7 +141,7 @@ class VAE(Governing, Objective):
         """(nll, kl) per example, means over the batch."""
         if self.training or not self.is_bayesian:
             return self._parts(x)
-        with using(self.networks, shared):
+        with drawing(self.networks):
             return self._parts(x)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,7 +183,7 @@ class VAE(Governing, Objective):
 
     def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor:
         """Minus the ELBO of each example, the KL whole: what validation compares, (batch,)."""
-        with torch.no_grad(), using(self.networks, shared):
+        with torch.no_grad(), drawing(self.networks):
             q = self.posterior(x)
             nll = sum(self._nlls(q, x) for _ in range(samples)) / samples
             weights = self.kl_per_example(self.temperature)

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.streams import reseed
+from kasuri.streams import normal, seeded
 from kasuri.vae.estimates import drawing
 from kasuri.vae.objective import VAE
-from kasuri.streams import normal
 
 LEVELS = 16  # of grey in packed sheets: what the eye sees, at a third of the size
 
@@ -28,14 +27,13 @@ def reconstruct(vae: VAE, x: Tensor) -> Tensor:
         >>> reconstruct(vae, torch.ones(3, 6)).shape, sample(vae, 5).shape
         (torch.Size([3, 6]), torch.Size([5, 6]))
     """
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         return _means(vae, vae.posterior(x.to(device)).mean)
 
 
 def sample(vae: VAE, count: int, *, seed: int = 0) -> Tensor:
     """What the decoder makes of draws from the prior: means of the likelihood, (count, ...)."""
-    with drawing(vae) as device:
-        reseed(seed, device)
+    with drawing(vae) as (vae, _), seeded(seed):
         parameter = next(vae.parameters())
         return _means(vae, normal((count, vae.latent.dimensions)).to(parameter))
 
@@ -55,7 +53,7 @@ def traverse(
     Returns:
         Means of the likelihood, (units, steps, ...).
     """
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         z = vae.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
         values = torch.linspace(-span, span, steps).to(z)
         for row, unit in enumerate(units):
@@ -65,7 +63,7 @@ def traverse(
 
 def most_active(vae: VAE, x: Tensor, count: int) -> list[int]:
     """The latent variables whose E[z | x] varies most over inputs x, in that order."""
-    with drawing(vae) as device:
+    with drawing(vae) as (vae, device):
         spread = vae.posterior(x.to(device)).mean.var(0)
     return [int(unit) for unit in spread.argsort(descending=True)[:count]]
 

@@ -98,13 +98,13 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
     options = {"criterion": "snr", "threshold": 1.0, "calls": 0}
     small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert [one.after for one in report.units if one.layer == "0"] == [5]
-    q = small[0].posterior("weight")
+    q = small[0].posteriors.weight
     assert q.base.columns.only.tolist() == [i not in (0, 4, 7) for i in range(9)]
     assert q.base.rows.only is None
     kasuri.save(small, tmp_path / "small.safetensors")
     plain, _ = kasuri.compress(bnn, x, **options)
     again = kasuri.load(tmp_path / "small.safetensors", plain)
-    other = again[0].posterior("weight")
+    other = again[0].posteriors.weight
     assert torch.equal(other.base.columns.only, q.base.columns.only), (
         "as fast as before it was saved"
     )
@@ -113,7 +113,7 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
     # cut once more, from either
     for one in (small, again):
         smaller, _ = kasuri.compress(one, x, keep_posterior=True, **options)
-        assert torch.isfinite(kasuri.GroupARD().kl(smaller[0].posterior("weight")))
+        assert torch.isfinite(kasuri.GroupARD().kl(smaller[0].posteriors.weight))
 
 
 @families

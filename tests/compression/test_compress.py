@@ -23,10 +23,10 @@ def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 3))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=scale, noise=0.0))
-    bnn[0].posterior("weight").loc.data.uniform_(0.8, 1.2)
-    bnn[2].posterior("weight").loc.data.uniform_(0.8, 1.2)
-    bnn[0].posterior("weight").loc.data[:dead] *= 0.001
-    bnn[2].posterior("weight").loc.data[:, :dead] *= 0.001
+    bnn[0].posteriors.weight.loc.data.uniform_(0.8, 1.2)
+    bnn[2].posteriors.weight.loc.data.uniform_(0.8, 1.2)
+    bnn[0].posteriors.weight.loc.data[:dead] *= 0.001
+    bnn[2].posteriors.weight.loc.data[:, :dead] *= 0.001
     return bnn
 
 
@@ -52,8 +52,8 @@ def test_without_a_gap_nothing_goes_and_it_is_said() -> None:
 
 def test_a_unit_goes_only_if_both_sides_agree() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
-    bnn[2].posterior("weight").loc.data[:, 0] = 1.0  # read all the same
-    bnn[0].posterior("weight").loc.data[1] = 1.0  # made for nobody
+    bnn[2].posteriors.weight.loc.data[:, 0] = 1.0  # read all the same
+    bnn[0].posteriors.weight.loc.data[1] = 1.0  # made for nobody
     assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 3
     assert left(kasuri.compress(bnn, x, threshold=0.05, agree="either", calls=0)[1])["0"] == 12 - 5
     assert (
@@ -69,7 +69,7 @@ def test_a_side_that_is_not_random_has_no_say() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05), where="0")
-    bnn[0].posterior("weight").loc.data[:2] = 0.0
+    bnn[0].posteriors.weight.loc.data[:2] = 0.0
     small, report = kasuri.compress(bnn, torch.randn(5, 4), threshold=0.05, calls=0)
     assert left(report)["0"] == 4
     masked = masked_net(kasuri.collapse(bnn), report.masks)
@@ -128,7 +128,7 @@ def test_radial_posteriors_by_log_mode() -> None:
 
 def test_weights_one_by_one() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
-    bnn[0].posterior("weight").loc.data[8, 2] = 0.0
+    bnn[0].posteriors.weight.loc.data[8, 2] = 0.0
     small, report = kasuri.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
     assert small[0].out_features == 7
     assert report.after.nonzero == 7 * 4 - 1 + 7 * 3

@@ -12,6 +12,7 @@ from kasuri.compression.layers import IN, OUT, OWN
 from kasuri.compression.peeling import Ratios, peel
 from kasuri.compression.statistics import HEAD_OUTPUTS, HEAD_VALUES, unit_statistics
 from kasuri.compression.thresholds import bisect, largest_gap
+from kasuri.network.random import conversion_of
 
 
 def randomised(net: nn.Module, seed: int = 0, **options: object) -> nn.Module:
@@ -43,7 +44,7 @@ def close(a: torch.Tensor, b: torch.Tensor) -> None:
 
 def test_signal_to_noise_of_channels_of_a_convolution_in_groups() -> None:
     bnn = randomised(nn.Conv2d(4, 6, 3, groups=2))
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     signal, noise = q.mean.square().reshape(2, 3, 2, 9), q.variance.reshape(2, 3, 2, 9)
     close(of(bnn, columns=False)["", OUT].exp(), (signal.sum((2, 3)) / noise.sum((2, 3))).flatten())
     close(of(bnn, rows=False)["", IN].exp(), (signal.sum((1, 3)) / noise.sum((1, 3))).flatten())
@@ -52,7 +53,9 @@ def test_signal_to_noise_of_channels_of_a_convolution_in_groups() -> None:
 def test_signal_to_noise_of_a_transposed_convolution() -> None:
     bnn = randomised(nn.ConvTranspose1d(3, 4, 2))
     layer = kasuri.collapse(bnn)
-    scale = bnn.views["weight"].tensor(bnn.posterior("weight").variance)  # (in, out, positions)
+    scale = (
+        conversion_of(bnn).views["weight"].tensor(bnn.posteriors.weight.variance)
+    )  # (in, out, positions)
     ratio = layer.weight.square().sum((0, 2)) / scale.sum((0, 2))
     close(of(bnn, columns=False)["", OUT].exp(), ratio)
 
@@ -72,7 +75,7 @@ def test_hidden_units_pool_their_gates() -> None:
 
 def test_heads_pool_their_rows_and_columns() -> None:
     bnn = randomised(nn.MultiheadAttention(6, 3))
-    values, outputs = bnn.posterior("in_proj_weight"), bnn.posterior("out_proj.weight")
+    values, outputs = bnn.posteriors.in_proj_weight, bnn.posterior("out_proj.weight")
     by_head = [t[12:].reshape(3, -1).sum(1) for t in (values.mean.square(), values.variance)]
     close(of(bnn)["", HEAD_VALUES].exp(), by_head[0] / by_head[1])
     by_head = [t.T.reshape(3, -1).sum(1) for t in (outputs.mean.square(), outputs.variance)]
@@ -81,7 +84,7 @@ def test_heads_pool_their_rows_and_columns() -> None:
 
 def test_determined_share_is_one_minus_precision_times_variance() -> None:
     bnn = randomised(nn.Linear(4, 3))
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     share = 1 - kasuri.ARD().precisions(q) * q.variance
     close(of(bnn, "ard", columns=False)["", OUT].exp(), share.mean(1))
 
@@ -89,7 +92,7 @@ def test_determined_share_is_one_minus_precision_times_variance() -> None:
 def test_group_relevance_does_not_depend_on_units_of_measurement() -> None:
     bnn, other = randomised(nn.Linear(4, 3)), randomised(nn.Linear(4, 3))
     rows, columns = torch.tensor([1.0, 10.0, 0.1]).double(), torch.tensor([1.0, 3, 0.2, 7]).double()
-    q = other.posterior("weight")
+    q = other.posteriors.weight
     q.loc.data *= rows[:, None] * columns
     q.log_scale.data += (rows[:, None] * columns).log()
     for side in (OUT, IN):
@@ -113,7 +116,7 @@ def test_shares_of_the_kl_add_up_to_it(prior: kasuri.Prior) -> None:
     bnn = randomised(nn.Linear(4, 3), bias=False)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
     shares = of(bnn, "kl", elbo, columns=False)["", OUT].exp() * 4
-    close(shares.sum(), prior.kl(bnn.posterior("weight")))
+    close(shares.sum(), prior.kl(bnn.posteriors.weight))
 
 
 def test_log_modes_are_those_of_the_radii() -> None:
@@ -122,7 +125,7 @@ def test_log_modes_are_those_of_the_radii() -> None:
     bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double"))
     for criterion, statistic in (("log_mode", "mode"), ("product_mode", "product_mode")):
         found = of(bnn, criterion)
-        q = bnn.posterior("weight")
+        q = bnn.posteriors.weight
         torch.testing.assert_close(found["", OUT], q.log_modes("rows", statistic).detach().double())
         assert found["", IN].shape == (3,)
 
@@ -154,7 +157,7 @@ def worst_first(signal: list, noise: list, threshold: float) -> tuple[set, set]:
 
 def test_peeling_is_taking_away_the_worst_until_none_is_below() -> None:
     bnn = randomised(nn.Linear(12, 9), seed=1)
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     q.log_scale.data[:, ::2] += 2
     q.log_scale.data[::3] += 1
     found = of(bnn)

@@ -42,8 +42,8 @@ class Chosen(Gated):
 def half_dead(net):
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(net.double(), kasuri.MeanField(scale=0.01))
-    bnn.first.posterior("weight").loc.data[4:] = 0
-    bnn.first.posterior("bias").loc.data.fill_(1.0)
+    bnn.first.posteriors.weight.loc.data[4:] = 0
+    bnn.first.posteriors.bias.loc.data.fill_(1.0)
     return bnn
 
 
@@ -148,7 +148,7 @@ def test_what_was_not_trained_is_not_trained():
         nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), kasuri.KTied(rank=1, scale=0.5)
     )
     bnn[0].requires_grad_(False)
-    bnn[2].posterior("weight").loc.requires_grad_(False)
+    bnn[2].posteriors.weight.loc.requires_grad_(False)
     small, _ = kasuri.compress(
         bnn, torch.randn(3, 4), threshold=0.7, agree="either", keep_posterior=True, calls=0
     )

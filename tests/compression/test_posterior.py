@@ -141,7 +141,7 @@ def test_groups_that_lose_all_channels_go_with_their_posterior() -> None:
     plain, _ = kasuri.compress(bnn, x, **options)
     small, _ = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert plain.grouped.groups == small.grouped.groups == 1
-    assert small.grouped.posterior("weight").shape == (1, 9)
+    assert small.grouped.posteriors.weight.shape == (1, 9)
     torch.testing.assert_close(kasuri.collapse(small)(x), plain(x), rtol=0, atol=1e-10)
 
 
@@ -151,7 +151,7 @@ def test_tying_and_a_floor_leave_fewer_numbers() -> None:
     plain, free = kasuri.compress(bnn, x, **options)
     tied, report = kasuri.compress(bnn, x, rank=1, **options)
     assert report.variational[1] < free.variational[1]
-    assert type(tied[2].posterior("weight")).__name__ == "KTiedPosterior"
+    assert type(tied[2].posteriors.weight).__name__ == "KTiedPosterior"
     pointed, report = kasuri.compress(bnn, x, floor=1e9, **options)
     assert report.variational[1] < free.variational[1]
     assert "PointPosterior" in {type(q).__name__ for _, q in kasuri.named_posteriors(pointed)}

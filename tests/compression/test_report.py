@@ -52,7 +52,7 @@ def test_units_in_the_report_are_those_of_the_network() -> None:
 def test_unused_inputs_are_told_and_change_nothing() -> None:
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(nn.Linear(6, 4), kasuri.MeanField(scale=0.1)).double()
-    bnn.posterior("weight").loc.data[:, [1, 4]] = 0
+    bnn.posteriors.weight.loc.data[:, [1, 4]] = 0
     small, report = kasuri.compress(bnn, torch.randn(3, 6).double(), threshold=0.05, calls=0)
     assert report.unused_inputs == (("", (1, 4)),)
     x = torch.randn(5, 6).double()

@@ -85,11 +85,11 @@ def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> 
     net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(noise=0.0))
     with torch.no_grad():
-        bnn[0].posterior("weight").loc[:5] *= 1e-3
-        bnn[2].posterior("weight").loc[:, :5] *= 1e-3
+        bnn[0].posteriors.weight.loc[:5] *= 1e-3
+        bnn[2].posteriors.weight.loc[:, :5] *= 1e-3
         for place, log_scale in ((0, -14.0), (2, -14.0), (4, 0.0)):
-            bnn[place].posterior("weight").log_scale.fill_(log_scale)
-        bnn[4].posterior("weight").loc.mul_(5.0)
+            bnn[place].posteriors.weight.log_scale.fill_(log_scale)
+        bnn[4].posteriors.weight.loc.mul_(5.0)
     x = torch.randn(300, 4)
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
@@ -115,9 +115,9 @@ def convolution() -> tuple[nn.Module, torch.Tensor]:
     )
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
-        bnn[3].posterior("weight").loc[:, 20:27] = 0.0  # seven places of the second channel
-        bnn[3].posterior("weight").loc[:, 32:48] = 0.0  # the third channel
-        bnn[0].posterior("weight").loc[2] = 0.0
+        bnn[3].posteriors.weight.loc[:, 20:27] = 0.0  # seven places of the second channel
+        bnn[3].posteriors.weight.loc[:, 32:48] = 0.0  # the third channel
+        bnn[0].posteriors.weight.loc[2] = 0.0
     return bnn, torch.randn(5, 1, 6, 6)
 
 
@@ -150,7 +150,7 @@ def test_the_small_network_is_the_masked_one(price: str) -> None:
 def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
     bnn, _ = convolution()
     with torch.no_grad():
-        bnn[5].posterior("weight").loc *= 100.0  # sure of its answers, so that every unit matters
+        bnn[5].posteriors.weight.loc *= 100.0  # sure of its answers, so that every unit matters
     x = torch.randn(200, 1, 6, 6)
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
@@ -200,8 +200,8 @@ def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
     net = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
-        bnn[0].posterior("weight").loc[:, 10:] *= 1e-3
-        bnn[2].posterior("weight").loc *= 20.0
+        bnn[0].posteriors.weight.loc[:, 10:] *= 1e-3
+        bnn[2].posteriors.weight.loc *= 20.0
     x = torch.randn(400, 20)
     y = kasuri.collapse(bnn)(x).argmax(1)
     small, report = compressed(bnn, x, y, threshold=0.01, keep_posterior=True)
@@ -250,7 +250,7 @@ def test_a_dead_head_saves_what_it_attends_with() -> None:
 
     bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():  # values of the second head
-        bnn.attention.posterior("in_proj_weight").loc[36:40] = 0.0
+        bnn.attention.posteriors.in_proj_weight.loc[36:40] = 0.0
         bnn.attention.posterior("out_proj.weight").loc[:, 4:8] = 0.0
     _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3, calls=0)
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
@@ -263,7 +263,7 @@ def test_all_inputs_but_one_may_go() -> None:
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
     with torch.no_grad():
-        bnn[0].posterior("weight").loc[:, 1:] *= 1e-3
+        bnn[0].posteriors.weight.loc[:, 1:] *= 1e-3
     x = torch.randn(300, 6)
     for how in ({"threshold": 0.05}, {"threshold": "gap"}, {"tolerance": 0.001}):
         _, report = compressed(bnn, x, (x[:, 0] > 0).long(), **how)

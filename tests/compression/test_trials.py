@@ -34,7 +34,7 @@ def bayesian(net: nn.Module, dead: dict[str, Any], bias: float = 1.0) -> nn.Modu
             parameter.data.fill_(bias)
     bnn = kasuri.bayesianize(net.double(), FAMILY).eval()
     for name, where in dead.items():
-        bnn.get_submodule(name).posterior("weight").loc.data[where] = 0
+        bnn.get_submodule(name).posteriors.weight.loc.data[where] = 0
     return bnn
 
 
@@ -106,7 +106,7 @@ def test_units_that_are_outputs_as_well_keep_what_they_give(order):
         return {name: found[name] for name in order}
 
     bnn = bayesian(Of(both, a=nn.Linear(3, 6), o=nn.Linear(6, 2)), {"a": slice(3)})
-    bnn.o.posterior("weight").loc.data[:, :3] = 0
+    bnn.o.posteriors.weight.loc.data[:, :3] = 0
     x = torch.randn(5, 3).double()
     small, report, _ = compressed(bnn, x)
     torch.testing.assert_close(small(x)["features"], kasuri.collapse(bnn)(x)["features"])
@@ -145,7 +145,7 @@ def test_networks_that_ask_for_single_precision(kind):
         )
         x = torch.randn(5, 4, 3)
     bnn = kasuri.bayesianize(net, FAMILY).eval()
-    bnn.a.posterior("weight").loc.data[:2] = 0
+    bnn.a.posteriors.weight.loc.data[:2] = 0
     small, report, masked = compressed(bnn, x, threshold=0.01, structure="rows")
     assert small.a.out_features == 4
     assert report.difference < 1e-10
@@ -216,7 +216,7 @@ def test_weights_that_are_computed_stay():
     net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     nn.utils.parametrizations.weight_norm(net[0])
     bnn = kasuri.bayesianize(net.double(), FAMILY, where=["2", "4"]).eval()
-    bnn[2].posterior("weight").loc.data[:2] = 0
+    bnn[2].posteriors.weight.loc.data[:2] = 0
     small, _, masked = compressed(bnn, torch.randn(5, 3).double(), structure="rows")
     assert small[2].out_features == 2
     same(small, masked, torch.randn(5, 3).double())

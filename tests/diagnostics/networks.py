@@ -58,7 +58,7 @@ def mean_field_with(scale):
     """A linear layer in double precision whose posterior has these standard deviations."""
     out, inputs = scale.shape
     bnn = kasuri.bayesianize(nn.Linear(inputs, out).double(), kasuri.MeanField())
-    set_scale(bnn.posterior("weight"), scale)
+    set_scale(bnn.posteriors.weight, scale)
     return bnn
 
 

@@ -146,7 +146,7 @@ def test_recurrent_networks_and_a_loop_of_ones_own():
 
 def test_frozen_and_unused_parameters():
     bnn = kasuri.bayesianize(dense(), kasuri.MeanField(), bias=False)
-    first, second = bnn[0].posterior("weight"), bnn[2].posterior("weight")
+    first, second = bnn[0].posteriors.weight, bnn[2].posteriors.weight
     first.log_scale.requires_grad_(False)
     recorder = GradientSNR([2], window=2, of="all")
     for step, value in enumerate((1.0, 2.0)):
@@ -252,7 +252,7 @@ def test_drift_passes_points_over_and_follows_the_network():
     drift = ScaleDrift()
     drift.record(bnn, 0)
     with torch.no_grad():
-        bnn[2].posterior("weight").log_scale.add_(1.0)
+        bnn[2].posteriors.weight.log_scale.add_(1.0)
     drift.record(bnn, 100)
     (curve,) = drift.curves
     assert curve["layer"] == "2.weight"

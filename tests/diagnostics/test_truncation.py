@@ -72,10 +72,10 @@ def test_scales_are_those_of_numpy_and_means_stay(family, make, rank):
 def test_rank_one_needs_no_floor_and_higher_ranks_may():
     scale = torch.distributions.LogNormal(-4.0, 1.5).sample((40, 30)).double()
     one, two = (truncate(mean_field_with(scale), k, floor=1e-12) for k in (1, 2))
-    assert (one.posterior("weight").scale > 1e-11).all()
-    clamped = two.posterior("weight").scale < 2e-12
+    assert (one.posteriors.weight.scale > 1e-11).all()
+    clamped = two.posteriors.weight.scale < 2e-12
     assert clamped.any()
-    default = truncate(mean_field_with(scale), 2).posterior("weight").scale.detach()
+    default = truncate(mean_field_with(scale), 2).posteriors.weight.scale.detach()
     assert default.min() == pytest.approx(float(scale.min()), rel=1e-6)
 
 
@@ -148,8 +148,8 @@ def test_tied_weights_stay_one_posterior():
             return self.head(self.embedding(x))
 
     small = truncate(randomised(Tied(), kasuri.MeanField()), 1)
-    assert small.embedding.posterior("weight") is small.head.posterior("weight")
-    scale = small.head.posterior("weight").scale.detach().double()
+    assert small.embedding.posteriors.weight is small.head.posteriors.weight
+    scale = small.head.posteriors.weight.scale.detach().double()
     assert torch.linalg.matrix_rank(scale, rtol=1e-5) == 1
 
 
@@ -195,7 +195,7 @@ def test_posteriors_without_a_matrix_of_scales_are_refused():
     with pytest.raises(ValueError, match="point estimates"):
         truncate(kasuri.bayesianize(dense(), kasuri.Point()), 1)
     bnn = randomised(dense(), kasuri.MeanField())
-    set_scale(bnn[0].posterior("weight"), torch.zeros(9, 7))
+    set_scale(bnn[0].posteriors.weight, torch.zeros(9, 7))
     with pytest.raises(ValueError, match=r"'0\.weight' are not above 0 in torch\.float32"):
         truncate(bnn, 1)
 
@@ -228,7 +228,7 @@ def test_maps_of_small_matrices_modules_and_blocks():
     bnn = randomised(Recurrent(), kasuri.MeanField(), blocks=True)
     told = scale_maps(bnn, "head")
     assert told["layer"] == "head.weight"
-    q = bnn.head.posterior("weight")
+    q = bnn.head.posteriors.weight
     np.testing.assert_allclose(told["maps"][0]["values"], q.scale.detach(), rtol=6e-4)
     assert scale_maps(bnn, "lstm.weight_ih_l0[3]")["shape"] == [6, 5]
     with pytest.raises(ValueError, match=r"several: 'lstm.weight_ih_l0\[0\]'"):

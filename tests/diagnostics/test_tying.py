@@ -31,7 +31,7 @@ def kl(tied, given):
 
 
 def weight_of(bnn):
-    return bnn.posterior("weight")
+    return bnn.posteriors.weight
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -153,7 +153,7 @@ def test_choice_stops_at_the_largest_rank_and_is_one_number_if_wanted():
     torch.manual_seed(1)
     bnn = kasuri.bayesianize(dense(), kasuri.MeanField(noise=0.0))
     with torch.no_grad():
-        bnn[0].posterior("weight").log_scale.add_(torch.randn(9, 7))
+        bnn[0].posteriors.weight.log_scale.add_(torch.randn(9, 7))
     assert choose_rank(bnn, max_rank=2) == {"0.weight": 2, "2.weight": 1}
     assert choose_rank(bnn, max_rank=2, per_layer=False) == 2
     assert choose_rank(bnn, where="2") == {"2.weight": 1}
@@ -253,6 +253,6 @@ def test_impossible_ties_are_refused(act, words):
 def test_scales_that_are_zero_are_refused():
     bnn = kasuri.bayesianize(dense(), kasuri.MeanField())
     with torch.no_grad():
-        bnn[2].posterior("weight").log_scale[0, 0] = -200.0
+        bnn[2].posteriors.weight.log_scale[0, 0] = -200.0
     with pytest.raises(ValueError, match=r"'2\.weight' are not above 0.*double"):
         tie(bnn, 1)

@@ -25,7 +25,7 @@ def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
     net = nn.Sequential(nn.Linear(64, 10))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():
-        bnn[0].posterior("weight").loc[:, 5:] = 0.0  # 5 of 64 inputs are left
+        bnn[0].posteriors.weight.loc[:, 5:] = 0.0  # 5 of 64 inputs are left
     small, report = kasuri.compress(bnn, data.test.x[:9], threshold=1e-6, calls=0)
     found = scored(small, report, data)
     assert found["weights"] == 5 * 10

@@ -16,7 +16,7 @@ from experiments.spec import Where
 from experiments.supervised import Supervised, trained_numbers
 from experiments.truncation import Truncation
 from kasuri.likelihoods import Categorical
-from kasuri.network.contexts import named_posteriors
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.training.distributed import Processes
 

@@ -116,7 +116,7 @@ def test_a_last_layer_is_exact():
     layer = bnn[4]
     randomise(layer.posteriors)
     features = nn.Sequential(*list(bnn)[:4])(x).detach()
-    weight, bias = layer.posterior("weight"), layer.posterior("bias")
+    weight, bias = layer.posteriors.weight, layer.posteriors.bias
     factor = weight.side.factor()
     sigma = (factor @ factor.T).reshape(3, 10, 3, 10)
     expected = torch.einsum("bi,oipj,bj->bop", features, sigma, features)

@@ -66,7 +66,7 @@ def randomised_linear(family):
     with torch.no_grad():
         for parameter in bnn.parameters():
             parameter += 0.5 * torch.randn_like(parameter)
-    q, b = bnn.posterior("weight"), bnn.posterior("bias")
+    q, b = bnn.posteriors.weight, bnn.posteriors.bias
     return bnn, q, b, torch.randn(4, dtype=torch.float64)
 
 

@@ -6,13 +6,14 @@ from torch import nn
 
 import kasuri
 from kasuri.network.estimators import local, preferred, shared
+from kasuri.network.random import named_layers
 from kasuri.network.views import op_of, view_of
 
 
 def choice(family, layer, x):
     bnn = kasuri.bayesianize(layer, family)
-    op = op_of(bnn.wrapped, view_of(layer, layer.weight, False), None, {})
-    return preferred(bnn.posterior("weight"), op, x)
+    op = op_of(bnn, view_of(layer, layer.weight, False), None, bnn)
+    return preferred(bnn.posteriors.weight, op, x)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_it_runs_on_everything_and_is_saved(tmp_path):
     assert all(p.grad.abs().sum() > 0 for p in bnn.parameters())
     kasuri.save(bnn, tmp_path / "a.safetensors")
     again = kasuri.load(tmp_path / "a.safetensors", net)
-    assert {m.estimator for m in again.modules() if isinstance(m, kasuri.Bayesian)} == {kasuri.auto}
+    assert {conversion.estimator for _, _, conversion in named_layers(again)} == {kasuri.auto}
     lstm = kasuri.bayesianize(nn.LSTM(3, 4), kasuri.MatrixNormal(), estimator=kasuri.auto)
     lstm(torch.randn(5, 2, 3))
 

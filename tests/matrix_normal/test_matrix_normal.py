@@ -94,7 +94,7 @@ def test_convolution_positions_have_the_right_covariance_over_channels():
     torch.manual_seed(1)
     layer = nn.Conv1d(4, 6, 2, groups=2, bias=False).double()
     bnn = kasuri.bayesianize(layer, kasuri.MatrixNormal(scale=0.5), estimator="local")
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     with torch.no_grad():
         for parameter in q.parameters():
             parameter += 0.5 * torch.randn_like(parameter)

@@ -84,7 +84,7 @@ def test_the_objective_of_weft_is_the_evidence_there(problem):
     """-N · loss is an unbiased estimate; at the exact posterior it has only little noise."""
     for estimator in ("local", "shared"):
         bnn, objective = problem.network(kasuri.MatrixNormal(), estimator)
-        put(bnn.posterior("weight"), problem.mean, problem.v)
+        put(bnn.posteriors.weight, problem.mean, problem.v)
         with torch.no_grad():
             values = torch.stack(
                 [-EXAMPLES * objective(problem.x, problem.y).loss for _ in range(2000)]
@@ -127,7 +127,7 @@ def test_stochastic_training_comes_close_to_the_evidence(problem):
         objective(problem.x, problem.y).loss.backward()
         optimiser.step()
         schedule.step()
-    gap = problem.log_evidence - problem.elbo(bnn.posterior("weight"))
+    gap = problem.log_evidence - problem.elbo(bnn.posteriors.weight)
     best_mean_field = mean_field_gap(problem)
     assert 0 < gap < 0.2 < 0.2 * best_mean_field
 

@@ -166,7 +166,7 @@ def test_columns_are_rows_of_the_transposed_matrix():
 )
 def test_columns_of_a_convolution_are_input_channels(layer):
     bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping="double"))
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     kernel = math.prod(layer.kernel_size)
     assert q.rows.directions.loc.shape == (4, 3 * kernel)
     assert q.columns.directions.loc.shape == (3, 4 * kernel)
@@ -209,7 +209,7 @@ def test_layouts_are_inverse_to_each_other():
 )
 def test_a_side_of_length_one_falls_back_on_mean_field_and_says_so(grouping, layer, falls):
     bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping=grouping, scale=0.02, noise=0.0))
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     kind = MeanFieldPosterior if falls else RadialPosterior
     assert type(q) is kind
     for said in (str(bnn), str(kasuri.summary(bnn))):

@@ -28,7 +28,7 @@ def test_radii_of_useless_inputs_shrink(double):
     torch.manual_seed(0)
     family = kasuri.Radial(grouping="double", double=double, scale=0.05, mean="he")
     bnn = network(family)
-    q = bnn[0].posterior("weight")
+    q = bnn[0].posteriors.weight
     before = q.log_modes("columns").detach()
     elbo = kasuri.ELBO(
         bnn, kasuri.Gaussian(0.3), kasuri.RadialPrior(0.01, 0.01, gap=0.1), num_data=200
@@ -90,7 +90,7 @@ def test_stacked_networks_have_their_own_terms_and_learn(family):
         assert one.net is net
         after = kasuri.ELBO(net, kasuri.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
         assert after < 0.7 * before
-    means = [net[0].posterior("weight").mean for net in nets]
+    means = [net[0].posteriors.weight.mean for net in nets]
     assert not torch.allclose(means[0], means[1])
 
 
@@ -101,8 +101,8 @@ def test_predictions_and_pruning_work_as_for_other_families():
     prediction = kasuri.predict(bnn, x[:5], samples=20, likelihood=kasuri.Gaussian(0.1))
     assert prediction.mean.shape == (5, 1)
     with torch.no_grad():
-        bnn[0].posterior("weight").columns.local.loc[..., 3] = -30.0
-        bnn[0].posterior("weight").columns.local.log_scale[..., 3] = 1.0
+        bnn[0].posteriors.weight.columns.local.loc[..., 3] = -30.0
+        bnn[0].posteriors.weight.columns.local.log_scale[..., 3] = 1.0
     sparse, report = kasuri.sparsify(bnn, weights=False, rows=False)
     assert report.layers[0].columns_left == 5
     elbo = kasuri.ELBO(sparse, kasuri.Gaussian(0.1), kasuri.RadialPrior(), num_data=200)

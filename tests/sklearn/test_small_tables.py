@@ -76,7 +76,7 @@ def test_a_known_noise_is_saved_as_it_was_given(tmp_path):
 def test_widths_may_be_an_array():
     X = np.random.default_rng(0).standard_normal((20, 2))
     model = BayesianRegressor(np.array([4, 3]), random_state=0, **QUICK).fit(X, X[:, 0])
-    assert [layer.wrapped.out_features for layer in model.model_ if hasattr(layer, "wrapped")] == [
+    assert [layer.out_features for layer in model.model_ if hasattr(layer, "out_features")] == [
         4,
         3,
         1,

@@ -207,12 +207,12 @@ def test_cut_away_or_covered_the_rest_has_the_same_entropy_and_gradient(family, 
 @pytest.mark.parametrize("family", [kasuri.MeanField(scale=0.3), kasuri.KTied(rank=2, scale=0.3)])
 def test_estimators_draw_from_the_law_of_the_rest(family, estimator):
     bnn = kasuri.bayesianize(nn.Linear(4, 3), family, bias=False).double()
-    q = masked(bnn.posterior("weight"), random_mask((3, 4)))
+    q = masked(bnn.posteriors.weight, random_mask((3, 4)))
     bnn.posteriors._modules["weight"] = q
     x = torch.randn(2, 4).double()
     with kasuri.using(bnn, estimator), torch.no_grad():
         each = torch.vmap(lambda _: bnn(x), randomness="different")(torch.zeros(20_000))
-    mean = x @ q.mean.T + bnn.wrapped.bias
+    mean = x @ q.mean.T + bnn.bias
     variance = x.square() @ q.variance.T
     assert (variance[:, 0] == 0).all()
     assert (each[:, :, 0].std(0) < 1e-12).all()  # a dropped output has no noise

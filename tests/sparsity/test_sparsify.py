@@ -17,8 +17,8 @@ def linear(means, scales, **options):
     means, scales = torch.tensor(means).double(), torch.tensor(scales).double()
     outs, ins = means.shape
     bnn = kasuri.bayesianize(nn.Linear(ins, outs).double(), kasuri.MeanField(), **options)
-    bnn.posterior("weight").loc.data = means
-    bnn.posterior("weight").log_scale.data = scales.log()
+    bnn.posteriors.weight.loc.data = means
+    bnn.posteriors.weight.log_scale.data = scales.log()
     return bnn
 
 
@@ -33,7 +33,7 @@ def test_ratios_are_those_of_the_definition():
 def test_group_precisions_weight_the_sums():
     bnn = linear(torch.randn(3, 4).tolist(), torch.rand(3, 4).tolist())
     elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.GroupARD(sweeps=40), num_data=3)
-    q = bnn.posterior("weight")
+    q = bnn.posteriors.weight
     tau, gamma = elbo.priors[0].precisions(q)
     found = kasuri.relevance(elbo)["weight"]
     torch.testing.assert_close(found.rows, q.mean.square() @ gamma / (q.variance @ gamma))
@@ -47,8 +47,8 @@ def test_units_of_inputs_and_outputs_do_not_matter_under_a_group_prior():
     other = copy.deepcopy(bnn)
     by = torch.rand(3, 1).double().mul(4).exp() * torch.rand(1, 4).double().mul(4).exp()
     with torch.no_grad():
-        other.posterior("weight").loc.mul_(by)
-        other.posterior("weight").log_scale.add_(by.log())
+        other.posteriors.weight.loc.mul_(by)
+        other.posteriors.weight.log_scale.add_(by.log())
     a, b = (
         kasuri.relevance(
             kasuri.ELBO(n, kasuri.Gaussian(1.0), kasuri.GroupARD(sweeps=60), num_data=3)
@@ -69,7 +69,7 @@ def test_each_way_of_dropping_by_itself():
         every = dict.fromkeys(("weights", "rows", "columns"), False) | options
         sparse, report = kasuri.sparsify(bnn, 0.1, **every)
         assert report == kasuri.sparsity(bnn, 0.1, **every)
-        return (sparse.posterior("weight").variance > 0).int().tolist()
+        return (sparse.posteriors.weight.variance > 0).int().tolist()
 
     assert left(weights=True) == [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
     assert left(rows=True) == [[1, 1, 1], [0, 0, 0], [1, 1, 1]]
@@ -93,7 +93,7 @@ def test_a_network_of_noise_goes_as_a_whole_and_one_of_signal_stays():
     signal = kasuri.bayesianize(nn.Linear(6, 4), kasuri.MeanField(scale=1e-6))
     sparse, report = kasuri.sparsify(signal)
     assert report.total.dropped == 0
-    assert type(sparse.posterior("weight")) is type(signal.posterior("weight"))
+    assert type(sparse.posteriors.weight) is type(signal.posteriors.weight)
 
 
 class Everything(nn.Module):
@@ -125,7 +125,7 @@ def test_every_layer_is_sparse_exactly_and_in_files(tmp_path, family, blocks):
     shapes = {layer.name: layer.shape for layer in report.layers}
     assert shapes["conv.weight"] == (2, 3, 9)
     assert shapes["lstm.weight_hh_l0"] == ((4, 6, 6) if blocks else (24, 6))
-    assert sparse.embed.posterior("weight") is sparse.head.posterior("weight")
+    assert sparse.embed.posteriors.weight is sparse.head.posteriors.weight
     plain = kasuri.collapse(sparse)
     counted = {name: int((p != 0).sum()) for name, p in plain.named_parameters()}
     drawn = {
@@ -166,19 +166,19 @@ def test_a_sparse_network_trains_on_evaluates_and_gets_sparser():
             assert torch.isfinite(sparse(x)).all()
     sparser, second = kasuri.sparsify(fitted.objective, 2.0)
     assert second.total.weights_left < first.total.weights_left
-    assert type(sparser[0].posterior("weight").base).__name__ == "KTiedPosterior"
+    assert type(sparser[0].posteriors.weight.base).__name__ == "KTiedPosterior"
     assert kasuri.sparsity(sparser, 0.0).total.weights_left == second.total.weights_left
 
 
 def test_the_given_network_is_not_touched_and_the_copy_is_free():
     bnn = kasuri.bayesianize(nn.Linear(6, 4), kasuri.MeanField(scale=0.5))
-    bnn.posterior("weight").log_scale.requires_grad_(False)
+    bnn.posteriors.weight.log_scale.requires_grad_(False)
     bnn(torch.randn(2, 6)).sum().backward()  # peers cannot be copied after a forward pass
     before = {k: v.clone() for k, v in bnn.state_dict().items()}
     sparse, _ = kasuri.sparsify(bnn, 0.5)
     assert all(torch.equal(before[k], v) for k, v in bnn.state_dict().items())
-    q = sparse.posterior("weight")
-    assert q.base.loc is not bnn.posterior("weight").loc
+    q = sparse.posteriors.weight
+    assert q.base.loc is not bnn.posteriors.weight.loc
     assert not q.base.log_scale.requires_grad
     copy.deepcopy(sparse)
 
@@ -247,7 +247,7 @@ def test_refusals(call):
     )
     with pytest.raises(ValueError, match="vectors have no rows"):
         call(vectors)
-    bnn.posterior("weight").loc.data[0, 0] = float("nan")
+    bnn.posteriors.weight.loc.data[0, 0] = float("nan")
     with pytest.raises(ValueError, match="did not train"):
         call(bnn)
 
@@ -266,7 +266,7 @@ def test_families_of_ones_own_are_masked_and_named_when_unknown(tmp_path):
     with pytest.raises(kasuri.FileError, match=r"families=\[Mine\]"):
         kasuri.load(tmp_path / "m", nn.Linear(6, 4))
     again = kasuri.load(tmp_path / "m", nn.Linear(6, 4), families=[Mine])
-    assert torch.equal(again.posterior("weight").mean, sparse.posterior("weight").mean)
+    assert torch.equal(again.posteriors.weight.mean, sparse.posteriors.weight.mean)
     function = kasuri.bayesianize(nn.Linear(6, 4), lambda w: Mine()(w))
     sparse, _ = kasuri.sparsify(function, 1.0)
     with pytest.raises(ValueError, match="plain function"):

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import kasuri
-import kasuri.network.scope
+from kasuri.network import calls
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training import defaults
 from kasuri.training.batches import Batches
@@ -101,7 +101,7 @@ def refusal(act):
 def many_things(folder, group):
     """One rank's view of several small runs."""
     found, draws, inputs = {}, [], []
-    draw = kasuri.scope.draw
+    draw = calls.draw
 
     def recorded(posterior):
         weight = draw(posterior)
@@ -114,9 +114,9 @@ def many_things(folder, group):
         lambda module, x: inputs.append(x[0].clone()) if module.training else None
     )
     watch = Watch()
-    kasuri.scope.draw = recorded
+    calls.draw = recorded
     fitted = learn(net, [watch], folder=folder / f"rank {group.rank}", save_every=0)
-    kasuri.scope.draw = draw
+    calls.draw = draw
     found["state"] = {k: v.clone() for k, v in fitted.objective.state_dict().items()}
     found |= {"draws": draws, "inputs": inputs, "grads": watch.grads, "losses": watch.losses}
     found |= {

@@ -154,7 +154,7 @@ def test_noise_that_broke_a_layer_is_drawn_again():
 def test_a_parameter_that_broke_in_an_update_is_named():
     def poison(self, objective, step, terms):
         if step == 5:
-            objective.net[2].posterior("weight").loc.grad[0, 0] = math.nan
+            objective.net[2].posteriors.weight.loc.grad[0, 0] = math.nan
 
     stop = Stop()
     stop.on_step = poison.__get__(stop)
@@ -167,7 +167,7 @@ def test_a_parameter_that_broke_in_an_update_is_named():
 def test_a_posterior_whose_divergence_overflows_is_named():
     bnn = bayesian()
     with torch.no_grad():
-        bnn[2].posterior("weight").loc.fill_(3e19)  # its square does not fit a float
+        bnn[2].posteriors.weight.loc.fill_(3e19)  # its square does not fit a float
     with pytest.raises(kasuri.NonFiniteLoss, match=r"step 0 .*the KL of 2\.weight is non-finite"):
         go(bnn, moons(40), temperature=0.1)
 

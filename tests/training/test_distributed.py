@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.streams import mix, reseed
+from kasuri.streams import mix, reseed_global
 from kasuri.training import checkpoint
 from kasuri.training.batches import Batches
 from kasuri.training.loop import _NOISE
@@ -98,7 +98,7 @@ def test_the_gradient_is_the_mean_of_the_gradients_of_the_shares(found):
         batches = Batches(*moons(200), ranks.BATCH // 2, seed=SEED, rank=rank, world=2)
         x, y = next(batches.epoch(0))
         assert torch.equal(x, found[rank]["inputs"][0])
-        reseed(mix(SEED, _NOISE, 0, rank), torch.device("cpu"))
+        reseed_global(mix(SEED, _NOISE, 0, rank), torch.device("cpu"))
         terms = objective(x, y, step=0)
         terms.loss.backward()
         losses.append(float(terms.loss.detach()))

@@ -128,7 +128,7 @@ def test_each_has_its_own_temperature():
         seed=0,
     )
     assert [fit.temperature for fit in fits] == [0.01, 1.0, 0.1]
-    cold, warm, middle = (float(net[0].posterior("weight").scale.detach().mean()) for net in nets)
+    cold, warm, middle = (float(net[0].posteriors.weight.scale.detach().mean()) for net in nets)
     assert cold < middle < warm
 
 
@@ -172,7 +172,7 @@ def test_gaussian_linear_models_reach_their_exact_posteriors():
     for net, (x, y) in zip(nets, data, strict=True):
         precision = x.T @ x + torch.eye(2)
         mean = torch.linalg.solve(precision, x.T @ y).T
-        q = net.posterior("weight")
+        q = net.posteriors.weight
         torch.testing.assert_close(q.mean, mean, atol=0.03, rtol=0)
         torch.testing.assert_close(
             q.variance, precision.inverse().diagonal()[None], atol=0, rtol=0.15
@@ -254,7 +254,7 @@ def _elbo(net, **changed):
 
 
 def _frozen(net):
-    net[0].posterior("weight").loc.requires_grad_(False)
+    net[0].posteriors.weight.loc.requires_grad_(False)
     return _elbo(net)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import kasuri
+from kasuri.network.random import named_layers
 from kasuri.objectives.temperature import is_better
 from kasuri.streams import mix
 from kasuri.training import defaults
@@ -176,8 +177,7 @@ def means(net):
 
 def drawn(net):
     return {
-        f"{place}.{name}": layer.frozen.draw(q)
-        for place, layer in net.named_modules()
-        if isinstance(layer, kasuri.Bayesian)
-        for name, q in layer.named()
+        f"{place}.{name}": getattr(layer, name)
+        for place, layer, conversion in named_layers(net)
+        for name in conversion.views
     }

@@ -63,7 +63,7 @@ def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -
             f"distance: the truth has {truth.weights.shape[1]} weights and this network {joint.size}; "
             "compare posteriors of the same network"
         )
-    with torch.no_grad(), seeded(0, truth.weights.device):
+    with torch.no_grad(), seeded(0):
         draws = joint.draw(samples)
         mine, theirs = (
             torch.stack([joint.outputs(w, x).reshape(-1) for w in each])

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
-from kasuri.network.contexts import drawing_from, named_posteriors
-from kasuri.network.scope import Given
-from kasuri.objectives.elbo import ELBO, run
+from kasuri.inputs import run
+from kasuri.network.calls import Given
+from kasuri.network.contexts import drawing_from, evaluating
+from kasuri.network.random import named_posteriors
+from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Dense, Posterior
 from kasuri.posteriors.point import PointPosterior
 from kasuri.prediction.figures import at_its_scale
-from kasuri.prediction.predict import evaluating
 from kasuri.priors.base import Prior
 from kasuri.training.sources import tensors
 
@@ -88,8 +89,7 @@ class LogJoint:
         parts = self.split(weights)
         given = {id(q): parts[name] for name, q in self.posteriors.items()}
         given |= {id(q): q.mean for q in self._points}
-        net = self.elbo.bnn
-        with evaluating(net), drawing_from(net, Given(given)):
+        with evaluating(self.elbo.bnn) as net, drawing_from(net, Given(given)):
             return run(net, x, self.elbo.output)
 
     def split(self, weights: Tensor) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch.func import grad
 
 from kasuri.diagnostics.reference.joint import LogJoint, Truth
-from kasuri.streams import seeded
+from kasuri.streams import normal_like, seeded
 
 
 def langevin(
@@ -47,9 +47,9 @@ def langevin(
         )
     slope, weights = grad(joint), joint.mean()
     kept = []
-    with torch.no_grad(), seeded(seed, weights.device):
+    with torch.no_grad(), seeded(seed):
         for number in range(warmup + samples * thin):
-            noise = torch.randn_like(weights)
+            noise = normal_like(weights)
             weights = weights + step * slope(weights) + math.sqrt(2 * step) * noise
             if number >= warmup and (number - warmup) % thin == thin - 1:
                 kept.append(weights)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kasuri.diagnostics.reference.joint import LogJoint, Truth
-from kasuri.streams import seeded
+from kasuri.streams import globally_seeded
 
 
 def nuts(
@@ -58,7 +58,7 @@ def nuts(
         initial_params={"weights": start},
         disable_progbar=True,
     )
-    with seeded(seed, start.device):
+    with globally_seeded(seed, start.device):
         chain.run()
     told = chain.diagnostics()["weights"]
     notes = {

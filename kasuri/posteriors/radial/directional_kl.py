@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import batched_at_most, members
+from kasuri.numerics.fused import members
+from kasuri.numerics.torch_internals import batched_at_most
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_series import COARSE, LOWEST, terms
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 from kasuri.checks import is_number
-from kasuri.numerics.fused import eager
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.radial import vmf_sampling
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 

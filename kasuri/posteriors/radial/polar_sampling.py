@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import batched_apart, eager, members
+from kasuri.numerics.fused import members
+from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.radial import vmf_sampling
 from kasuri.posteriors.radial.vmf_slope import cosine_slope, cosine_slope_of_single
 from kasuri.streams import normal_like, uniform

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kasuri.numerics.fused import batched_apart, eager
 from kasuri.numerics.stacked import of_parameters
+from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.radial.directions import Directions
 from kasuri.posteriors.radial.polar import (

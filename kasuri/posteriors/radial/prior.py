@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kasuri.checks import is_number
-from kasuri.numerics.fused import batched_at_most, eager
 from kasuri.numerics.stacked import of_parameters
+from kasuri.numerics.torch_internals import batched_at_most, eager
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.mean_field import MeanFieldPosterior

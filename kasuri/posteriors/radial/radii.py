@@ -102,8 +102,12 @@ class GammaRadii(Radii):
         """Log of g u^(1/a) / rate, g ~ Gamma(a + 1), u uniform: no draw underflows."""
         law = self.law()
         a = law.concentration
-        uniform = uniform(a.shape, dtype=a.dtype, device=a.device)
-        return torch._standard_gamma(a + 1, generator=generator(a.device)).log() + torch.log1p(-uniform) / a - law.log_rate()
+        share = uniform(a.shape, dtype=a.dtype, device=a.device)
+        return (
+            torch._standard_gamma(a + 1, generator=generator(a.device)).log()
+            + torch.log1p(-share) / a
+            - law.log_rate()
+        )
 
 
 class WeibullRadii(Radii):
@@ -121,8 +125,8 @@ class WeibullRadii(Radii):
     def rsample_log(self) -> Tensor:
         """Loc + log E / k."""
         law = self.law()
-        uniform = uniform(law.loc.shape, dtype=law.loc.dtype, device=law.loc.device)
-        exponential = torch.log1p(-uniform).neg().clamp(min=1e-300)
+        share = uniform(law.loc.shape, dtype=law.loc.dtype, device=law.loc.device)
+        exponential = torch.log1p(-share).neg().clamp(min=1e-300)
         return law.loc + exponential.log() * law.inverse
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import anywhere, batched_at_most, is_traced, members
+from kasuri.numerics.fused import anywhere, members
 from kasuri.numerics.quadrature import gauss_legendre
+from kasuri.numerics.torch_internals import batched_at_most, is_traced
 
 STEP, REACH = 0.3, 22
 WIDE = 3.0  # standard deviation from which on the softplus is taken apart

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.numerics.fused import eager
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.radial.vmf_slope import cosine_slope
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant
 from kasuri.streams import normal, uniform

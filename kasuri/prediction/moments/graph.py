@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from kasuri.checks import described, told
-from kasuri.network.bayesian import Bayesian, named_bayesian
+from kasuri.inputs import run
 from kasuri.network.convert import collapse
+from kasuri.network.random import named_layers, posterior_of
 from kasuri.network.views import View
-from kasuri.objectives.elbo import run
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.moments.places import Place, find_places
 
@@ -173,15 +173,10 @@ def _is_recurrent(op: Any) -> bool:
 
 
 def _random(bnn: nn.Module) -> Iterator[tuple[str, Random]]:
-    for prefix, layer in named_bayesian(bnn):
-        for parameter, posterior in layer.named():
+    for prefix, layer, conversion in named_layers(bnn):
+        for parameter, view in conversion.views.items():
             name = f"{prefix}.{parameter}" if prefix else parameter
-            padding = _padding(layer) if parameter == "weight" else None
-            yield name, Random(name, posterior, layer.views[parameter], padding)
-
-
-def _padding(layer: Bayesian) -> int | None:
-    return layer.wrapped.padding_idx if isinstance(layer.wrapped, nn.Embedding) else None
+            yield name, Random(name, posterior_of(layer, parameter), view, view.padding)
 
 
 def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> "torch.export.ExportedProgram":

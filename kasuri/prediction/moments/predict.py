@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kasuri.checks import is_whole
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Prediction
-from kasuri.network.contexts import require_posteriors
+from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.moments.link import gathered, normal_points, spread_out
