@@ -21,10 +21,10 @@ from benchmarks import environment
 from benchmarks.table import table
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
-from kasuri.storage import write_atomically
 from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.predict import in_chunks
 from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.storage import write_atomically
 from tools.tables import marks
 
 OUT = environment.ROOT / "results/numerics/moments.json"

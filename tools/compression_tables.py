@@ -3,20 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.compression_published import LENET5
-from experiments.lenet5_counts import LeNet5
-from experiments.matrix_normal_published import DROPPED
+from experiments import published
+from experiments.compression import LENET5, LeNet5Counts
 from experiments.report.results import Result
 from tools.markdown import markdown
 
 # shares of weights, inputs and outputs that were set to 0 there; units stay where some of theirs are left
 _DROPPED = {
-    "mean-field": DROPPED["cifar10-group"]["mean-field"][1],
-    "matrix-normal": DROPPED["cifar10-group"]["matrix-normal"][1],
-    "mn-diagonal-free": DROPPED["cifar10-group"]["mn-diagonal-free"][1],
-    "matrix-normal-4x": DROPPED["cifar10-group-4x"]["free"][1],
-    "matrix-normal-4x-inputs": DROPPED["cifar10-group-4x"]["inputs"][1],
-    "matrix-normal-4x-outputs": DROPPED["cifar10-group-4x"]["outputs"][1],
+    variant: row["per_cent"]
+    for variant, row in published.table("matrix_normal", "dropped-cifar10-group").items()
+} | {
+    f"matrix-normal-4x{'' if side == 'free' else f'-{side}'}": row["per_cent"]
+    for side, row in published.table("matrix_normal", "dropped-cifar10-group-4x").items()
 }
 _HEAD = ["", "seed", "left", "weights", "MACs and biases", "error (%)", "of validation data (%)"]
 _AS_PRINTED = ["weights as the paper counts", "FLOPs as the paper counts"]
@@ -68,15 +66,15 @@ def _dropped(one: Result) -> list[str]:
 
 def _as_printed(left: str) -> list[str]:
     """The counts of the table of the RDP paper, with a layer that does not exist and without the last."""
-    widths = LeNet5(*map(int, left.split("-")))
+    widths = LeNet5Counts(*map(int, left.split("-")))
     return [f"{widths.table_weights:,}", f"{widths.table_flops:,}"]
 
 
 def _published() -> list[list[str]]:
     rows = []
     for name, one in LENET5.items():
-        widths = one.widths
-        left = f"{widths.n1}-{widths.n2}-{widths.n3}-{widths.n4}"
-        sizes = f"{widths.weights:,}", f"{widths.macs_and_biases:,}"
-        rows.append([f"{name}, published", "", left, *sizes, f"{one.error_percent:.1f}", ""])
+        left = "-".join(map(str, one["widths"]))
+        counts = LeNet5Counts(*one["widths"])
+        sizes = f"{counts.weights:,}", f"{counts.macs_and_biases:,}"
+        rows.append([f"{name}, published", "", left, *sizes, f"{one['error_percent']:.1f}", ""])
     return rows

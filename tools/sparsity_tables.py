@@ -3,9 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.matrix_normal_published import DROPPED
+from experiments import published
 from experiments.report.results import Result
 from tools.markdown import markdown
+
+_DROPPED = {
+    name: published.table("matrix_normal", f"dropped-{name}")
+    for name in ("cifar10-group", "cifar10-group-4x")
+}
 
 
 def sparsity_tables(found: Sequence[Result]) -> str:
@@ -13,10 +18,11 @@ def sparsity_tables(found: Sequence[Result]) -> str:
     parts = []
     for name in dict.fromkeys(one.experiment for one in found):
         plain = name.removeprefix("matrix-normal/").removesuffix("-short")
-        published = DROPPED.get(plain, {})
+        dropped = _DROPPED.get(plain, {})
         rows = []
-        for one in (one for one in found if one.experiment == name and published):
-            what, theirs = published.get(one.variant, ("weights", ()))
+        for one in (one for one in found if one.experiment == name and dropped):
+            row = dropped.get(one.variant, {"of": "weights", "per_cent": ()})
+            what, theirs = row["of"], row["per_cent"]
             layers = one.figures["sparsity"]["layers"]
             rows.append([one.variant, what, *(f"{_dropped(layer, what):.0f}" for layer in layers)])
             if theirs:
