@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from experiments.data import compose, crop, flip
+from kasuri.training import compose, crop, flip
 
 
 def generator(seed: int = 0) -> torch.Generator:
