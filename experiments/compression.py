@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import kasuri
 from experiments import published
 from experiments.compressed import Compressed
+from experiments.matrix_normal import Relevance
 from experiments.networks import MLP, VGG, LeNet5
 from experiments.spec import Experiment, Published
 from kasuri import KTied, MatrixNormal, MatrixNormalDiagonal, MeanField, Radial, ScaledMatrixNormal
@@ -254,6 +254,7 @@ _STAGED = [
     if row.variant.removesuffix("-4x") in ("mean-field", "matrix-normal")
 ]
 _VGG += _STAGED
+_SIDES: Mapping[str, Relevance] = {"inputs": "columns", "outputs": "rows"}
 _VGG += [  # the paper's inputs are our columns
     replace(
         _ONCE["matrix-normal"],
@@ -262,7 +263,7 @@ _VGG += [  # the paper's inputs are our columns
         relevance=structure,
         structure=structure,
     )
-    for side, structure in (("inputs", "columns"), ("outputs", "rows"))
+    for side, structure in _SIDES.items()
 ]
 
 _SHORT: dict[str, Any] = {"ramp": 0.1, "stages": 6, "stage_tolerance": 0.01}

@@ -329,7 +329,8 @@ def auto_encoder(
     """
     decoder = _he(nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs)))
     trunk = _he(nn.Sequential(*_elus([inputs, *hidden])))
-    (means,) = _he(nn.Sequential(nn.Linear(hidden[-1], dimensions)))
+    means = nn.Linear(hidden[-1], dimensions)
+    _he(nn.Sequential(means))
     last = nn.Linear(hidden[-1], size)
     with torch.no_grad():
         last.weight.zero_()[:dimensions] = means.weight

@@ -9,9 +9,9 @@ differs from a log-likelihood in two places:
 1. It takes the log-sum-exp over test points instead of draws, and subtracts log S: that adds about log(N/S).
 2. It takes the precision of standardised targets with residuals in the target's own unit.
 
-So what it prints grows with the size of the test set and changes with the unit of the target in the wrong way.
-It is here to show that a network scored with it gives the published values; it is not for scoring anything
-else.
+So what it prints grows with the size of the test set, and changes with the unit of the target in the wrong
+way. It is here to show that a network scored with it gives the published values; it is not for scoring
+anything else.
 """
 
 import dataclasses
@@ -246,8 +246,8 @@ class Splits(Experiment):
             target_mean=data.target_mean,
         )
         if self.audit:
-            net, noise = members[0].net, members[0].objective.likelihood
-            draws = kasuri.predict(net, part.x, self.samples, seed=seed_of_draws).draws
+            noise: Any = members[0].objective.likelihood
+            draws = kasuri.predict(members[0].net, part.x, self.samples, seed=seed_of_draws).draws
             residuals = data.target_scale * (part.y - draws).squeeze(-1)
             scores["as_published"] = as_published(residuals, float(noise.scale.detach()))
         return scores

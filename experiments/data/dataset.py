@@ -1,7 +1,7 @@
 """A data set in memory: inputs and targets as tensors, in three parts."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
@@ -77,6 +77,7 @@ class Dataset:
     train: Split
     valid: Split
     test: Split
+    _: KW_ONLY
     classes: tuple[str, ...] | None
     pictures: tuple[int, ...] | None = None
     target_scale: float = 1.0

@@ -67,9 +67,15 @@ def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
         train = torch.cat([train, held_out])
         labels = torch.zeros(len(train)), torch.zeros(len(test))
         raw, classes, note = ((train, labels[0]), (test, labels[1])), ("unlabelled",), THEIRS
-    white = tuple((255 * pixels, labels) for pixels, labels in raw)
+    train_part, test_part = ((255 * pixels, labels) for pixels, labels in raw)
     return picture_set(
-        "static-mnist", white, classes, scale="unit", valid=valid, flat=flat, note=note
+        "static-mnist",
+        (train_part, test_part),
+        classes,
+        scale="unit",
+        valid=valid,
+        flat=flat,
+        note=note,
     )
 
 
