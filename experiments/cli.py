@@ -4,7 +4,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -32,6 +32,7 @@ USAGE = """kasuri: Bayesian neural networks with structured variational posterio
 kasuri COMMAND --help tells the options. Several processes:
   torchrun --nproc-per-node=2 -m kasuri run NAME [options]
 """
+_CONFIG = (tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -43,12 +44,16 @@ def main(words: list[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"kasuri {kasuri.__version__}")
         return 0
-    name = words[0]
-    if name not in COMMANDS:
-        print(f"kasuri has no command {name!r}: {near_misses(name, COMMANDS)}", file=sys.stderr)
-        return 2
+    name, *rest = words
     try:
-        COMMANDS[name](words[1:])
+        if name in EXPERIMENT_COMMANDS:
+            EXPERIMENT_COMMANDS[name](rest)
+        elif name in COMMANDS:
+            tyro.cli(COMMANDS[name], args=rest, prog=f"kasuri {name}", config=_CONFIG)
+        else:
+            near = near_misses(name, [*EXPERIMENT_COMMANDS, *COMMANDS])
+            print(f"kasuri has no command {name!r}: {near}", file=sys.stderr)
+            return 2
     except kasuri.Interrupted as stop:
         print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
         return 130
@@ -57,20 +62,10 @@ def main(words: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader, head or less, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing is left to flush into it
-        return 0
     except (ValueError, OSError, ArithmeticError, ImportError) as error:
         print(f"kasuri {name}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def list_experiments(words: list[str]) -> None:
-    """Experiments and their variants."""
-    if words:
-        raise ValueError("kasuri list takes no options")
-    for name in catalog.names():
-        variants = catalog.variants(name)
-        print(f"{name}\n    {next(iter(variants.values())).title}\n    {' '.join(variants)}")
 
 
 @dataclass(frozen=True)
@@ -104,11 +99,10 @@ def run(words: list[str]) -> None:
     """Run experiments: data, training, evaluation, result file."""
     pattern, rest = _name(words, "run", "quality/digits")
     names = catalog.names(pattern)
-    first = next(iter(catalog.variants(names[0]).values()))
-    options = _parse(with_settings(RunOptions, first), rest, f"run {pattern}")
+    options, given = _parse(RunOptions, names[0], rest, f"run {pattern}")
     rows = [row for name in names for row in catalog.choose(name, list(options.variants))]
     rows = [row.smoke() if options.smoke else row for row in rows]
-    rows = [changed(row, given_settings(options, RunOptions, row)) for row in rows]
+    rows = [_changed(row, given) for row in rows]
     plan = Plan(options.results, options.runs, options.smoke, options.force, options.progress)
     with started_by_torchrun() as group:
         paths = run_all(
@@ -149,167 +143,11 @@ class SweepOptions:
 def sweep(words: list[str]) -> None:
     """Choose an experiment's settings on validation data."""
     name, rest = _name(words, "sweep", "k-tied/mnist-mlp")
-    first = next(iter(catalog.variants(name).values()))
-    options = _parse(with_settings(SweepOptions, first), rest, f"sweep {name}")
-    (row,) = catalog.choose(name, [options.variant])
+    options, given = _parse(SweepOptions, name, rest, f"sweep {name}")
+    how = asdict(options)
+    (row,) = catalog.choose(name, [how.pop("variant")])
     row = row.smoke() if options.smoke else row
-    how = {one.name: getattr(options, one.name) for one in fields(SweepOptions)}
-    del how["variant"]
-    run_sweep(changed(row, given_settings(options, SweepOptions, row)), say=announce, **how)
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """Result files as one HTML page.
-
-    Args:
-        paths: result files, or folders of them.
-        output: the page.
-        title: of the page.
-        pictures: show the most uncertain inputs as pictures, if the data are on this machine.
-        checkpoints: folder of trained networks to link to.
-    """
-
-    paths: tuple[Path, ...] = (Path("results"),)
-    output: Path = Path("report.html")
-    title: str = "kasuri report"
-    pictures: bool = True
-    checkpoints: Path | None = None
-
-
-def report(words: list[str]) -> None:
-    """Write the report page."""
-    options: ReportOptions = _parse(ReportOptions, words, "report", positional=True)
-    results, problems = _read(options.paths)
-    runs = options.checkpoints
-
-    def network(result: reports.Result) -> Path:
-        folder = Path("smoke" if result.smoke else "", result.experiment, result.variant)
-        return (runs or Path()) / folder / str(result.seed) / "model.safetensors"
-
-    page = reports.write_report(
-        results,
-        options.output,
-        title=options.title,
-        problems=problems,
-        pictures=load_if_present if options.pictures else None,
-        checkpoints=None if runs is None else network,
-    )
-    print(f"{page}: {len(results)} results")
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """Result files as a table in the terminal.
-
-    Args:
-        paths: result files, or folders of them.
-        validation: scores on the validation data instead of the test data.
-        markdown: print Markdown.
-    """
-
-    paths: tuple[Path, ...] = (Path("results"),)
-    validation: bool = False
-    markdown: bool = False
-
-
-def compare(words: list[str]) -> None:
-    """Print the comparison table."""
-    options: CompareOptions = _parse(CompareOptions, words, "compare", positional=True)
-    table = reports.compare(_read(options.paths)[0], validation=options.validation)
-    if options.markdown:
-        print(reports.markdown_table(table))
-    else:
-        reports.print_table(table)
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """Data sets: which are on this machine, and fetching them.
-
-    Args:
-        names: data sets to fetch and check; without any, list them all.
-    """
-
-    names: tuple[str, ...] = ()
-
-
-def data(words: list[str]) -> None:
-    """List or fetch data sets."""
-    options: DataOptions = _parse(DataOptions, words, "data", positional=True)
-    for status in [datasets.fetch(name) for name in options.names] or datasets.status():
-        place = f"{status.size / 1e6:8.1f} MB  {status.where}"
-        print(f"{status.name:<16}{place if status.present else 'not on this machine'}")
-
-
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "list": list_experiments,
-    "run": run,
-    "sweep": sweep,
-    "report": report,
-    "compare": compare,
-    "data": data,
-}
-
-
-def load_if_present(name: str) -> datasets.Dataset:
-    """A data set that is there: to show a few pictures is no reason for a download."""
-    if any(status.name == name and not status.present for status in datasets.status()):
-        raise FileNotFoundError(f"not on this machine; `kasuri data {name}` fetches it")
-    return datasets.load(name)
-
-
-def with_settings(options: type, experiment: Experiment) -> type:
-    """The options of a command, and every setting of the experiment that can be changed."""
-    kind = type(experiment)
-    hints, own = get_type_hints(kind), get_type_hints(options)
-
-    def annotated(name: str) -> Any:
-        hint = f"(here: {getattr(experiment, name)})"
-        return Annotated[hints[name] | None, tyro.conf.arg(help_behavior_hint=hint)]
-
-    kept: list[Any] = [
-        (one.name, own[one.name], field() if one.default is MISSING else field(default=one.default))
-        for one in fields(options)
-    ]
-    added: list[Any] = [
-        (name, annotated(name), field(default=None)) for name in _changeable(experiment)
-    ]
-    merged = make_dataclass("Options", kept + added, frozen=True)
-    arguments = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
-    merged.__doc__ = f"{inspect.cleandoc(options.__doc__ or '')}\n{arguments}"
-    return merged
-
-
-def given_settings(options: Any, kind: type, experiment: Experiment) -> dict[str, Any]:
-    """The settings that were given on the command line, beside the options of this kind."""
-    own = {one.name for one in fields(kind)}
-    names = [one.name for one in fields(options) if one.name not in own]
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    known = _changeable(experiment)
-    for name in given.keys() - set(known):
-        raise ValueError(
-            f"{experiment.name} has no setting {name!r}: {near_misses(name, known)} Experiments of one "
-            "kind can be changed together, others one by one"
-        )
-    return given
-
-
-def _changeable(experiment: Experiment) -> list[str]:
-    """The settings of an experiment that the command line can change."""
-    settings = (one for one in fields(experiment) if not one.metadata.get("fixed"))
-    return [one.name for one in settings if one.name not in LABELS]
-
-
-def _read(paths: tuple[Path, ...]) -> tuple[list[Any], list[Any]]:
-    results, problems = reports.read(paths)
-    for problem in problems:
-        print(f"left out {problem}", file=sys.stderr)
-    if not results:
-        raise ValueError(
-            f"no result files in {', '.join(map(str, paths))}: make some, e.g. kasuri run demo/digits"
-        )
-    return results, problems
+    run_sweep(_changed(row, given), say=announce, **how)
 
 
 def _name(words: list[str], command: str, example: str) -> tuple[str, list[str]]:
@@ -324,9 +162,137 @@ def _name(words: list[str], command: str, example: str) -> tuple[str, list[str]]
     raise ValueError(usage)
 
 
-def _parse(kind: Any, words: list[str], command: str, positional: bool = False) -> Any:
-    """The options; leading words without a name belong to the first one if it is positional."""
-    if positional and words and not words[0].startswith("-"):
-        words = [f"--{fields(kind)[0].name}", *words]
-    config = (tyro.conf.DisallowNone,)
-    return tyro.cli(kind, args=words, prog=f"kasuri {command}", config=config)
+def _parse(kind: type, name: str, words: list[str], command: str) -> tuple[Any, dict[str, Any]]:
+    """The options of a command, and the settings of an experiment that were given with them."""
+    experiment = next(iter(catalog.variants(name).values()))
+    hints = get_type_hints(type(experiment))
+
+    def annotated(setting: str) -> Any:
+        hint = f"(here: {getattr(experiment, setting)})"
+        return Annotated[hints[setting] | None, tyro.conf.arg(help_behavior_hint=hint)]
+
+    names = _changeable(experiment)
+    settings = make_dataclass("Settings", [(n, annotated(n), field(default=None)) for n in names])
+    settings.__doc__ = inspect.getdoc(type(experiment))
+    both = make_dataclass("Options", [("options", kind), ("settings", settings)])
+    both.__doc__ = kind.__doc__
+    found: Any = tyro.cli(both, args=words, prog=f"kasuri {command}", config=_CONFIG)
+    given = {key: value for key, value in vars(found.settings).items() if value is not None}
+    return found.options, given
+
+
+def _changeable(experiment: Experiment) -> list[str]:
+    """The settings of an experiment that the command line can change."""
+    settings = (one for one in fields(experiment) if not one.metadata.get("fixed"))
+    return [one.name for one in settings if one.name not in LABELS]
+
+
+def _changed(experiment: Experiment, given: dict[str, Any]) -> Experiment:
+    known = _changeable(experiment)
+    for name in given.keys() - set(known):
+        raise ValueError(
+            f"{experiment.name} has no setting {name!r}: {near_misses(name, known)} Experiments of one "
+            "kind can be changed together, others one by one"
+        )
+    return changed(experiment, given)
+
+
+def list_experiments() -> None:
+    """Experiments and their variants."""
+    for name in catalog.names():
+        variants = catalog.variants(name)
+        print(f"{name}\n    {next(iter(variants.values())).title}\n    {' '.join(variants)}")
+
+
+def report(
+    paths: tuple[Path, ...] = (Path("results"),),
+    /,
+    *,
+    output: Path = Path("report.html"),
+    title: str = "kasuri report",
+    pictures: bool = True,
+    checkpoints: Path | None = None,
+) -> None:
+    """Result files as one HTML page.
+
+    Args:
+        paths: result files, or folders of them.
+        output: the page.
+        title: of the page.
+        pictures: show the most uncertain inputs as pictures, if the data are on this machine.
+        checkpoints: folder of trained networks to link to.
+    """
+    results, problems = _read(paths)
+
+    def network(result: reports.Result) -> Path:
+        folder = Path("smoke" if result.smoke else "", result.experiment, result.variant)
+        return (checkpoints or Path()) / folder / str(result.seed) / "model.safetensors"
+
+    page = reports.write_report(
+        results,
+        output,
+        title=title,
+        problems=problems,
+        pictures=load_if_present if pictures else None,
+        checkpoints=None if checkpoints is None else network,
+    )
+    print(f"{page}: {len(results)} results")
+
+
+def load_if_present(name: str) -> datasets.Dataset:
+    """A data set that is there: to show a few pictures is no reason for a download."""
+    if any(status.name == name and not status.present for status in datasets.status()):
+        raise FileNotFoundError(f"not on this machine; `kasuri data {name}` fetches it")
+    return datasets.load(name)
+
+
+def compare(
+    paths: tuple[Path, ...] = (Path("results"),),
+    /,
+    *,
+    validation: bool = False,
+    markdown: bool = False,
+) -> None:
+    """Result files as a table in the terminal.
+
+    Args:
+        paths: result files, or folders of them.
+        validation: scores on the validation data instead of the test data.
+        markdown: print Markdown.
+    """
+    table = reports.compare(_read(paths)[0], validation=validation)
+    if markdown:
+        print(reports.markdown_table(table))
+    else:
+        reports.print_table(table)
+
+
+def _read(paths: tuple[Path, ...]) -> tuple[list[Any], list[Any]]:
+    results, problems = reports.read(paths)
+    for problem in problems:
+        print(f"left out {problem}", file=sys.stderr)
+    if not results:
+        raise ValueError(
+            f"no result files in {', '.join(map(str, paths))}: make some, e.g. kasuri run demo/digits"
+        )
+    return results, problems
+
+
+def data(names: tuple[str, ...] = (), /) -> None:
+    """Data sets: which are on this machine, and fetching them.
+
+    Args:
+        names: data sets to fetch and check; without any, list them all.
+    """
+    for status in [datasets.fetch(name) for name in names] or datasets.status():
+        place = f"{status.size / 1e6:8.1f} MB  {status.where}"
+        print(f"{status.name:<16}{place if status.present else 'not on this machine'}")
+
+
+EXPERIMENT_COMMANDS: dict[str, Callable[[list[str]], None]] = {"run": run, "sweep": sweep}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_experiments,
+    "report": report,
+    "compare": compare,
+    "data": data,
+}
