@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ import kasuri
 from experiments.data import Dataset
 from experiments.matrix_normal import VALIDATED, Sparse
 from experiments.spec import FIXED, Where
-from experiments.supervised import Supervised
+from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
 from kasuri.compression.latency import latency
 from kasuri.streams import mix
@@ -91,22 +90,16 @@ class Compressed(Sparse):
         return kasuri.RadialPrior(*self.radial, mean=self.directions, others=others)
 
     def fit(
-        self,
-        net: nn.Module,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[kasuri.Callback] = (),
+        self, net: nn.Module, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
     ) -> kasuri.Fitted:
         """As in every experiment; with stages smaller and smaller networks, one after the other."""
         if not self.stages:
-            return super().fit(net, data, seed, folder, where, callbacks)
+            return super().fit(net, data, seed, where, callbacks)
         history: list[dict[str, float]] = []
         seconds = 0.0
         for number, part in enumerate(self.parts()):
-            below = None if folder is None else folder / f"stage-{number}"
-            fitted = part.fit(net, data, mix(seed, number), below, where, callbacks)
+            below = where.below(f"stage-{number}")
+            fitted = part.fit(net, data, mix(seed, number), below, callbacks)
             done = history[-1] if history else {"epoch": 0, "step": 0}
             history += [
                 row | {key: row[key] + done[key] for key in ("epoch", "step")}
@@ -165,9 +158,7 @@ class Compressed(Sparse):
         )
         return net
 
-    def test(
-        self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores of the posterior, of the chosen small network, and the frontier."""
         metrics, figures = Supervised.test(self, members, data, seed)
         objective = members[0].objective

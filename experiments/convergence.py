@@ -50,7 +50,7 @@ class Convergence(Supervised):
         curve = ElboCurve(data.valid, self.every, mix(seed, Stream.CURVE))
         start = mix(seed, Stream.START)
         callbacks = [*ratios, drift, curve]
-        fitted = Supervised.train(planned, data, start, where.folder, where, callbacks)
+        fitted = Supervised.train(planned, data, start, where, callbacks)
         rows = [row for ratio in ratios for row in ratio.rows if row["layer"] == self.watched]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
         scores = self.assess([fitted], data, "test", seed).metrics if where.test else {}

@@ -30,19 +30,14 @@ class Truncation(Experiment):
     Args:
         base: the experiment that trains the network.
         rank: k; 0 leaves the posterior as it is.
-        where: glob of the layers to truncate; None for all.
-        floor: least standard deviation afterwards; 0 for the smallest one of the layer.
         map_of: name of the posterior whose standard deviations are shown as pictures.
     """
 
     base: Supervised = field(metadata=FIXED)
     rank: int = 0
-    where: str | None = None
-    floor: float = 0.0
     map_of: str = field(default="", metadata=FIXED)
 
     def smoke(self) -> "Truncation":
-        """The base's smoke run."""
         return replace(self, base=self.base.smoke())
 
     def settings(self) -> dict[str, Any]:
@@ -85,7 +80,7 @@ class Truncation(Experiment):
     def _truncated(self, fitted: kasuri.Fitted) -> kasuri.Fitted:
         """The same objective about a truncated network."""
         elbo: Any = fitted.objective
-        net = truncate(fitted.net, self.rank, where=self.where, floor=self.floor or None)
+        net = truncate(fitted.net, self.rank)
         objective = kasuri.ELBO(
             net,
             elbo.likelihood,

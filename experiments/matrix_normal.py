@@ -14,7 +14,7 @@ from experiments import published
 from experiments.data import Dataset, Split
 from experiments.networks import ELUMLP, VGG
 from experiments.spec import FIXED, Experiment, Published
-from experiments.supervised import Supervised
+from experiments.supervised import Scored, Supervised
 from kasuri.streams import Stream, mix
 from kasuri.training import flip
 
@@ -65,9 +65,7 @@ class Sparse(Supervised):
             weight = kasuri.schedules.Exponential(ramp, batches, start=0.01, hold=hold)
         return {**super().objective(data), "kl_weight": weight}
 
-    def test(
-        self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, and once more without what is irrelevant."""
         metrics, figures = super().test(members, data, seed)
         elbo = members[0].objective

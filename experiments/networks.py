@@ -125,7 +125,6 @@ class VGG:
     blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
         before, *size = data.train.x.shape[1:]
         layers: list[nn.Module] = []
         for block in self.blocks:
@@ -194,7 +193,6 @@ class ResNet:
     widths: tuple[int, ...] = (64, 128, 256, 512)
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
         before = self.widths[0]
         layers: list[nn.Module] = [nn.Conv2d(data.train.x.shape[1], before, 3, padding=1)]
         for number, width in enumerate(self.widths):
@@ -230,7 +228,6 @@ class Divide(nn.Module):
         self.by = by
 
     def forward(self, x: Tensor) -> Tensor:
-        """The quotient."""
         return x / self.by
 
 
@@ -247,7 +244,6 @@ class TwoLayer:
     spread: float = 0.01
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
         net = nn.Sequential(
             nn.Linear(math.prod(data.train.x.shape[1:]), self.hidden, bias=False),
             nn.ReLU(),
@@ -275,7 +271,6 @@ class CifarResNet:
     spread: float = 0.01
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
         before = self.widths[0]
         layers: list[nn.Module] = [
             nn.Conv2d(data.train.x.shape[1], before, 3, padding=1, bias=False),
@@ -307,7 +302,6 @@ class _ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(project, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shortcut plus two convolutions."""
         inner = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
         return torch.relu(inner + self.shortcut(x))
 
@@ -353,18 +347,18 @@ def _channels_last(net: nn.Sequential) -> nn.Sequential:
 
 
 def _he(net: nn.Sequential) -> nn.Sequential:
-    for layer in net.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return net
+    return _started(net, lambda weight: nn.init.kaiming_normal_(weight, nonlinearity="relu"))
 
 
 def _normal(net: nn.Sequential, spread: float) -> nn.Sequential:
+    return _started(net, lambda weight: nn.init.normal_(weight, std=spread))
+
+
+def _started(net: nn.Sequential, draw: Callable[[Tensor], Tensor]) -> nn.Sequential:
+    """The same network, its weights drawn anew and its biases 0."""
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.normal_(layer.weight, std=spread)
+            draw(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     return net

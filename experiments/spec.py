@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ class Where:
     folder: Path | None = None
     show: bool | None = None
     test: bool = True
+
+    def below(self, name: str) -> "Where":
+        """The same with a folder inside this one."""
+        return self if self.folder is None else replace(self, folder=self.folder / name)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -18,6 +17,9 @@ from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from kasuri.streams import Stream, mix
 from kasuri.training import Augmentation, MakeScheduler, constant, cosine, processes
+
+Callbacks = Sequence[kasuri.Callback]
+Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,34 +133,22 @@ class Supervised(Experiment):
 
     def train_members(self, data: Dataset, seed: int, where: Where) -> list[kasuri.Fitted]:
         """Every member, trained; from its checkpoint if it was trained before."""
-        folders = [where.folder] * self.members
-        if where.folder is not None and self.members > 1:
-            folders = [where.folder / f"member-{member}" for member in range(self.members)]
+        if self.members == 1:
+            return [self.train(data, mix(seed, 0), where)]
         return [
-            self.train(data, mix(seed, member), folder, where)
-            for member, folder in enumerate(folders)
+            self.train(data, mix(seed, member), where.below(f"member-{member}"))
+            for member in range(self.members)
         ]
 
     def train(
-        self,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[kasuri.Callback] = (),
+        self, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
     ) -> kasuri.Fitted:
         """One network: made, converted, trained; resumed if it was interrupted."""
         torch.manual_seed(seed)
-        return self.fit(self.convert(self.network(data)), data, seed, folder, where, callbacks)
+        return self.fit(self.convert(self.network(data)), data, seed, where, callbacks)
 
     def fit(
-        self,
-        net: nn.Module,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[kasuri.Callback] = (),
+        self, net: nn.Module, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
     ) -> kasuri.Fitted:
         """A network that was made and converted, trained; resumed if it was interrupted."""
         is_bayesian = self.family is not None
@@ -174,16 +164,16 @@ class Supervised(Experiment):
             patience=self.patience or None,
             keep=self.keep,
             seed=seed,
-            folder=folder,
-            resume=folder is not None,
+            folder=where.folder,
+            resume=where.folder is not None,
             show=where.show,
             title=f"{self.name} {self.variant}",
             callbacks=callbacks,
             **self.rates(net),
             **(self.objective(data) if is_bayesian else {}),
         )
-        if is_bayesian and folder is not None and processes().is_first:
-            kasuri.save(fitted.net, folder / "model.safetensors")
+        if is_bayesian and where.folder is not None and processes().is_first:
+            kasuri.save(fitted.net, where.folder / "model.safetensors")
         return fitted
 
     def convert(self, net: nn.Module) -> nn.Module:
@@ -239,9 +229,7 @@ class Supervised(Experiment):
         """Normal with the given scale, or He's."""
         return kasuri.Normal(self.prior_scale) if self.prior_scale else kasuri.HeNormal()
 
-    def test(
-        self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores on the test part, and the data of figures."""
         found = self.assess(members, data, "test", seed)
         return found.metrics, found.figures

@@ -19,7 +19,7 @@ from experiments import published
 from experiments.data import Dataset
 from experiments.networks import MLP, CifarResNet, TwoLayer
 from experiments.spec import FIXED, Experiment, Published
-from experiments.supervised import Supervised
+from experiments.supervised import Scored, Supervised
 from experiments.wide import Wide, point, widths
 from kasuri.training import MakeScheduler, compose, crop, flip
 
@@ -64,9 +64,7 @@ class Tempered(Supervised):
 
         return steps
 
-    def test(
-        self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
         found = self.assess(members, data, "test", seed)
         metrics, rows = dict(found.metrics), found.examples

@@ -44,7 +44,6 @@ _NOISES: Mapping[str, type[kasuri.Likelihood]] = {
 }
 _PRIORS: Mapping[str, Callable[[], kasuri.Prior]] = {
     "he": kasuri.HeNormal,
-    "normal": kasuri.Normal,
     # biases and stand-ins as everywhere else
     "radial": lambda: kasuri.RadialPrior(others=kasuri.HeNormal()),
     "radial-augmented": lambda: kasuri.RadialPrior(1.0, 1.0, form="augmented", gap=0.5),
@@ -84,7 +83,7 @@ class Splits(Experiment):
             and with a predicted size ("both").
         temperatures: to choose from.
         dropouts: rates to choose from.
-        prior: "he" (normal, scaled by fan-in), "normal" (of scale 1), "radial", or "radial-augmented" (from
+        prior: "he" (normal, scaled by fan-in), "radial", or "radial-augmented" (from
             the radial-directional paper).
         members: networks in an ensemble; of each kind of noise so many.
         steps: of the optimiser.
@@ -104,7 +103,7 @@ class Splits(Experiment):
     noises: tuple[Noise, ...] = field(default=("constant",), metadata=FIXED)
     temperatures: tuple[float, ...] = field(default=(1.0,), metadata=FIXED)
     dropouts: tuple[float, ...] = field(default=(0.0,), metadata=FIXED)
-    prior: Literal["he", "normal", "radial", "radial-augmented"] = "he"
+    prior: Literal["he", "radial", "radial-augmented"] = "he"
     members: int = 1
     steps: int = 6000
     batch_size: int = 64
@@ -128,7 +127,6 @@ class Splits(Experiment):
         )
 
     def run(self, seed: int, where: Where) -> Outcome:
-        """Choose, fit again, test."""
         began = time.monotonic()
         choices, validation, training = self.choose(self.load(self.valid), seed, where)
         scores: list[Scores] = []
