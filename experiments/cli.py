@@ -29,7 +29,7 @@ USAGE = """kasuri: Bayesian neural networks with structured variational posterio
   kasuri compare [PATHS]            result files as a table
   kasuri data [NAMES]               data sets: list them, or fetch some
 
-kasuri COMMAND --help tells the options. Several processes:
+kasuri COMMAND --help lists the options. Several processes:
   torchrun --nproc-per-node=2 -m kasuri run NAME [options]
 """
 _CONFIG = (tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes)
@@ -73,13 +73,13 @@ class RunOptions:
     """How to run.
 
     Args:
-        variants: rows of the experiment's table; all if not told.
+        variants: rows of the experiment's table; all if none is given.
         seeds: one run each.
         smoke: a run of seconds, kept apart from real ones.
         force: run again what has a result.
         results: folder of the result files.
         runs: folder of checkpoints and trained networks.
-        threads: of torch, per worker; as many as torch thinks right if not told.
+        threads: of torch, per worker; as many as torch thinks right by default.
         workers: processes that do runs at the same time on this machine.
         progress: show bars; by default if the program runs in a terminal, with a single worker.
     """
@@ -118,7 +118,7 @@ class SweepOptions:
 
     Args:
         variant: the row of the experiment's table whose settings are chosen.
-        trials: runs in all, those of earlier calls included; the whole grid if not told.
+        trials: runs in all, those of earlier calls included; the whole grid by default.
         workers: processes that run trials at the same time on this machine.
         storage: where trials are kept, any URL that SQLAlchemy knows: workers on several machines
             share one. By default a SQLite file in the folder of results.
@@ -183,8 +183,8 @@ def _parse(kind: type, name: str, words: list[str], command: str) -> tuple[Any, 
 
 def _changeable(experiment: Experiment) -> list[str]:
     """The settings of an experiment that the command line can change."""
-    settings = (one for one in fields(experiment) if not one.metadata.get("fixed"))
-    return [one.name for one in settings if one.name not in LABELS]
+    settings = (setting for setting in fields(experiment) if not setting.metadata.get("fixed"))
+    return [setting.name for setting in settings if setting.name not in LABELS]
 
 
 def _changed(experiment: Experiment, given: dict[str, Any]) -> Experiment:

@@ -44,7 +44,7 @@ class Plan:
 
 
 def changed(experiment: Experiment, overrides: dict[str, Any]) -> Experiment:
-    """The experiment with other settings, under a variant name that tells them."""
+    """The experiment with other settings, which its variant name lists."""
     overrides = {k: v for k, v in overrides.items() if getattr(experiment, k) != v}
     if not overrides:
         return experiment

@@ -169,7 +169,7 @@ class Splits(Experiment):
         self, parts: Sequence[Dataset], seed: int, where: Where
     ) -> tuple[list[Choice], list[Scores], float]:
         """The best choice of every split, its validation scores, and the seconds of training."""
-        options = [Choice(*one) for one in product(self.temperatures, self.dropouts, self.noises)]
+        options = [Choice(*o) for o in product(self.temperatures, self.dropouts, self.noises)]
         if len(options) == 1:  # nothing to choose
             return options * len(parts), [], 0.0
         every = [(part, option) for part in parts for option in options]

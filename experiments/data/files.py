@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import pooch
 
-TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two pieces: offline must be told quickly
+TIMEOUT = (
+    5.0,
+    30.0,
+)  # seconds to connect, and between two pieces: an offline machine must hear so quickly
 
 
 class DataError(ValueError):
