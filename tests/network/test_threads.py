@@ -17,8 +17,7 @@ X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 def network(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.3))
-    return bnn
+    return kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.3))
 
 
 def predicted(bnn: nn.Module, seed: int) -> torch.Tensor:
