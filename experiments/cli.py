@@ -69,30 +69,25 @@ def main(words: list[str] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Plan):
     """How to run.
 
     Args:
-        variants: rows of the experiment's table; all if none is given.
-        seeds: one run each.
-        smoke: a run of seconds, kept apart from real ones.
-        force: run again what has a result.
         results: folder of the result files.
         runs: folder of checkpoints and trained networks.
+        smoke: a run of seconds, kept apart from real ones.
+        force: run again what has a result, from the beginning.
+        show: progress bars; by default if the program runs in a terminal, with a single worker.
+        variants: rows of the experiment's table; all if none is given.
+        seeds: one run each.
         threads: of torch, per worker; as many as torch thinks right by default.
         workers: processes that do runs at the same time on this machine.
-        progress: show bars; by default if the program runs in a terminal, with a single worker.
     """
 
     variants: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
-    smoke: bool = False
-    force: bool = False
-    results: Path = Path("results")
-    runs: Path = Path("runs")
     threads: int | None = None
     workers: int = 1
-    progress: bool | None = None
 
 
 def run(words: list[str]) -> None:
@@ -103,10 +98,9 @@ def run(words: list[str]) -> None:
     rows = [row for name in names for row in catalog.choose(name, list(options.variants))]
     rows = [row.smoke() if options.smoke else row for row in rows]
     rows = [_changed(row, given) for row in rows]
-    plan = Plan(options.results, options.runs, options.smoke, options.force, options.progress)
     with started_by_torchrun() as group:
         paths = run_all(
-            rows, options.seeds, plan, group, announce, options.workers, options.threads
+            rows, options.seeds, options, group, announce, options.workers, options.threads
         )
         if group.is_first:
             reports.print_table(reports.compare(reports.read(paths)[0]))
