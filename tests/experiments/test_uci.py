@@ -196,7 +196,7 @@ def test_the_audit_scores_the_residuals_of_draws(table, monkeypatch):
     assert row.score([fit], part.test, part, 0)["as_published"] == 5.0
     ((residuals, noise),) = seen
     assert residuals.shape == (10, 10)
-    assert noise == float(fit.objective.likelihood.scale)
+    assert noise == fit.objective.likelihood.scale.item()
     mean = part.test.y[:, 0] - residuals.mean(0) / part.target_scale
     many = kasuri.predict(fit.net, part.test.x, 2000, seed=0)
     assert torch.allclose(mean, many.mean[:, 0], atol=float(5 * many.std.max() / 10**0.5))
