@@ -214,7 +214,7 @@ def main() -> None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(given.out, (json.dumps(told, indent=1) + "\n").encode())
     if given.out == OUT:
-        put(PAGE, tables(json.loads(OUT.read_text())))
+        put(PAGE, tables(environment.stored(OUT)))
 
 
 if __name__ == "__main__":

@@ -248,7 +248,7 @@ def main() -> None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
     if args.out == OUT:
-        put(PAGE, tables(json.loads(OUT.read_text())))
+        put(PAGE, tables(environment.stored(OUT)))
 
 
 if __name__ == "__main__":
