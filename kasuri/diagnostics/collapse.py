@@ -18,7 +18,8 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
-from kasuri.priors.base import Prior, normal_precisions
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, normal_like, seeded
 from kasuri.training.sources import tensors
 

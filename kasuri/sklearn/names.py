@@ -19,14 +19,13 @@ from kasuri.likelihoods import (
 from kasuri.posteriors.base import Family
 from kasuri.posteriors.full_normal import FullNormal
 from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.matrix_normal import MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import MatrixNormal, MatrixNormalDiagonal, ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField
 from kasuri.posteriors.point import Point
 from kasuri.posteriors.radial.family import Radial
 from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.priors.relevance import ARD, GroupARD
 
 FAMILIES: dict[str, type[Family]] = {

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from kasuri.posteriors.base import Elementwise, Family, Located, Posterior
 from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 
 Covariance = Callable[[Posterior], Tensor]
 Law = Callable[[Family], None]

@@ -16,7 +16,8 @@ from kasuri.objectives.elbo import ELBO, MaximumLikelihood, Objective
 from kasuri.objectives.governing import Governing
 from kasuri.objectives.schedules import LinearOverEpochs, Schedule
 from kasuri.objectives.temperature import Temperature, Tempering
-from kasuri.priors.base import HeNormal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal
 from kasuri.training import defaults
 from kasuri.training.batches import Batches
 from kasuri.training.callbacks import Callback, CSVLog, TensorBoardLog

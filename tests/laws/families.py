@@ -34,5 +34,5 @@ FAMILIES = {
 }
 
 BOUNDED_ENTROPY = {name for name in FAMILIES if "free diagonal" in name}
-"""Their entropy is a lower bound whose gradient takes eigenvectors as constants, which finite
-differences do not: both are compared with what they should be in tests/matrix_normal/test_bounds.py."""
+"""Their entropy is a lower bound whose gradient takes eigenvectors as constants, which finite differences do
+not: both are compared with what they should be in tests/numerics/test_kronecker.py."""

@@ -9,7 +9,7 @@ from torch.func import grad, jacrev
 
 from kasuri.diagnostics.reference.joint import LogJoint, Truth
 from kasuri.likelihoods import Gaussian
-from kasuri.priors.base import normal_precisions
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import globally_seeded, normal, normal_like, seeded
 
 
