@@ -39,10 +39,10 @@ from kasuri.network.saving import save as save
 from kasuri.network.select import last_layer as last_layer
 from kasuri.network.summary import summary as summary
 from kasuri.objectives import schedules as schedules
-from kasuri.objectives.balanced import Balanced as Balanced
 from kasuri.objectives.elbo import ELBO as ELBO
 from kasuri.objectives.elbo import MaximumLikelihood as MaximumLikelihood
 from kasuri.objectives.elbo import load_objective as load_objective
+from kasuri.objectives.temperature import Balanced as Balanced
 from kasuri.posteriors.base import Elementwise as Elementwise
 from kasuri.posteriors.base import Family as Family
 from kasuri.posteriors.base import Posterior as Posterior
@@ -71,12 +71,11 @@ from kasuri.priors.relevance import ARD as ARD
 from kasuri.priors.relevance import GroupARD as GroupARD
 from kasuri.training.callbacks import Callback as Callback
 from kasuri.training.checkpoint import CheckpointError as CheckpointError
-from kasuri.training.diagnose import NonFiniteLoss as NonFiniteLoss
 from kasuri.training.fit import fit as fit
 from kasuri.training.fitted import Fitted as Fitted
-from kasuri.training.halving import fit_halving as fit_halving
 from kasuri.training.interrupts import Interrupted as Interrupted
-from kasuri.training.together import fit_many as fit_many
+from kasuri.training.many import fit_many as fit_many
+from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
 
 __version__ = "0.3.0"
 
@@ -133,7 +132,6 @@ __all__ = [
     "evaluate",
     "export",
     "fit",
-    "fit_halving",
     "fit_many",
     "flipout",
     "frozen",

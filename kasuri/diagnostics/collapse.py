@@ -21,7 +21,7 @@ from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, normal_like, seeded
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 SAME = 0.01  # nats: two distributions so close give no event probabilities more than 0.07 apart
 WIDE, NARROW = 1.5, 0.01  # of a standard deviation, in units of the prior's

@@ -16,7 +16,7 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Dense, Posterior
 from kasuri.prediction.figures import at_its_scale
 from kasuri.priors.base import Prior
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 
 @dataclass(frozen=True)

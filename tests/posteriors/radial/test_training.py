@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.training.stacking import Stack
+from kasuri.training.many import Stack
 
 
 def table(seed, inputs=6, count=200):

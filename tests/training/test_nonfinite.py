@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.training.batches import Batches
-from kasuri.training.checkpoint import read
-from kasuri.training.defaults import constant
+from kasuri.training import Batches, checkpoint, constant
 from tests.training import jobs
 from tests.training.jobs import Stop, bayesian, line, moons, network
 
@@ -94,7 +92,7 @@ def test_a_learning_rate_that_explodes(convert):
             net,
             line(40),
             likelihood=kasuri.Gaussian(1.0),
-            optimizer=lambda p: torch.optim.SGD(p, 1e8),
+            optimiser=lambda p: torch.optim.SGD(p, 1e8),
             scheduler=constant,
             **({"temperature": 1.0} if convert else {}),
         )
@@ -188,17 +186,19 @@ def test_a_likelihood_that_overflows_is_blamed():
         go(network(outputs=1), (x, y), likelihood=kasuri.Gaussian(1e-30))
 
 
-def test_the_checkpoint_stays_and_can_be_resumed(tmp_path):
+def test_the_checkpoint_stays_and_can_be_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 0)
+
     def run(folder, first, resume=False):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(2, 6), Break(first), nn.Linear(6, 2))
         bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1), inplace=True)
-        return go(bnn, moons(40), temperature=0.1, folder=folder, resume=resume, save_every=0)
+        return go(bnn, moons(40), temperature=0.1, folder=folder, resume=resume)
 
     with pytest.raises(kasuri.NonFiniteLoss, match=r"step 14 .*untouched") as caught:
         run(tmp_path / "a", first=14)
     assert str(tmp_path / "a") in str(caught.value)
-    left = read(tmp_path / "a")
+    left = checkpoint.read(tmp_path / "a")
     assert left["position"]["step"] == 12
     assert all(torch.isfinite(v).all() for v in left["objective"].values())
     data = (tmp_path / "a" / "checkpoint.pt").read_bytes()

@@ -1,4 +1,4 @@
-"""The temperature that follows validation."""
+"""Temperatures: one that follows the size of the network, one that follows validation."""
 
 import copy
 import itertools
@@ -8,16 +8,67 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.objectives import temperature as temperature
-from kasuri.objectives.temperature import FACTORS, Tempering
+from kasuri.objectives import temperature
+from kasuri.objectives.temperature import FACTORS, Tempering, resolve
 from kasuri.training.validation import examine, widths
-from tests.training.jobs import bayesian, moons
+from tests.training.jobs import bayesian, moons, network
 
 START = 0.1
 NOW = 0.3 + 0.2 * torch.rand(50, generator=torch.Generator().manual_seed(0))  # NLL of examples
 NOISE = torch.randn(50, generator=torch.Generator().manual_seed(1))
 NOISE = (NOISE - NOISE.mean()) / NOISE.std()
 ERROR = 1 / math.sqrt(50)  # standard error of its mean
+
+
+WEIGHTS = 2 * 6 + 6 + 6 * 2 + 2  # of `bayesian()`
+
+
+def objective(value, num_data=90):
+    options = {"num_data": num_data, "temperature": value}
+    return kasuri.ELBO(bayesian(), kasuri.Categorical(), kasuri.Normal(0.7), **options)
+
+
+@pytest.mark.parametrize("num_data", [90, 12345])
+def test_the_balanced_loss_is_nll_plus_tau_kl_over_weights(num_data):
+    elbo = objective(kasuri.Balanced(0.3), num_data)
+    loss, nll, kl = elbo(*moons(11))
+    torch.testing.assert_close(loss, nll + 0.3 * kl / WEIGHTS)
+    torch.testing.assert_close(kl, elbo.kl())
+
+
+def test_fit_takes_balanced_and_a_file_keeps_it(tmp_path):
+    balance, data = kasuri.Balanced(0.05), moons(20)
+    fitted = kasuri.fit(bayesian(), data, temperature=balance, epochs=2, seed=0)
+    assert fitted.temperature == pytest.approx(0.05 * 20 / WEIGHTS)
+    kasuri.save(fitted.net, tmp_path / "m", objective=fitted.objective)
+    again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", network()))
+    assert again.balance == balance
+    assert again.temperature == fitted.objective.temperature
+    fits = kasuri.fit_many([bayesian(), bayesian()], [data] * 2, temperature=balance, epochs=1)
+    assert [one.temperature for one in fits] == [fitted.temperature] * 2
+
+
+def test_auto_is_the_default_of_fit_and_a_start_in_an_objective(tmp_path):
+    data, settings = moons(11), {"epochs": 3, "batch_size": 4, "seed": 0}
+    said = kasuri.fit(bayesian(), data, data, temperature="auto", **settings)
+    default = kasuri.fit(bayesian(), data, data, **settings)
+    assert [r["valid_nll"] for r in said.history] == [r["valid_nll"] for r in default.history]
+    elbo = objective("auto", num_data=40)
+    assert elbo.weight_at(0) == pytest.approx(0.4 * 40 / WEIGHTS)
+    elbo.temperature.value = 0.123
+    kasuri.save(elbo.bnn, tmp_path / "m", objective=elbo)
+    net = kasuri.load(tmp_path / "m", network())
+    assert kasuri.load_objective(tmp_path / "m", net).temperature(0) == 0.123
+
+
+def test_numbers_and_schedules_are_taken_as_they_are():
+    ramp = kasuri.schedules.LinearPerBatch(rate=0.1)
+    assert resolve(ramp, bayesian(), 10) is ramp
+    assert resolve(0.2, bayesian(), 10)(99) == 0.2
+    with pytest.raises(ValueError, match="-1"):
+        kasuri.Balanced(-1.0)
+    with pytest.raises(ValueError, match=r"best.*kasuri\.Balanced"):
+        objective("best")
 
 
 def updated(narrower, now, wider, start=START, times=1):
@@ -77,7 +128,7 @@ def test_it_settles_near_the_temperature_whose_width_is_best(best):
     tempering = Tempering(START)
     for _ in range(30):
         off = [math.log(f) + 0.5 * math.log(tempering.value / (best * START)) for f in FACTORS]
-        tempering.update([NOW + 0.5 * one**2 + 1e-3 * NOISE * one for one in off])
+        tempering.update([NOW + 0.5 * far**2 + 1e-3 * NOISE * far for far in off])
     assert abs(math.log(tempering.value / (best * START))) <= 2 * math.log(FACTORS[2])
     assert tempering(0) == tempering(10**6) == tempering.value
 

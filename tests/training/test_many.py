@@ -9,8 +9,8 @@ from torch import nn
 
 import kasuri
 from kasuri.streams import mix
-from kasuri.training import loop
-from kasuri.training.stacking import Stack
+from kasuri.training import Batches, loop
+from kasuri.training.many import Gathered, Stack
 
 FAMILIES = [
     kasuri.MeanField(),
@@ -37,13 +37,12 @@ def converted(family, count, estimator="shared"):
     return [kasuri.bayesianize(network(), family, estimator=estimator) for _ in range(count)]
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
-def test_ordinary_networks_end_where_they_would_alone(keep):
+def test_ordinary_networks_end_where_they_would_alone():
     torch.manual_seed(3)
     nets = [network() for _ in range(3)]
     alone = copy.deepcopy(nets)
     trains, valids = [table(i) for i in range(3)], [table(10 + i) for i in range(3)]
-    options = {"epochs": 25, "batch_size": 16, "keep": keep}
+    options = {"epochs": 25, "batch_size": 16}
     together = kasuri.fit_many(nets, trains, valids, seed=5, **options)
     for member, one in enumerate(together):
         same = kasuri.fit(
@@ -70,7 +69,7 @@ def test_a_stack_has_the_terms_of_its_members(family):
             p.data += 0.3 * torch.randn_like(p)
     data = [table(i, rows=6) for i in range(3)]
     apart_kl = torch.stack([elbo.kl() for elbo in elbos])
-    draws = 150
+    draws = 60
     with torch.no_grad():
         apart = torch.stack(
             [
@@ -168,7 +167,7 @@ def test_gaussian_linear_models_reach_their_exact_posteriors():
         kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=30, samples=4)
         for net in nets
     ]
-    kasuri.fit_many(elbos, data, epochs=500, batch_size=30, learning_rate=0.05, seed=0)
+    kasuri.fit_many(elbos, data, epochs=400, batch_size=30, learning_rate=0.05, seed=0)
     for net, (x, y) in zip(nets, data, strict=True):
         precision = x.T @ x + torch.eye(2)
         mean = torch.linalg.solve(precision, x.T @ y).T
@@ -220,32 +219,27 @@ def test_a_saved_member_stands_alone(tmp_path):
 
 def test_what_cannot_be_stacked_is_refused():
     nets, data = converted(kasuri.MeanField(), 2), [table(0), table(1)]
-    with pytest.raises(ValueError, match=r"different sizes .*train those groups apart"):
-        kasuri.fit_many(nets, [table(0), table(1, rows=41)], temperature=1.0)
-    with pytest.raises(ValueError, match="different networks"):
-        kasuri.fit_many([nets[0]] * 2, data, temperature=1.0)
-    with pytest.raises(ValueError, match="1 trains for 2 networks"):
-        kasuri.fit_many(nets, data[:1], temperature=1.0)
-    for three in ([1.0, 1.0, 1.0], torch.ones(3), torch.ones(3).numpy()):
-        with pytest.raises(ValueError, match="3 temperatures for 2"):
-            kasuri.fit_many(nets, data, temperature=three)
-    with pytest.raises(ValueError, match="no validation data to choose temperatures"):
-        kasuri.fit_many(nets, data)
+    cold, sgd = {"temperature": 1.0}, torch.optim.SGD
     wider = [nets[0], kasuri.bayesianize(network(9), kasuri.MeanField())]
-    with pytest.raises(ValueError, match=r"must be equal.*8x3.*9x3"):
-        kasuri.fit_many(wider, data, temperature=1.0)
     elbos = [
         kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(scale), num_data=40)
         for net, scale in zip(converted(kasuri.MeanField(), 2), (1.0, 2.0), strict=True)
     ]
-    with pytest.raises(ValueError, match=r"differ in their likelihoods and priors.*1\.0.*2\.0"):
-        kasuri.fit_many(elbos, data)
-    with pytest.raises(ValueError, match="keep='lst'"):
-        kasuri.fit_many(nets, data, temperature=1.0, keep="lst")
-    with pytest.raises(ValueError, match="the rate belongs to the default"):
-        kasuri.fit_many(nets, data, temperature=1.0, learning_rate=0.1, optimizer=torch.optim.SGD)
-    with pytest.raises(ValueError, match="a validation set without rows"):
-        kasuri.fit_many(nets, data, [table(0), table(1, rows=0)])
+    for words, models, given, more in (
+        ("41", nets, [table(0), table(1, rows=41)], cold),
+        ("different networks", [nets[0]] * 2, data, cold),
+        ("1 trains for 2", nets, data[:1], cold),
+        ("3 temperatures for 2", nets, data, {"temperature": [1.0] * 3}),
+        ("3 temperatures for 2", nets, data, {"temperature": torch.ones(3)}),
+        ("3 temperatures for 2", nets, data, {"temperature": torch.ones(3).numpy()}),
+        ("valids=", nets, data, {}),
+        ("out_features=8.*out_features=9", wider, data, cold),
+        (r"priors.*1\.0.*2\.0", elbos, data, {}),
+        ("learning_rate=0.1", nets, data, {"learning_rate": 0.1, "optimiser": sgd}),
+        ("without rows", nets, data, {"valids": [table(0), table(1, rows=0)]}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            kasuri.fit_many(models, given, **more)
 
 
 def _elbo(net, **changed):
@@ -294,3 +288,18 @@ def test_a_loss_that_is_no_number_names_the_network():
     bad[1][:] = float("nan")
     with pytest.raises(kasuri.NonFiniteLoss, match="network 1 is nan at step 0"):
         kasuri.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)
+
+
+@pytest.mark.parametrize("which", [[0, 0, 0], [1, 0, 1]])
+def test_gathered_batches_are_those_of_the_members(which):
+    sets = [(torch.randn(11, 3, 2), torch.randn(11, 1)) for _ in range(2)]
+    sources = [Batches(*sets[number], 4, seed=seed) for seed, number in enumerate(which)]
+    gathered = Gathered(sources)
+    assert (gathered.x is sets[0][0]) == (which == [0, 0, 0])  # what members share is held once
+    for epoch in range(2):
+        together = list(gathered.epoch(epoch))
+        assert [len(x[0]) for x, _ in together] == [4, 4, 3]
+        for member, source in enumerate(sources):
+            for (x, y), (xs, ys) in zip(source.epoch(epoch), together, strict=True):
+                assert torch.equal(x, xs[member])
+                assert torch.equal(y, ys[member])

@@ -1,12 +1,25 @@
-"""What a run tells: history, callbacks, CSV file, TensorBoard events."""
+"""What a run tells: history, callbacks, CSV file, TensorBoard events, the progress bar."""
 
+import builtins
 import csv
+import io
 
 import pytest
+import rich.console
 import torch
 
 import kasuri
-from tests.training.jobs import Boom, bayesian, line, moons, network, timeless
+from kasuri.training import TensorBoard, callbacks, checkpoint, defaults, fit
+from tests.training.jobs import (
+    Boom,
+    Stop,
+    bayesian,
+    interrupt,
+    line,
+    moons,
+    network,
+    timeless,
+)
 
 COMMON = ["epoch", "step", "loss", "nll", "kl", "learning_rate"]
 
@@ -95,7 +108,9 @@ def test_callbacks_learn_of_the_end_also_after_a_failure():
     assert (bad.pages, other.pages) == (["step 0", "end"], ["step 0", "end"])
 
 
-def test_state_of_callbacks_is_kept(tmp_path):
+def test_state_of_callbacks_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 0)
+
     class Counter(kasuri.Callback):
         def __init__(self, stop=None):
             self.count, self.stop = torch.zeros((), dtype=torch.int64), stop
@@ -112,7 +127,7 @@ def test_state_of_callbacks_is_kept(tmp_path):
             self.count = state["count"]
 
     def go(counter, resume):
-        settings = {"epochs": 3, "batch_size": 10, "save_every": 0, "seed": 0}
+        settings = {"epochs": 3, "batch_size": 10, "seed": 0}
         kasuri.fit(
             network(), moons(40), folder=tmp_path, resume=resume, callbacks=[counter], **settings
         )
@@ -139,10 +154,11 @@ def test_the_csv_file_is_the_history(tmp_path):
 def test_tensorboard_reads_the_history(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    callback = TensorBoard(tmp_path)
     fitted = kasuri.fit(
-        bayesian(), moons(40), epochs=3, batch_size=20, seed=0, folder=tmp_path, tensorboard=True
+        bayesian(), moons(40), epochs=3, batch_size=20, seed=0, callbacks=[callback]
     )
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events = EventAccumulator(str(tmp_path))
     events.Reload()
     names = fitted.history[0].keys() - {"epoch", "step"}
     assert set(events.Tags()["scalars"]) == names
@@ -152,19 +168,27 @@ def test_tensorboard_reads_the_history(tmp_path):
         assert [one.value for one in seen] == pytest.approx([row[name] for row in fitted.history])
 
 
-def test_without_tensorboard_installed_there_is_a_sentence(tmp_path, monkeypatch):
-    import builtins
+@pytest.fixture
+def without(monkeypatch):
+    """Makes packages impossible to import."""
 
-    real = builtins.__import__
+    def block(*packages):
+        real = builtins.__import__
 
-    def without(name, *rest):
-        if name.startswith(("tensorboard", "torch.utils.tensorboard")):
-            raise ImportError(name)
-        return real(name, *rest)
+        def refuse(name, *rest):
+            if name.startswith(packages):
+                raise ImportError(name)
+            return real(name, *rest)
 
-    monkeypatch.setattr(builtins, "__import__", without)
+        monkeypatch.setattr(builtins, "__import__", refuse)
+
+    return block
+
+
+def test_without_tensorboard_installed_there_is_a_sentence(tmp_path, without):
+    without("tensorboard", "torch.utils.tensorboard")
     with pytest.raises(ImportError, match=r"pip install kasuri\[train\]"):
-        kasuri.fit(network(), moons(20), epochs=1, folder=tmp_path, tensorboard=True, seed=0)
+        kasuri.fit(network(), moons(20), epochs=1, callbacks=[TensorBoard(tmp_path)], seed=0)
 
 
 def test_a_folder_changes_nothing(tmp_path):
@@ -173,3 +197,105 @@ def test_a_folder_changes_nothing(tmp_path):
     without = kasuri.fit(bayesian(), moons(40), **settings)
     assert timeless(with_one.history) == timeless(without.history)
     assert (tmp_path / "a" / "b" / "checkpoint.pt").is_file()
+
+
+# -- the progress bar --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a terminal would show."""
+    shown, console = io.StringIO(), rich.console.Console
+
+    def pretend(*, stderr):
+        assert stderr  # standard output belongs to the program's own results
+        return console(file=shown, force_terminal=True, width=140, legacy_windows=False)
+
+    monkeypatch.setattr(rich.console, "Console", pretend)
+    return shown
+
+
+def go(net, data, show=None, **settings):
+    return kasuri.fit(net, data, epochs=3, batch_size=10, seed=0, show=show, **settings)
+
+
+def test_quiet_without_a_terminal(capfd, tmp_path):
+    go(bayesian(), moons(40), folder=tmp_path, callbacks=[TensorBoard(tmp_path)])
+    go(network(), moons(40))
+    with pytest.raises(kasuri.Interrupted):
+        go(network(), moons(40), callbacks=[Stop(1, interrupt)])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar_by_itself(terminal, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    go(bayesian(), moons(40))
+    assert "training" in terminal.getvalue()
+    seen = len(terminal.getvalue())
+    go(bayesian(), moons(40), show=False)
+    assert len(terminal.getvalue()) == seen
+
+
+def test_the_bar_shows_loss_nll_kl_and_accuracy(terminal, capfd):
+    fitted = go(bayesian(), moons(40), show="two moons")
+    last = next(line for line in terminal.getvalue().splitlines()[::-1] if "100%" in line)
+    assert "two moons" in last
+    for name in ("loss", "nll", "kl"):
+        assert f"{name} {fitted.history[-1][name]:.4g}" in last
+    known = [f"accuracy {row['valid_accuracy']:.1%}" for row in fitted.history]
+    assert any(one in last for one in known)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_bar_of_a_regression_shows_its_error(terminal):
+    fitted = go(bayesian(outputs=1), line(40), show=True)
+    assert f"rmse {fitted.history[-2]['valid_rmse']:.4g}" in terminal.getvalue()
+
+
+class Recorder(callbacks.Progress):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def step(self, done, numbers):
+        self.told.append(numbers)
+
+
+def test_between_validations_the_last_one_is_shown(monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setitem(fit.__globals__, "progress", lambda *_: recorder)
+    epochs = 3 * defaults.CHECKS  # validated every third epoch
+    fitted = kasuri.fit(network(), moons(8), moons(8), epochs=epochs, batch_size=8, seed=0)
+    checked = ["valid_accuracy" in row for row in fitted.history]
+    assert checked == [False, False, True] * defaults.CHECKS
+    for epoch, told in enumerate(recorder.told):  # one step each
+        known = [row["valid_accuracy"] for row in fitted.history[:epoch][2::3]]
+        assert told.get("accuracy") == (known[-1] if known else None)
+
+
+def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
+    settings = {"show": True, "folder": tmp_path, "temperature": 0.1}
+    with pytest.raises(kasuri.Interrupted):
+        go(bayesian(), moons(40), callbacks=[Stop(5, interrupt)], **settings)
+    assert " 50%" in terminal.getvalue()
+    assert "100%" not in terminal.getvalue()
+    terminal.truncate(0)
+    go(bayesian(), moons(40), callbacks=[Stop()], resume=True, **settings)
+    assert "100%" in terminal.getvalue()
+    assert " 25%" not in terminal.getvalue()
+
+
+def test_the_cursor_comes_back_after_a_failure(terminal):
+    with pytest.raises(kasuri.Interrupted):
+        go(bayesian(), moons(40), show=True, callbacks=[Stop(1, interrupt)])
+    text = terminal.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # hidden once, shown once
+
+
+def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(without, monkeypatch):
+    without("rich")
+    with pytest.raises(ImportError, match=r"show=True.*pip install kasuri\[train\]"):
+        go(network(), moons(40), show=True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert len(go(network(), moons(40)).history) == 3

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import run
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective
 
@@ -17,10 +18,12 @@ class NonFiniteLoss(ArithmeticError):
 
 def explain(objective: Objective, x: Any, y: Tensor, learning_rate: float) -> str:
     """Where the first non-finite number of a batch's loss comes from, in a sentence or two."""
-    slower = f"lower the learning rate (it is {learning_rate:g}) or clip gradients with clip=1.0"
+    slower = (
+        f"lower the learning rate (it is {learning_rate:g}) or clip gradients with "
+        "callbacks=[kasuri.training.Clip(1.0)]"
+    )
     for place, value in (("the inputs", x), ("the targets", y)):
-        count = _bad(value)
-        if count:
+        if count := _bad(value):
             return f"{place} of this batch hold {count} non-finite values: clean the data"
     for name, parameter in objective.named_parameters():
         if _bad(parameter):
@@ -32,10 +35,10 @@ def explain(objective: Objective, x: Any, y: Tensor, learning_rate: float) -> st
             return (
                 f"{layer}: {slower}, scale the inputs to about unit size, or bound σ by max_scale"
             )
-        blame = _bad_divergence(objective)
-        if blame is not None:
+        source = _bad_divergence(objective)
+        if source is not None:
             return (
-                f"the KL of {blame} is non-finite, its scale has run away: {slower}, or bound σ "
+                f"the KL of {source} is non-finite, its scale has run away: {slower}, or bound σ "
                 "by max_scale"
             )
     return (
@@ -54,16 +57,14 @@ def _bad(value: Any) -> int:
 
 
 def _first_bad_layer(objective: Objective, x: Any) -> str | None:
-    from kasuri.inputs import run
-
-    found: list[str] = []
-    with _watching(objective.net, found):
+    layers: list[str] = []
+    with _watching(objective.net, layers):
         run(objective.net, x, objective.output)
-    return found[0] if found else None
+    return layers[0] if layers else None
 
 
 @contextmanager
-def _watching(net: nn.Module, found: list[str]) -> Iterator[None]:
+def _watching(net: nn.Module, layers: list[str]) -> Iterator[None]:
     """Note every module, innermost first, whose output is not finite though its input was."""
 
     def watch(name: str) -> Any:
@@ -71,7 +72,7 @@ def _watching(net: nn.Module, found: list[str]) -> Iterator[None]:
             if _bad(output) and not _bad(inputs):
                 sizes = [float(t.abs().max()) for t in inputs if isinstance(t, Tensor)]
                 size = f" for inputs up to {max(sizes):.3g}" if sizes else ""
-                found.append(f"layer {name!r} gave {_bad(output)} non-finite outputs{size}")
+                layers.append(f"layer {name!r} gave {_bad(output)} non-finite outputs{size}")
 
         return look
 

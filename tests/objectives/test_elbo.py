@@ -47,27 +47,16 @@ def test_value_does_not_depend_on_batch_size():
             torch.testing.assert_close(torch.stack(parts).mean(), whole)
 
 
-def test_kl_is_counted_once_whatever_the_number_of_samples():
-    x, y = data()
-    kls = {samples: make_seeded(samples)(x, y).kl.item() for samples in (1, 2, 5)}
-    assert len(set(kls.values())) == 1
-
-
-def make_seeded(samples):
-    torch.manual_seed(7)
-    return make(samples=samples)
-
-
-def test_more_samples_average_the_nll_of_more_draws():
-    torch.manual_seed(1)
+def test_more_samples_average_the_nll_of_more_draws_and_count_the_kl_once():
     elbo, (x, y) = make(samples=4), data()
     state = torch.get_rng_state()
-    nll = elbo(x, y).nll
+    _, nll, kl = elbo(x, y)
     torch.set_rng_state(state)
     elbo.samples = 1
     each = torch.stack([elbo(x, y).nll for _ in range(4)])
     assert each.std() > 0
     torch.testing.assert_close(nll, each.mean())
+    assert elbo(x, y).kl == kl
 
 
 def test_monte_carlo_elbo_equals_the_closed_form_of_a_linear_model():
@@ -77,14 +66,14 @@ def test_monte_carlo_elbo_equals_the_closed_form_of_a_linear_model():
     bnn = kasuri.bayesianize(
         nn.Linear(5, 1).double(), kasuri.MeanField(scale=0.4), estimator="local"
     )
-    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.7), kasuri.Normal(1.0), num_data=30, samples=4000)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.7), kasuri.Normal(1.0), num_data=30, samples=1000)
     posteriors = dict(kasuri.named_posteriors(bnn))
     q, b = posteriors["weight"], posteriors["bias"]
     error = (y - x @ q.mean.T - b.mean).square() + x.square() @ q.variance.T + b.variance
     exact = (error / (2 * 0.49) + 0.5 * math.log(2 * math.pi * 0.49)).mean()
-    assert abs(elbo(x, y).nll - exact) < 0.01
-    loss = elbo(x, y).loss
-    assert abs(loss - (exact + elbo.kl() / 30)) < 0.01
+    loss, nll, kl = elbo(x, y)
+    assert abs(nll - exact) < 0.03
+    torch.testing.assert_close(loss, nll + kl / 30)
 
 
 def test_training_finds_the_exact_posterior_of_a_linear_model():
@@ -97,10 +86,10 @@ def test_training_finds_the_exact_posterior_of_a_linear_model():
     bnn = kasuri.bayesianize(
         nn.Linear(1, 1, bias=False).double(), kasuri.KTied(rank=1), estimator="local"
     )
-    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), num_data=20, samples=16)
-    opt = torch.optim.Adam(elbo.parameters(), 0.05)
-    for step in range(600):
-        opt.param_groups[0]["lr"] = 0.05 * (1 - step / 600)
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), num_data=20, samples=4)
+    opt = torch.optim.Adam(elbo.parameters(), 0.1)
+    for step in range(300):
+        opt.param_groups[0]["lr"] = 0.1 * (1 - step / 300)
         opt.zero_grad()
         elbo(x, y).loss.backward()
         opt.step()
@@ -108,7 +97,7 @@ def test_training_finds_the_exact_posterior_of_a_linear_model():
     assert q.mean.item() == pytest.approx(mean.item(), abs=0.01)
     assert q.scale.item() == pytest.approx(precision.rsqrt().item(), rel=0.05)
     evidence = td.MultivariateNormal(torch.zeros(20).double(), 0.25 * torch.eye(20) + x @ x.T)
-    elbo.samples = 4000
+    elbo.samples = 1000
     assert -20 * elbo(x, y).loss.item() == pytest.approx(evidence.log_prob(y[:, 0]).item(), abs=0.1)
 
 
@@ -123,7 +112,7 @@ def test_temperature_and_kl_weight_multiply():
 
 def test_a_schedule_without_the_step_is_refused():
     elbo, (x, y) = make(temperature=schedules.LinearPerBatch(5e-5)), data()
-    with pytest.raises(ValueError, match=r"elbo\(x, y, step=i\)"):
+    with pytest.raises(ValueError, match="step=i"):
         elbo(x, y)
 
 
@@ -138,16 +127,20 @@ def test_any_function_of_the_step_is_a_schedule():
 
 @pytest.mark.parametrize("bad", [None, 0, -3, True])
 def test_missing_or_impossible_num_data_is_refused(bad):
-    with pytest.raises(ValueError, match=r"len\(train_set\)"):
+    with pytest.raises(ValueError, match=f"num_data.*{bad}"):
         make(num_data=bad)
+
+
+def test_the_wrong_network_or_likelihood_is_refused():
     bnn = kasuri.bayesianize(net(), kasuri.MeanField())
-    with pytest.raises(ValueError, match="num_data"):
-        kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal())
-
-
-def test_an_ordinary_network_is_refused():
     with pytest.raises(ValueError, match="bayesianize"):
         kasuri.ELBO(net(), kasuri.Categorical(), kasuri.Normal(), num_data=1)
+    with pytest.raises(ValueError, match="ELBO"):
+        kasuri.MaximumLikelihood(bnn, kasuri.Categorical())
+    with pytest.raises(TypeError, match="mse"):
+        kasuri.ELBO(bnn, "mse", kasuri.Normal(), num_data=1)
+    with pytest.raises(ValueError, match="num_data"):
+        kasuri.MaximumLikelihood(net(), kasuri.GammaGaussian())
 
 
 def test_evaluation_mode_draws_functions_and_training_uses_the_estimator():
@@ -187,6 +180,7 @@ def test_networks_with_other_outputs_need_to_say_which():
         (schedules.LinearPerBatch(0.1, every=1, start=0.5), {0: 0.5, 2: 0.7, 9: 1}),
         (schedules.LinearOverEpochs(50, 391), {0: 0, 391 * 25: 0.5, 391 * 50: 1, 10**6: 1}),
         (schedules.Exponential(2, 100, start=1e-4), {0: 1e-4, 100: 1e-2, 200: 1, 999: 1}),
+        (schedules.HoldThenRamp(1, 2, 10, end=0.5), {9: 0, 20: 0.25, 30: 0.5, 10**9: 0.5}),
     ],
 )
 def test_schedules(schedule, values):
@@ -201,8 +195,11 @@ def test_schedules(schedule, values):
         lambda: schedules.LinearPerBatch(every=0),
         lambda: schedules.LinearOverEpochs(0, 10),
         lambda: schedules.Exponential(1, 10, start=0.0),
+        lambda: schedules.Exponential(1, 10, hold=-1),
+        lambda: schedules.HoldThenRamp(1, 0),
+        lambda: schedules.HoldThenRamp(-1, 2),
     ],
 )
 def test_impossible_schedules_are_refused(build):
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="must be"):
         build()
