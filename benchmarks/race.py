@@ -28,9 +28,8 @@ from benchmarks.contenders import (
 )
 from experiments import data as datasets
 from experiments.data import Dataset
-from tools.charts import COLOURS, Panel, Series, draw
-from kasuri.storage import write_atomically
 from kasuri.training import Batches
+from tools.charts import COLOURS, Panel, Series, draw
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4

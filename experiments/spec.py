@@ -29,6 +29,10 @@ class Where:
         """The same with a folder inside this one."""
         return self if self.folder is None else replace(self, folder=self.folder / name)
 
+    def titled(self, experiment: "Experiment") -> bool | str | None:
+        """`show` of `kasuri.fit`: a progress bar with the name of the run, if there is to be one."""
+        return f"{experiment.name} {experiment.variant}" if self.show else self.show
+
 
 @dataclass(frozen=True)
 class Outcome:

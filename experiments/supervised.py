@@ -16,7 +16,15 @@ from experiments.data import Dataset, Split
 from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from kasuri.streams import Stream, mix
-from kasuri.training import Augmentation, MakeScheduler, constant, cosine, processes
+from kasuri.training import (
+    Augmentation,
+    Batches,
+    MakeScheduler,
+    Validation,
+    constant,
+    cosine,
+    processes,
+)
 
 Callbacks = Sequence[kasuri.Callback]
 Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
@@ -152,22 +160,22 @@ class Supervised(Experiment):
     ) -> kasuri.Fitted:
         """A network that was made and converted, trained; resumed if it was interrupted."""
         is_bayesian = self.family is not None
+        train: Any = data.train
+        if self.augment is not None:
+            size = self.batch_size or None
+            train = Batches(train.x, train.y, size, seed=seed, augment=self.augment)
         fitted = kasuri.fit(
             net,
-            data.train,
-            data.valid,
+            train,
+            Validation(data.valid, patience=self.patience or None, keep=self.keep),
             likelihood=None if self.likelihood is None else self.likelihood(),
             epochs=self.epochs or None,
             batch_size=self.batch_size or None,
-            augment=self.augment,
             scheduler=self.scheduler(),
-            patience=self.patience or None,
-            keep=self.keep,
             seed=seed,
             folder=where.folder,
             resume=where.folder is not None,
-            show=where.show,
-            title=f"{self.name} {self.variant}",
+            show=where.titled(self),
             callbacks=callbacks,
             **self.rates(net),
             **(self.objective(data) if is_bayesian else {}),

@@ -217,8 +217,7 @@ class Splits(Experiment):
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 seed=seed,
-                show=where.show,
-                title=f"{self.name} {self.variant}",
+                show=where.titled(self),
             )
             for index, fitted in zip(mine, fits, strict=True):
                 groups[index].append(fitted)

@@ -23,8 +23,8 @@ from experiments.networks import auto_encoder
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
 from kasuri.streams import Stream, mix
-from kasuri.training import constant
-from kasuri.vae import VAE, Diagonal, FullNormal, KTiedLatent, Latent, MatrixNormalLatent
+from kasuri.training import Validation, constant
+from kasuri.vae import VAE, DiagonalLatent, FullLatent, KTiedLatent, Latent, MatrixNormalLatent
 from kasuri.vae.pictures import most_active, packed
 
 COLUMNS = 10  # pictures in a row of a sheet
@@ -53,7 +53,7 @@ class Generative(Experiment):
     """
 
     data: str = "static-mnist"
-    latent: Latent = field(default=Diagonal(40), metadata=FIXED)
+    latent: Latent = field(default=DiagonalLatent(40), metadata=FIXED)
     hidden: tuple[int, ...] = (300, 300, 300)
     epochs: int = 1000
     batch_size: int = 100
@@ -112,18 +112,15 @@ class Generative(Experiment):
         return kasuri.fit(
             vae,
             data.train,
-            data.valid,
+            Validation(data.valid, samples=1, patience=self.patience or None),
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             scheduler=constant,
-            patience=self.patience or None,
-            samples=1,
             seed=start,
             folder=where.folder,
             resume=where.folder is not None,
-            show=where.show,
-            title=f"{self.name} {self.variant}",
+            show=where.titled(self),
         )
 
     def kl_weight(self, num_data: int) -> Any:

@@ -64,8 +64,7 @@ class Wide(Experiment):
             batch_size=len(y),
             learning_rate=self.learning_rate,
             seed=mix(seed, Stream.ORDER),
-            show=where.show,
-            title=f"{self.name} {self.variant}",
+            show=where.titled(self),
         )
         trained = time.monotonic()
         metrics = self.scores(elbo, x, y, truth, mix(seed, Stream.EVALUATION))
