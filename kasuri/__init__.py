@@ -49,13 +49,13 @@ from kasuri.posteriors.base import Posterior as Posterior
 from kasuri.posteriors.full_normal import FullNormal as FullNormal
 from kasuri.posteriors.k_tied import KTied as KTied
 from kasuri.posteriors.matrix_normal import MatrixNormal as MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal as MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import MatrixNormalDiagonal as MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField as MeanField
 from kasuri.posteriors.point import Point as Point
 from kasuri.posteriors.radial import distributions as distributions
 from kasuri.posteriors.radial.family import Radial as Radial
 from kasuri.posteriors.radial.prior import RadialPrior as RadialPrior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from kasuri.prediction import metrics as metrics
 from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
@@ -64,9 +64,9 @@ from kasuri.prediction.evaluate import assess as assess
 from kasuri.prediction.evaluate import evaluate as evaluate
 from kasuri.prediction.moments.predict import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
-from kasuri.priors.base import HeNormal as HeNormal
-from kasuri.priors.base import Normal as Normal
 from kasuri.priors.base import Prior as Prior
+from kasuri.priors.normal import HeNormal as HeNormal
+from kasuri.priors.normal import Normal as Normal
 from kasuri.priors.relevance import ARD as ARD
 from kasuri.priors.relevance import GroupARD as GroupARD
 from kasuri.training.callbacks import Callback as Callback
