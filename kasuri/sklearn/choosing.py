@@ -18,7 +18,7 @@ from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
 from kasuri.training.many import fit_many
 from kasuri.training.nonfinite import NonFiniteLoss
-from kasuri.training.validation import Validation, validate
+from kasuri.training.validation import Validation, examine
 
 # Bayes first, which is also what is taken if no score is a number. Real targets: below 0.1 intervals were too
 # narrow on every table tried, and few noisy rows have their best between 1 and 0.3. Classes that can be told
@@ -217,7 +217,7 @@ def choose(task: Task, folds: Sequence[Rows], temperatures: Sequence[float]) -> 
 
 
 def _score(fitted: Fitted, x: Tensor, y: Tensor, seed: int) -> float:
-    return validate(fitted.objective, x, y, _DRAWS, mix(seed, Stream.SCORES))["nll"]
+    return examine(fitted.objective, x, y, _DRAWS, mix(seed, Stream.SCORES))[1]["nll"]
 
 
 def _trained(
