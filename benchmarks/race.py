@@ -29,6 +29,8 @@ from benchmarks.contenders import (
 from experiments import data as datasets
 from experiments.data import Dataset
 from tools.charts import COLOURS, Panel, Series, draw
+from kasuri.storage import write_atomically
+from kasuri.training import Batches
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4
@@ -112,7 +114,7 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     x, y = data.valid.x[:2000], data.valid.y[:2000]
     for curve in curves.values():
         curve.look(x, y)
-    batches = datasets.Batches(data.train.x, data.train.y, BATCH, seed=0)
+    batches = Batches(data.train.x, data.train.y, BATCH, seed=0)
     epoch, waiting = 0, list(batches.epoch(0))
     for _ in range(0, steps, TURN):
         while len(waiting) < TURN:

@@ -12,6 +12,7 @@ from torch import nn
 
 import kasuri
 from experiments import data as datasets
+from kasuri.training import Batches
 
 
 def network() -> nn.Sequential:
@@ -23,7 +24,7 @@ def network() -> nn.Sequential:
 
 def train(family: kasuri.Family, data: datasets.Dataset, epochs: int) -> kasuri.ELBO:
     """An ordinary loop over a converted network: the loss is the only line that changes."""
-    batches = datasets.Batches(data.train.x, data.train.y, batch_size=100)
+    batches = Batches(data.train.x, data.train.y, batch_size=100)
     bnn = kasuri.bayesianize(network(), family, estimator="local")
     elbo = kasuri.ELBO(
         bnn,

@@ -18,22 +18,18 @@ ALL: tuple[Experiment, ...] = (
 )
 
 
-def names() -> list[str]:
-    """Names of the experiments, in order of declaration."""
-    return list(dict.fromkeys(one.name for one in ALL))
-
-
-def matching(pattern: str) -> list[str]:
-    """Names that a pattern fits, or the name itself.
+def names(pattern: str = "*") -> list[str]:
+    """Names of the experiments that a pattern fits, in order of declaration.
 
     Examples:
-        >>> len(matching("uci/*")), matching("demo/digits")
+        >>> len(names("uci/*")), names("demo/digits")
         (9, ['demo/digits'])
     """
-    found = [name for name in names() if fnmatchcase(name, pattern)]
-    if not found:
-        raise ValueError(f"there is no experiment {pattern!r}: {near_misses(pattern, names())}")
-    return found
+    known = list(dict.fromkeys(experiment.name for experiment in ALL))
+    matching = [name for name in known if fnmatchcase(name, pattern)]
+    if not matching:
+        raise ValueError(f"there is no experiment {pattern!r}: {near_misses(pattern, known)}")
+    return matching
 
 
 def variants(name: str) -> dict[str, Experiment]:
@@ -43,7 +39,7 @@ def variants(name: str) -> dict[str, Experiment]:
         >>> list(variants("demo/digits"))[:2]
         ['plain', 'mean-field']
     """
-    found = {one.variant: one for one in ALL if one.name == name}
+    found = {experiment.variant: experiment for experiment in ALL if experiment.name == name}
     if not found:
         raise ValueError(f"there is no experiment {name!r}: {near_misses(name, names())}")
     return found
@@ -51,8 +47,8 @@ def variants(name: str) -> dict[str, Experiment]:
 
 def choose(name: str, wanted: list[str]) -> list[Experiment]:
     """Some variants of an experiment, or all of them if none is named."""
-    found = variants(name)
-    for one in wanted:
-        if one not in found:
-            raise ValueError(f"{name} has no variant {one!r}: {near_misses(one, found)}")
-    return [found[one] for one in wanted] if wanted else list(found.values())
+    known = variants(name)
+    for variant in wanted:
+        if variant not in known:
+            raise ValueError(f"{name} has no variant {variant!r}: {near_misses(variant, known)}")
+    return [known[variant] for variant in wanted] if wanted else list(known.values())

@@ -2,32 +2,21 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from experiments.data.dataset import Dataset
-from experiments.layers_left import chosen, weights_by_layer, widths
-from experiments.sparse import VALIDATED, Sparse
+import kasuri
+from experiments.data import Dataset
+from experiments.matrix_normal import VALIDATED, Sparse
 from experiments.spec import FIXED, Where
-from experiments.supervised import Supervised
-from kasuri.compression.compress import compress
+from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
 from kasuri.compression.latency import latency
-from kasuri.compression.report import CompressionReport
-from kasuri.compression.searching import Loss, loss_of
-from kasuri.likelihoods import Categorical
-from kasuri.objectives.elbo import MaximumLikelihood
-from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior
-from kasuri.priors.normal import Normal
 from kasuri.streams import mix
-from kasuri.training.callbacks import Callback
-from kasuri.training.fitted import Fitted
 
 SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
 
@@ -55,8 +44,6 @@ class Compressed(Sparse):
         structure: what may go, of `kasuri.compress`.
         budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
             after each before it a common factor more; 0 for no bound.
-        refit: whether the last part of the training, after the last stage, learns from the validation data as
-            well. Nothing is left to choose then: the network after it is reported, without units at 0.
         radial: local and layer scales of a `kasuri.RadialPrior`, which replaces the other priors; None for
             those of `relevance`.
         directions: mean directions of that prior. "posterior", as published: directions are free, and what
@@ -69,7 +56,6 @@ class Compressed(Sparse):
     price: str = "weights"
     structure: str = "both"
     budget: int = 0
-    refit: bool = False
     last: float = 0.25
     last_temperature: float = 0.0
     tolerances: tuple[float, ...] = field(
@@ -86,43 +72,34 @@ class Compressed(Sparse):
         before = self.hold + self.ramp
         if self.stages and not 0 < self.last < 1 - before:
             raise ValueError(
-                f"last={self.last}: the share of the epochs after the last stage, above 0 and below "
-                f"{1 - before:g}, since the KL's weight is 0 or rising in the first {before:g}"
+                f"last={self.last} must be above 0 and below {1 - before:g}, since the KL's weight is 0 "
+                f"or rising in the first {before:g} of the epochs"
             )
 
     def smoke(self) -> "Compressed":
         """Two epochs on 200 examples, two tolerances."""
-        small = super().smoke()
-        assert isinstance(small, Compressed)
-        return dataclasses.replace(
-            small, tolerances=self.tolerances[-2:], stages=min(self.stages, 1)
-        )
+        changes = {"tolerances": self.tolerances[-2:], "stages": min(self.stages, 1)}
+        small: Any = super().smoke()
+        return dataclasses.replace(small, **changes)
 
-    def prior(self) -> Prior:
+    def prior(self) -> kasuri.Prior:
         """Radial, or as in every experiment on sparsity."""
         if self.radial is None:
             return super().prior()
-        others = Normal(1.0) if self.directions == "posterior" else super().prior()
-        return RadialPrior(*self.radial, mean=self.directions, others=others)
+        others = kasuri.Normal(1.0) if self.directions == "posterior" else super().prior()
+        return kasuri.RadialPrior(*self.radial, mean=self.directions, others=others)
 
     def fit(
-        self,
-        net: nn.Module,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[Callback] = (),
-    ) -> Fitted:
+        self, net: nn.Module, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
+    ) -> kasuri.Fitted:
         """As in every experiment; with stages smaller and smaller networks, one after the other."""
         if not self.stages:
-            return super().fit(net, data, seed, folder, where, callbacks)
+            return super().fit(net, data, seed, where, callbacks)
         history: list[dict[str, float]] = []
         seconds = 0.0
-        for number, stage in enumerate(self.staged()):
-            at = None if folder is None else folder / f"stage-{number}"
-            part = data.everything() if self.refit and number == self.stages else data
-            fitted = stage.fit(net, part, mix(seed, number), at, where, callbacks)
+        for number, part in enumerate(self.parts()):
+            below = where.below(f"stage-{number}")
+            fitted = part.fit(net, data, mix(seed, number), below, callbacks)
             done = history[-1] if history else {"epoch": 0, "step": 0}
             history += [
                 row | {key: row[key] + done[key] for key in ("epoch", "step")}
@@ -133,7 +110,7 @@ class Compressed(Sparse):
                 net = self.smaller(fitted, data, self.allowed(data, number))
         return dataclasses.replace(fitted, history=history, seconds=seconds)
 
-    def staged(self) -> list["Compressed"]:
+    def parts(self) -> list["Compressed"]:
         """Parts of the training: the KL's rise, equal parts at a constant rate, and the rate's fall."""
         first = self.hold + self.ramp
         between = self.stages - 1
@@ -163,10 +140,10 @@ class Compressed(Sparse):
         whole = first.weights if self.price == "weights" else first.macs
         return round(whole * (self.budget / whole) ** ((number + 1) / self.stages))
 
-    def smaller(self, fitted: Fitted, data: Dataset, budget: int | None = None) -> nn.Module:
+    def smaller(self, fitted: kasuri.Fitted, data: Dataset, budget: int | None) -> nn.Module:
         """The same posterior without what validation data can do without, or what is beyond a budget."""
-        check = data.valid.subset(min(len(data.valid), VALIDATED))
-        net, _ = compress(
+        check = data.valid.subset(VALIDATED)
+        net, _ = kasuri.compress(
             fitted.objective,
             data.train.x[:64],
             criterion=self.criterion,
@@ -181,44 +158,57 @@ class Compressed(Sparse):
         )
         return net
 
-    def tested(
-        self, fits: Sequence[Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores of the posterior, of the chosen small network, and the frontier."""
-        metrics, figures = Supervised.tested(self, fits, data, seed)
-        objective = fits[0].objective
+        metrics, figures = Supervised.test(self, members, data, seed)
+        objective = members[0].objective
+        example, first = data.test.x[:64], self.network(data)
+        loss = remembered(validation_loss(data, objective.likelihood))
         points, reports = [], []
-        searching: dict[str, Any] = {
-            "threshold": "layers" if self.stages else "loss",
-            "price": self.price,
-            "validation": remembered(loss_of((data.valid.x, data.valid.y), objective)),
-        }
-        if self.refit:  # validation data were trained on, and say nothing any more
-            searching = {"threshold": 0.0}
-        for tolerance in (0.0,) if self.refit else self.tolerances:
-            small, report = compress(
+        for tolerance in self.tolerances:
+            small, report = kasuri.compress(
                 objective,
-                data.test.x[:64],
+                example,
                 criterion=self.criterion,
                 structure=self.structure,
+                threshold="layers" if self.stages else "loss",
+                price=self.price,
+                validation=loss,
                 tolerance=tolerance,
                 calls=0,
-                **searching,
             )
-            report = since(report, self.network(data), small, data.test.x[:64])
+            report = since(report, first, small, example)
             points.append({"tolerance": tolerance} | scored(small, report, data))
             reports.append(report)
-            if self.refit:
-                del points[-1]["valid_error"]  # of data that were trained on
-        best = 0 if self.refit else chosen(points, self.error, self.slack, SIZES[self.price])
+        best = chosen(points, self.error, self.slack, SIZES[self.price])
         left = {f"{key}_left": float(points[best][key]) for key in ("weights", "flops")}
-        told_of = {"error", "valid_error", "speedup"} & points[best].keys()
-        left |= {key: float(points[best][key]) for key in sorted(told_of)}
+        left |= {key: float(points[best][key]) for key in ("error", "speedup", "valid_error")}
         left |= {"nll_small": float(points[best]["nll"])}
-        layers = weights_by_layer(self.network(data))
-        frontier = {"points": points, "chosen": best, "published": self.rivals, "layers": layers}
-        told = {"compression": reports[best].as_dict(), "frontier": frontier}
-        return metrics | left, figures | told
+        frontier = {
+            "points": points,
+            "chosen": best,
+            "published": self.rivals,
+            "layers": weights_by_layer(first),
+        }
+        return metrics | left, figures | {
+            "compression": reports[best].as_dict(),
+            "frontier": frontier,
+        }
+
+
+Loss = Callable[[nn.Module], float]
+
+
+def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> Loss:
+    """Minus the mean log-likelihood of the validation data, as a function of a plain network."""
+
+    @torch.no_grad()
+    def loss(net: nn.Module) -> float:
+        batches = zip(data.valid.x.split(500), data.valid.y.split(500), strict=True)
+        total = sum(float(likelihood.log_prob(net(x), y).double().sum()) for x, y in batches)
+        return -total / len(data.valid)
+
+    return loss
 
 
 def remembered(loss: Loss) -> Loss:
@@ -227,9 +217,9 @@ def remembered(loss: Loss) -> Loss:
 
     def looked_up(net: nn.Module) -> float:
         digest = hashlib.sha256()
-        for name, one in net.state_dict().items():
-            digest.update(f"{name} {one.dtype} {tuple(one.shape)}".encode())
-            digest.update(one.detach().cpu().contiguous().numpy().tobytes())
+        for name, value in net.state_dict().items():
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         key = digest.digest()
         if key not in known:
             known[key] = loss(net)
@@ -239,36 +229,33 @@ def remembered(loss: Loss) -> Loss:
 
 
 def since(
-    report: CompressionReport, first: nn.Module, small: nn.Module, example: Tensor
-) -> CompressionReport:
+    report: kasuri.CompressionReport, first: nn.Module, small: nn.Module, example: Tensor
+) -> kasuri.CompressionReport:
     """The report with the first network of the experiment before, whatever stages were between."""
-    weights = [first.get_submodule(one.layer).get_parameter("weight") for one in report.units]
-    units = (
-        dataclasses.replace(one, before=len(weight))
-        for one, weight in zip(report.units, weights, strict=True)
+    units = tuple(
+        dataclasses.replace(
+            layer, before=len(first.get_submodule(layer.layer).get_parameter("weight"))
+        )
+        for layer in report.units
     )
-    return dataclasses.replace(
-        report,
-        before=count(first, example),
-        units=tuple(units),
-        latency=latency(first, small, example),
-    )
+    times = latency(first, small, example)
+    return dataclasses.replace(report, before=count(first, example), units=units, latency=times)
 
 
-def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[str, Any]:
+def scored(small: nn.Module, report: kasuri.CompressionReport, data: Dataset) -> dict[str, Any]:
     """Sizes and scores of a small network: a point of the frontier.
 
     Weights and operations are counted as published tables count them, without columns of zeros (inputs
     that a layer does not look at); "dense_weights" has these as well.
     """
-    judge = MaximumLikelihood(small, Categorical())
-    valid, test = evaluate(judge, data.valid), evaluate(judge, data.test)
+    judge = kasuri.MaximumLikelihood(small, kasuri.Categorical())
+    valid, test = kasuri.evaluate(judge, data.valid), kasuri.evaluate(judge, data.test)
     return {
         "weights": report.after.nonzero,
         "dense_weights": report.after.weights,
         "parameters": report.after.parameters,
         "flops": report.after.table_flops,
-        "units": {one.layer: one.after for one in report.units},
+        "units": {layer.layer: layer.after for layer in report.units},
         "left": widths(small),
         "layers": weights_by_layer(small),
         "error": 1 - test["accuracy"],
@@ -276,3 +263,48 @@ def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[s
         "nll": test["nll"],
         "speedup": report.latency.ratio if report.latency is not None else 1.0,
     }
+
+
+def weights_by_layer(net: nn.Module) -> list[int]:
+    """Weights other than 0 of every convolution and dense layer."""
+    return [int(layer.weight.count_nonzero()) for layer in _layers(net)]
+
+
+def widths(net: nn.Module) -> str:
+    """Units that are left, layer after layer, as tables write them: 4-7-110-66 for a LeNet-5.
+
+    Where a layer reads a number of inputs that the layer before it does not have, that number stands between;
+    inputs of images and outputs of the network are left out.
+
+    Examples:
+        >>> widths(nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(64, 6), nn.Linear(6, 10)))
+        '4-64-6'
+    """
+    sizes: list[int] = []
+    for layer in _layers(net):
+        read = int((layer.weight.detach() != 0).transpose(0, 1).flatten(1).any(1).sum())
+        if (sizes and sizes[-1] != read) or (not sizes and isinstance(layer, nn.Linear)):
+            sizes.append(read)
+        sizes.append(len(layer.weight))
+    return "-".join(map(str, sizes[:-1]))
+
+
+def _layers(net: nn.Module) -> list[nn.Conv2d | nn.Linear]:
+    return [layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+
+
+def chosen(
+    points: Sequence[dict[str, Any]], error: float, slack: float = 0.0, size: str = "weights"
+) -> int:
+    """The smallest point whose validation error is within a bound, or within `slack` of the lowest.
+
+    Examples:
+        >>> points = [{"weights": 9, "valid_error": 0.005}, {"weights": 5, "valid_error": 1 - 0.99},
+        ...           {"weights": 2, "valid_error": 0.05}]
+        >>> chosen(points, 0.01), chosen(points, 0.001), chosen(points, 0.001, slack=0.005)
+        (1, 0, 1)
+    """
+    bound = max(error, min(point["valid_error"] for point in points) + slack)
+    # a share of wrong answers is a number that rounding may have moved
+    within = [i for i, point in enumerate(points) if point["valid_error"] <= bound + 1e-6]
+    return min(within, key=lambda i: points[i][size])

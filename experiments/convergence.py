@@ -1,19 +1,16 @@
 """How fast the ELBO falls, and how noisy its gradients are, step by step."""
 
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.data.dataset import Split
+import kasuri
+from experiments.data import Split
 from experiments.spec import Outcome, Where
 from experiments.supervised import Supervised, trained_numbers
 from kasuri.diagnostics import GradientSNR, ScaleDrift
-from kasuri.objectives.elbo import Objective, Terms
-from kasuri.prediction.evaluate import evaluate
-from kasuri.streams import mix
-from kasuri.training.callbacks import Callback
+from kasuri.streams import Stream, mix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,32 +33,29 @@ class Convergence(Supervised):
 
     def smoke(self) -> "Convergence":
         """Twelve steps, looked at twice."""
-        return dataclasses.replace(
-            self, steps=12, looks=(6, 12), window=3, every=4, limit=200, samples=4
-        )
+        return replace(self, steps=12, looks=(6, 12), window=3, every=4, limit=200, samples=4)
 
     def run(self, seed: int, where: Where) -> Outcome:
         """Load, train, collect what was watched."""
         began = time.monotonic()
-        data = self.load(self.data, self.options, seed)
-        size = self.batch_size or len(data.train)
-        per_epoch = -(-len(data.train) // size)
+        data = self.load(self.data, seed)
+        per_epoch = -(-len(data.train) // (self.batch_size or len(data.train)))
         # the last look needs the gradients of step `steps` - 1, so whole epochs are enough
-        planned = dataclasses.replace(self, epochs=-(-self.steps // per_epoch))
-        snr = [
+        planned = replace(self, epochs=-(-self.steps // per_epoch))
+        ratios = [
             GradientSNR(self.looks, window=self.window, definition=definition)
             for definition in ("standard", "second_moment", "as_printed")
         ]
-        drift, curve = ScaleDrift(every=self.every), Curve(data.valid, self.every, mix(seed, 8))
-        fitted = Supervised.train(
-            planned, data, mix(seed, 0), where.folder, where, [*snr, drift, curve]
-        )
-        rows = [row for one in snr for row in one.rows if row["layer"] == self.watched]
+        drift = ScaleDrift(every=self.every)
+        curve = ElboCurve(data.valid, self.every, mix(seed, Stream.CURVE))
+        start = mix(seed, Stream.START)
+        callbacks = [*ratios, drift, curve]
+        fitted = Supervised.train(planned, data, start, where, callbacks)
+        rows = [row for ratio in ratios for row in ratio.rows if row["layer"] == self.watched]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
-        ratios = standard_ratios(rows)
-        test = self.assess([fitted], data, "test", seed) if where.test else None
+        scores = self.assess([fitted], data, "test", seed).metrics if where.test else {}
         return Outcome(
-            metrics=({} if test is None else test.metrics) | elbos | ratios,
+            metrics=scores | elbos | standard_ratios(rows),
             validation=elbos,
             history=fitted.history,
             figures={
@@ -86,18 +80,17 @@ def standard_ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         >>> standard_ratios([row, row | {"mean": 2.0, "elements": 1}])
         {'snr_9': 4.0, 'snr_median_9': 1.0}
     """
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     standard = [row for row in rows if row["definition"] == "standard" and row["elements"]]
     for step in sorted({row["step"] for row in standard}):
         now = [row for row in standard if row["step"] == step]
         count = sum(row["elements"] for row in now)
         for name, key in (("snr", "mean"), ("snr_median", "median")):
-            total = sum(row[key] * row["elements"] for row in now)
-            found[f"{name}_{step}"] = total / count
-    return found
+            ratios[f"{name}_{step}"] = sum(row[key] * row["elements"] for row in now) / count
+    return ratios
 
 
-class Curve(Callback):
+class ElboCurve(kasuri.Callback):
     """−ELBO on validation data, with the whole KL, every so many steps.
 
     The seconds are those of training alone, without the looks.
@@ -111,12 +104,12 @@ class Curve(Callback):
         self._spent = 0.0
         self._since = time.monotonic()
 
-    def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
+    def on_step(self, objective: Any, step: int, terms: Any) -> None:
         """Measure before the update number `step`, so after `step` updates."""
         if step % self.every:
             return
         self._spent += time.monotonic() - self._since
-        scores = evaluate(objective, self.valid, samples=self.draws, seed=self.seed)
+        scores = kasuri.evaluate(objective, self.valid, samples=self.draws, seed=self.seed)
         self.steps.append(step)
         self.values.append(scores["neg_elbo"])
         self.seconds.append(self._spent)
@@ -124,9 +117,8 @@ class Curve(Callback):
 
     def at(self, step: int) -> float:
         """The value at a step, or the last one before it."""
-        return next(
-            v for s, v in zip(self.steps[::-1], self.values[::-1], strict=True) if s <= step
-        )
+        before = [v for s, v in zip(self.steps, self.values, strict=True) if s <= step]
+        return before[-1]
 
     def state_dict(self) -> dict[str, Any]:
         """The curve so far."""

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+import kasuri
 from experiments.networks import MLP
+from experiments.spec import Experiment
 from experiments.supervised import Supervised
-from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.mean_field import MeanField
 
 _BASE = Supervised(
     name="demo/digits",
@@ -16,10 +16,8 @@ _BASE = Supervised(
     network=MLP(hidden=(100, 100)),
 )
 
-EXPERIMENTS = [
+EXPERIMENTS: list[Experiment] = [
     _BASE,
-    replace(_BASE, variant="mean-field", family=MeanField()),
-    replace(_BASE, variant="k-tied-1", family=KTied(rank=1)),
-    replace(_BASE, variant="k-tied-2", family=KTied(rank=2)),
-    replace(_BASE, variant="k-tied-3", family=KTied(rank=3)),
+    replace(_BASE, variant="mean-field", family=kasuri.MeanField()),
+    *(replace(_BASE, variant=f"k-tied-{k}", family=kasuri.KTied(rank=k)) for k in (1, 2, 3)),
 ]

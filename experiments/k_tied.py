@@ -4,35 +4,105 @@ Settings: docs/papers/k-tied.md. Every experiment has a short form of at most
 ten minutes on two cores, called by its name with "-short".
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from experiments import convergence, truncation
-from experiments import k_tied_published as published
+import kasuri
+from experiments import published
+from experiments.convergence import Convergence
 from experiments.networks import LSTM, MLP, LeNet, ResNet
-from experiments.spec import Experiment, Published
-from experiments.supervised import Supervised
-from kasuri.likelihoods import Bernoulli
-from kasuri.posteriors.base import Family
-from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.mean_field import MeanField
+from experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from experiments.supervised import Supervised, trained_numbers
+from kasuri import KTied, MeanField
+from kasuri.diagnostics import scale_maps, spectrum, truncate
 
-# every option of the paper's model selection, chosen on validation by `kasuri sweep`
-_GRID = {
-    "learning_rate": (1e-4, 3e-4, 1e-3, 3e-3),
-    "prior_scale": (0.2, 0.3),
-    "annealing": (5e-5, 5e-6),
-}
-_FAMILIES: Mapping[str, Family] = {
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation(Experiment):
+    """The network of another experiment, its standard deviations replaced by their rank-k part.
+
+    The network is that of `base`: taken from its checkpoint, or trained now.
+
+    Args:
+        base: the experiment that trains the network.
+        rank: k; 0 leaves the posterior as it is.
+        map_of: name of the posterior whose standard deviations are shown as pictures.
+    """
+
+    base: Supervised = field(metadata=FIXED)
+    rank: int = 0
+    map_of: str = field(default="", metadata=FIXED)
+
+    def smoke(self) -> "Truncation":
+        return replace(self, base=self.base.smoke())
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the base, and what is done to it."""
+        of_base = {f"base {name}": value for name, value in self.base.settings().items()}
+        base = {"base": f"{self.base.name} {self.base.variant}", "data": self.base.data}
+        return {**super().settings(), **base, **of_base}
+
+    def run(self, seed: int, where: Where) -> Outcome:
+        """Train or load, truncate, evaluate."""
+        began = time.monotonic()
+        data = self.base.load(self.base.data, seed)
+        (fitted,) = self.base.train_members(data, seed, self._where_of_base(seed, where))
+        trained = time.monotonic()
+        cut = self._truncated(fitted) if self.rank else fitted
+        valid = self.base.assess([cut], data, "valid", seed)
+        metrics, figures = self.base.test([cut], data, seed) if where.test else ({}, {})
+        if not self.rank:  # of the posterior before anything was cut, with the full row only
+            figures["spectrum"] = [layer.as_dict() for layer in spectrum(fitted.net).values()]
+            if self.map_of:
+                figures["scales"] = [scale_maps(fitted.net, self.map_of)]
+        done = time.monotonic()
+        return Outcome(
+            metrics=metrics,
+            validation=valid.metrics,
+            history=fitted.history,
+            figures=figures,
+            parameters=trained_numbers(cut.net),
+            seconds={"total": done - began, "train": fitted.seconds, "evaluate": done - trained},
+        )
+
+    def _where_of_base(self, seed: int, where: Where) -> Where:
+        """The folder of the base's own run: runs/<experiment>/<variant>/<seed>."""
+        if where.folder is None:
+            return where
+        runs = where.folder.parents[len(Path(self.name).parts) + 1]
+        folder = runs / self.base.name / self.base.variant / str(seed)
+        return replace(where, folder=folder)
+
+    def _truncated(self, fitted: kasuri.Fitted) -> kasuri.Fitted:
+        """The same objective about a truncated network."""
+        elbo: Any = fitted.objective
+        net = truncate(fitted.net, self.rank)
+        objective = kasuri.ELBO(
+            net,
+            elbo.likelihood,
+            self.base.prior(),
+            num_data=elbo.num_data,
+            temperature=elbo.temperature,
+            kl_weight=elbo.kl_weight,
+        )
+        return dataclasses.replace(fitted, objective=objective)
+
+
+_FAMILIES: Mapping[str, kasuri.Family] = {
     "mean-field": MeanField(mean="he"),
-    "k-tied-1": KTied(rank=1, mean="he"),
-    "k-tied-2": KTied(rank=2, mean="he"),
-    "k-tied-3": KTied(rank=3, mean="he"),
+    **{f"k-tied-{k}": KTied(rank=k, mean="he") for k in (1, 2, 3)},
 }
 
 
-def _rows(base: Supervised, values: Mapping[str, Published] | None = None) -> list[Supervised]:
+def _table(name: str) -> dict[str, Published]:
+    return published.table("k_tied", name)
+
+
+def _variants(base: Supervised, values: Mapping[str, Published] | None = None) -> list[Supervised]:
     """Mean-field and k = 1, 2, 3."""
     return [
         replace(base, variant=name, family=family, published=(values or {}).get(name))
@@ -42,16 +112,18 @@ def _rows(base: Supervised, values: Mapping[str, Published] | None = None) -> li
 
 def _short(rows: list[Supervised], **changes: Any) -> list[Supervised]:
     """The same rows with fewer data or epochs; published values would mean nothing beside them."""
-    return [replace(one, name=f"{one.name}-short", published=None, **changes) for one in rows]
+    return [replace(row, name=f"{row.name}-short", published=None, **changes) for row in rows]
 
-
-# --- MNIST, 784-400-400-10 (Figure 2) -----------------------------------------------------------
 
 _PAPER = Supervised(
     name="",
     variant="",
     title="",
-    space=_GRID,
+    space={  # every option of the paper's model selection, chosen on validation by `kasuri sweep`
+        "learning_rate": (1e-4, 3e-4, 1e-3, 3e-3),
+        "prior_scale": (0.2, 0.3),
+        "annealing": (5e-5, 5e-6),
+    },
     estimator="shared",
     epochs=300,
     batch_size=1024,
@@ -61,7 +133,10 @@ _PAPER = Supervised(
     annealing=5e-5,
     keep="last",
 )
-_MNIST = _rows(
+
+# --- MNIST, 784-400-400-10 (Figure 2)
+
+_MNIST = _variants(
     replace(
         _PAPER,
         name="k-tied/mnist-mlp",
@@ -70,7 +145,7 @@ _MNIST = _rows(
         network=MLP(hidden=(400, 400)),
         learning_rate=3e-3,
     ),
-    published.MNIST_MLP,
+    _table("mnist-mlp"),
 )
 # 40 batches of 512 per epoch; the KL reaches its whole weight after 40 epochs
 _MNIST_SHORT = _short(
@@ -82,16 +157,16 @@ _MNIST_SHORT = _short(
     space={"learning_rate": (3e-4, 1e-3, 3e-3), "prior_scale": (0.2, 0.3)},
 )
 
-# --- IMDB, LSTM (Figure 2) ----------------------------------------------------------------------
+# --- IMDB, LSTM (Figure 2)
 
-_IMDB = _rows(
+_IMDB = _variants(
     replace(
         _PAPER,
         name="k-tied/imdb-lstm",
         title="IMDB reviews, LSTM, mean-field and k-tied posteriors (Figure 2 of the paper)",
         data="imdb",
         network=LSTM(),
-        likelihood=Bernoulli,
+        likelihood=kasuri.Bernoulli,
         where="lstm",
         bias=False,
         epochs=12,
@@ -101,7 +176,7 @@ _IMDB = _rows(
         keep="best",
         samples=20,
     ),
-    published.IMDB_LSTM,
+    _table("imdb-lstm"),
 )
 # 40 batches per epoch: long enough for the KL to settle, which the full form stops too early for
 _IMDB_SHORT = _short(
@@ -116,7 +191,7 @@ _IMDB_SHORT = _short(
     keep="last",
 )
 
-# --- CIFAR, LeNet: convolutions mean-field, dense layers k-tied (Figure 2) ------------------------
+# --- CIFAR, LeNet: convolutions mean-field, dense layers k-tied (Figure 2)
 
 
 def _lenet(data: str, kernel: int, values: Mapping[str, Published] | None) -> list[Supervised]:
@@ -135,13 +210,13 @@ def _lenet(data: str, kernel: int, values: Mapping[str, Published] | None) -> li
     everywhere = replace(
         base, variant="k-tied-2-everywhere", where=None, rest=None, family=_FAMILIES["k-tied-2"]
     )
-    return [*_rows(base, values), everywhere]
+    return [*_variants(base, values), everywhere]
 
 
 _LENET = [
     *_lenet("cifar-10", 5, None),
     *_lenet("cifar-10", 3, None),
-    *_lenet("cifar-100", 5, published.CIFAR100_LENET),
+    *_lenet("cifar-100", 5, _table("cifar100-lenet")),
     *_lenet("cifar-100", 3, None),
 ]
 # 79 batches of 128 per epoch; the KL reaches its whole weight after 10 epochs
@@ -155,11 +230,11 @@ _LENET_SHORT = _short(
     samples=30,
 )
 
-# --- beyond the paper: convolutions tied as well, everything else but the length by default -------
+# --- beyond the paper: convolutions tied as well, everything else but the length by default
 
 _DEFAULTS = Supervised(
     name="k-tied/everywhere",
-    variant="",
+    variant="mean-field",
     title="Fashion-MNIST, LeNet with 3×3 kernels: what tying the convolutions costs and saves",
     data="fashion-mnist",
     options={"flat": False, "scale": "standard"},
@@ -169,16 +244,14 @@ _DEFAULTS = Supervised(
     epochs=25,  # half of the default
     samples=30,
 )
+_TIED = replace(_DEFAULTS, variant="k-tied-2-everywhere", family=KTied(rank=2))
 _EVERYWHERE = [
-    replace(row, variant=variant)
-    for row, variant in (
-        (_DEFAULTS, "mean-field"),
-        (replace(_DEFAULTS, where="dense", rest=MeanField(), family=KTied(rank=2)), "k-tied-2"),
-        (replace(_DEFAULTS, family=KTied(rank=2)), "k-tied-2-everywhere"),
-    )
+    _DEFAULTS,
+    replace(_TIED, variant="k-tied-2", where="dense", rest=MeanField()),
+    _TIED,
 ]
 
-# --- CIFAR-10, the ResNet of the supplement at an eighth of its width ---------------------------
+# --- CIFAR-10, the ResNet of the supplement at an eighth of its width
 
 
 def _resnet(name: str, prior_scale: float) -> Supervised:
@@ -220,62 +293,68 @@ _RESNETS_MEDIUM = [
     for row in _RESNETS_SHORT
 ]
 
-# --- truncation after training (Table 2; supplement, Figure 2) -------------------------------------
+# --- truncation (Table 2; supplement, Figure 2)
 
 _MAPS = {"mlp": "2.weight", "lstm": "lstm.weight_hh_l0", "lenet": "dense.0.weight"}
+_TRUNCATED_TABLES = ("mnist-mlp", "imdb-lstm", "cifar100-lenet", "resnet-he-prior")
 
 
-def _truncations() -> list[truncation.Truncation]:
-    bases = [*_MNIST, *_MNIST_SHORT, *_IMDB, *_IMDB_SHORT, *_LENET, *_LENET_SHORT]
-    bases = [one for one in bases if one.variant == "mean-field"]
-    bases += [*_RESNETS, *_RESNETS_MEDIUM, *_RESNETS_SHORT]
+def _truncations(bases: Sequence[Supervised]) -> list[Truncation]:
+    """The rows full, rank 1, 2, 3 of every network."""
     rows = []
     for base in bases:
         kind = base.name.removeprefix("k-tied/")
-        rows += truncation.table(
-            base,
-            published.TRUNCATED.get(base.name, {}),
-            name=f"k-tied/truncated-{kind}",
-            title=f"{kind}: standard deviations cut to rank k after training (Table 2)",
-            map_of=next((layer for part, layer in _MAPS.items() if part in kind), ""),
-        )
+        values = _table(f"truncated-{kind}") if kind in _TRUNCATED_TABLES else {}
+        for rank in range(4):
+            variant = f"rank-{rank}" if rank else "full"
+            rows.append(
+                Truncation(
+                    name=f"k-tied/truncated-{kind}",
+                    variant=variant,
+                    title=f"{kind}: standard deviations cut to rank k after training (Table 2)",
+                    published=values.get(variant),
+                    base=base,
+                    rank=rank,
+                    map_of=next((layer for part, layer in _MAPS.items() if part in kind), ""),
+                )
+            )
     return rows
 
 
-# --- gradient SNR and convergence (Figure 2, right) --------------------------------------------
+_MEAN_FIELD = [
+    row
+    for row in (*_MNIST, *_MNIST_SHORT, *_IMDB, *_IMDB_SHORT, *_LENET, *_LENET_SHORT)
+    if row.variant == "mean-field"
+]
 
-_STEPS = convergence.Convergence(
-    name="k-tied/convergence",
-    variant="",
-    title="MNIST, 784-400-400-10: gradient SNR and −ELBO by steps, told apart from step size (Figure 2)",
-    data="mnist",
-    network=MLP(hidden=(400, 400)),
-    estimator="shared",
-    batch_size=1024,
-    learning_rate=3e-4,
-    falling=False,
-    temperature=1.0,
-    prior_scale=0.2,
-    annealing="none",
-    keep="last",
+# --- gradient SNR and convergence (Figure 2, right)
+
+_CONVERGENCE: list[Supervised] = _variants(
+    Convergence(
+        name="k-tied/convergence",
+        variant="",
+        title="MNIST, 784-400-400-10: gradient SNR and −ELBO by steps, told apart from step size (Figure 2)",
+        data="mnist",
+        network=MLP(hidden=(400, 400)),
+        estimator="shared",
+        batch_size=1024,
+        learning_rate=3e-4,
+        falling=False,
+        temperature=1.0,
+        prior_scale=0.2,
+        annealing="none",
+        keep="last",
+    ),
+    _table("convergence"),
 )
-
-
-def _convergence() -> list[Supervised]:
-    rows: list[Supervised] = []
-    for name, family in _FAMILIES.items():
-        values = published.CONVERGENCE[name]
-        rows.append(replace(_STEPS, variant=name, family=family, published=values))
-    # log σ = log u + log v moves by two learning rates per step of Adam, an untied log σ by one
-    rows.append(replace(rows[0], variant="mean-field-double", spread_rate=2.0, published=None))
-    halved = [
+# log σ = log u + log v moves by two learning rates per step of Adam, an untied log σ by one
+_CONVERGENCE += [
+    replace(_CONVERGENCE[0], variant="mean-field-double", spread_rate=2.0, published=None),
+    *(
         replace(row, variant=f"{row.variant}-half", spread_rate=0.5, published=None)
-        for row in rows[1:4]
-    ]
-    return [*rows, *halved]
-
-
-_CONVERGENCE = _convergence()
+        for row in _CONVERGENCE[1:]
+    ),
+]
 _CONVERGENCE_SHORT = _short(
     _CONVERGENCE, batch_size=256, steps=3000, looks=(1000, 2000, 3000), every=100
 )
@@ -291,7 +370,7 @@ EXPERIMENTS: list[Experiment] = [
     *_RESNETS,
     *_RESNETS_MEDIUM,
     *_RESNETS_SHORT,
-    *_truncations(),
+    *_truncations([*_MEAN_FIELD, *_RESNETS, *_RESNETS_MEDIUM, *_RESNETS_SHORT]),
     *_CONVERGENCE,
     *_CONVERGENCE_SHORT,
 ]

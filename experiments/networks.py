@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from experiments.data.dataset import Dataset
+from experiments.data import Dataset
 
 Network = Callable[[Dataset], nn.Module]
 
@@ -38,7 +38,7 @@ class MLP:
             if self.dropout:
                 layers.append(nn.Dropout(self.dropout))
             inputs = width
-        layers.append(nn.Linear(inputs, self.per_target * _outputs(data)))
+        layers.append(nn.Linear(inputs, self.per_target * data.outputs))
         return _he(nn.Sequential(*layers))
 
 
@@ -62,19 +62,18 @@ class LeNet5:
 
     def __call__(self, data: Dataset) -> nn.Sequential:
         """The network, for pictures of 28×28."""
-        inputs = data.train.x.shape[1]
         first, second = self.channels
         net = nn.Sequential(
-            nn.Conv2d(inputs, first, 5),
+            nn.Conv2d(data.train.x.shape[1], first, 5),
             nn.MaxPool2d(2),
             nn.Conv2d(first, second, 5),
             nn.MaxPool2d(2),
             nn.Flatten(),
             nn.Linear(16 * second, self.hidden),
             nn.ReLU(),
-            nn.Linear(self.hidden, _outputs(data)),
+            nn.Linear(self.hidden, data.outputs),
         )
-        return channels_last(_he(net))
+        return _channels_last(_he(net))
 
 
 @dataclass(frozen=True)
@@ -95,29 +94,24 @@ class LeNet:
         """The network; its dense layers are called "dense.0" and "dense.2"."""
         inputs, height, width = data.train.x.shape[1:]
         first, second = self.channels
-        features = second * (height // 4) * (width // 4)
+        features = nn.Sequential(
+            nn.Conv2d(inputs, first, self.kernel, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, self.kernel, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+        dense = nn.Sequential(
+            nn.Linear(second * (height // 4) * (width // 4), self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, data.outputs),
+        )
         net = nn.Sequential()
-        net.add_module(
-            "features",
-            nn.Sequential(
-                nn.Conv2d(inputs, first, self.kernel, padding="same"),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(first, second, self.kernel, padding="same"),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Flatten(),
-            ),
-        )
-        net.add_module(
-            "dense",
-            nn.Sequential(
-                nn.Linear(features, self.hidden),
-                nn.ReLU(),
-                nn.Linear(self.hidden, _outputs(data)),
-            ),
-        )
-        return channels_last(_he(net))
+        net.add_module("features", features)
+        net.add_module("dense", dense)
+        return _channels_last(_he(net))
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,6 @@ class VGG:
     blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
         before, *size = data.train.x.shape[1:]
         layers: list[nn.Module] = []
         for block in self.blocks:
@@ -140,8 +133,8 @@ class VGG:
                 before = width
             layers.append(nn.MaxPool2d(2))
             size = [side // 2 for side in size]
-        layers += [nn.Flatten(), nn.Linear(before * math.prod(size), _outputs(data), bias=False)]
-        return channels_last(_he(nn.Sequential(*layers)))
+        layers += [nn.Flatten(), nn.Linear(before * math.prod(size), data.outputs, bias=False)]
+        return _channels_last(_he(nn.Sequential(*layers)))
 
 
 @dataclass(frozen=True)
@@ -200,20 +193,18 @@ class ResNet:
     widths: tuple[int, ...] = (64, 128, 256, 512)
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network."""
-        inputs = data.train.x.shape[1]
-        layers: list[nn.Module] = [nn.Conv2d(inputs, self.widths[0], 3, padding=1)]
         before = self.widths[0]
+        layers: list[nn.Module] = [nn.Conv2d(data.train.x.shape[1], before, 3, padding=1)]
         for number, width in enumerate(self.widths):
-            layers.append(_Block(before, width, stride=1 if number == 0 else 2))
+            layers.append(_PreActivationBlock(before, width, stride=1 if number == 0 else 2))
             before = width
         layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        layers.append(nn.Linear(before, _outputs(data)))
+        layers.append(nn.Linear(before, data.outputs))
         # not channels_last: with flipout, torch 2.13 corrupts memory there on processors without AVX-512
         return _he(nn.Sequential(*layers))
 
 
-class _Block(nn.Module):
+class _PreActivationBlock(nn.Module):
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.BatchNorm2d(before), nn.BatchNorm2d(width)
@@ -227,6 +218,92 @@ class _Block(nn.Module):
         inner = self.conv2(self.norm2(self.conv1(active)).relu())
         out: Tensor = self.project(active) + inner
         return out
+
+
+class Divide(nn.Module):
+    """Its input divided by a number: the 1/N of a network whose output is an average over neurons."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / self.by
+
+
+@dataclass(frozen=True)
+class TwoLayer:
+    """One hidden layer with ReLU, no biases, the output divided by the width.
+
+    Args:
+        hidden: width.
+        spread: standard deviation of the initial weights.
+    """
+
+    hidden: int = 100
+    spread: float = 0.01
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        net = nn.Sequential(
+            nn.Linear(math.prod(data.train.x.shape[1:]), self.hidden, bias=False),
+            nn.ReLU(),
+            nn.Linear(self.hidden, data.outputs, bias=False),
+            Divide(self.hidden),
+        )
+        return _normal(net, self.spread)
+
+
+@dataclass(frozen=True)
+class CifarResNet:
+    """A residual network of three stages with batch norm: 6n + 2 layers for n blocks per stage.
+
+    A block is two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the size changes. The
+    second convolution of a block starts at 0. The output is divided by the width of the last stage.
+
+    Args:
+        blocks: per stage; 3 for ResNet-20, 1 for ResNet-8.
+        widths: channels of the stages.
+        spread: standard deviation of the initial weights.
+    """
+
+    blocks: int = 3
+    widths: tuple[int, int, int] = (16, 32, 64)
+    spread: float = 0.01
+
+    def __call__(self, data: Dataset) -> nn.Sequential:
+        before = self.widths[0]
+        layers: list[nn.Module] = [
+            nn.Conv2d(data.train.x.shape[1], before, 3, padding=1, bias=False),
+            nn.BatchNorm2d(before),
+            nn.ReLU(),
+        ]
+        for stage, width in enumerate(self.widths):
+            for number in range(self.blocks):
+                layers.append(_ResidualBlock(before, width, 2 if stage and not number else 1))
+                before = width
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, data.outputs)]
+        net = _normal(nn.Sequential(*layers, Divide(before)), self.spread)
+        for module in net.modules():
+            if isinstance(module, _ResidualBlock):
+                nn.init.zeros_(module.conv2.weight)
+        return net  # in the usual layout, as the other ResNet
+
+
+class _ResidualBlock(nn.Module):
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or before != width:
+            project = nn.Conv2d(before, width, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(project, nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
+        return torch.relu(inner + self.shortcut(x))
 
 
 def auto_encoder(
@@ -244,9 +321,9 @@ def auto_encoder(
         size: numbers that the encoder gives; the first `dimensions` are means.
         dimensions: latent variables.
     """
-    decoder = nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs))
-    _he(decoder)
-    trunk, means = _he(nn.Sequential(*_elus([inputs, *hidden]))), nn.Linear(hidden[-1], dimensions)
+    decoder = _he(nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs)))
+    trunk = _he(nn.Sequential(*_elus([inputs, *hidden])))
+    means = nn.Linear(hidden[-1], dimensions)
     _he(nn.Sequential(means))
     last = nn.Linear(hidden[-1], size)
     with torch.no_grad():
@@ -261,11 +338,7 @@ def _elus(widths: Sequence[int]) -> list[nn.Module]:
     return [layer for pair in pairs for layer in pair]
 
 
-def _outputs(data: Dataset) -> int:
-    return data.train.y.shape[1] if data.classes is None else len(data.classes)
-
-
-def channels_last(net: nn.Sequential) -> nn.Sequential:
+def _channels_last(net: nn.Sequential) -> nn.Sequential:
     """The same network, laid out pixel by pixel: max-pooling of channel after channel is slow on a CPU."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
@@ -274,9 +347,18 @@ def channels_last(net: nn.Sequential) -> nn.Sequential:
 
 
 def _he(net: nn.Sequential) -> nn.Sequential:
+    return _started(net, lambda weight: nn.init.kaiming_normal_(weight, nonlinearity="relu"))
+
+
+def _normal(net: nn.Sequential, spread: float) -> nn.Sequential:
+    return _started(net, lambda weight: nn.init.normal_(weight, std=spread))
+
+
+def _started(net: nn.Sequential, draw: Callable[[Tensor], Tensor]) -> nn.Sequential:
+    """The same network, its weights drawn anew and its biases 0."""
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            draw(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     return net

@@ -7,59 +7,40 @@ The seeds of UCI tables count their fixed splits.
 """
 
 from dataclasses import replace
+from typing import Any
 
+import kasuri
 from experiments.networks import MLP
+from experiments.spec import Experiment
 from experiments.supervised import Supervised
-from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.mean_field import MeanField
 
-_TITLE = "Plain network, ensemble and dropout against Bayesian networks with default settings"
+_PICTURES: dict[str, Any] = {"options": {"scale": "standard"}, "held_out": 0.1}
 
 
-def _variants(base: Supervised, rate: float) -> list[Supervised]:
-    network = base.network
-    assert isinstance(network, MLP)
+def _variants(data: str, width: int, dropout: float, **options: Any) -> list[Experiment]:
+    base = Supervised(
+        name=f"quality/{data.replace('/', '-')}",
+        variant="plain",
+        title="Plain network, ensemble and dropout against Bayesian networks with default settings",
+        data=data,
+        network=MLP((width, width)),
+        **options,
+    )
     return [
-        replace(base, variant="plain"),
+        base,
         replace(base, variant="ensemble-5", members=5),
-        replace(base, variant="mc-dropout", network=replace(network, dropout=rate)),
-        replace(base, variant="mean-field", family=MeanField()),
-        replace(base, variant="k-tied-1", family=KTied(rank=1)),
-        replace(base, variant="k-tied-2", family=KTied(rank=2)),
-        replace(base, variant="k-tied-3", family=KTied(rank=3)),
+        replace(base, variant="mc-dropout", network=MLP((width, width), dropout)),
+        replace(base, variant="mean-field", family=kasuri.MeanField()),
+        *(replace(base, variant=f"k-tied-{k}", family=kasuri.KTied(rank=k)) for k in (1, 2, 3)),
     ]
 
 
-def _pictures(data: str, outside: str) -> list[Supervised]:
-    return _variants(
-        Supervised(
-            name=f"quality/{data}",
-            variant="",
-            title=_TITLE,
-            data=data,
-            options={"scale": "standard"},
-            outside=outside,
-            network=MLP(hidden=(400, 400)),
-            held_out=0.1,
-        ),
-        rate=0.3,
-    )
-
-
-def _table(data: str, width: int = 100) -> list[Supervised]:
-    short = data.replace("/", "-")
-    base = Supervised(
-        name=f"quality/{short}", variant="", title=_TITLE, data=data, network=MLP((width, width))
-    )
-    return _variants(base, rate=0.1)
-
-
-EXPERIMENTS = [
-    *_table("digits"),
-    *_table("breast-cancer"),
-    *_pictures("mnist", outside="fashion-mnist"),
-    *_pictures("fashion-mnist", outside="mnist"),
-    *_table("uci/boston", 50),
-    *_table("uci/concrete", 50),
-    *_table("uci/energy", 50),
+EXPERIMENTS: list[Experiment] = [
+    *_variants("digits", 100, 0.1),
+    *_variants("breast-cancer", 100, 0.1),
+    *_variants("mnist", 400, 0.3, outside="fashion-mnist", **_PICTURES),
+    *_variants("fashion-mnist", 400, 0.3, outside="mnist", **_PICTURES),
+    *_variants("uci/boston", 50, 0.1),
+    *_variants("uci/concrete", 50, 0.1),
+    *_variants("uci/energy", 50, 0.1),
 ]

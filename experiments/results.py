@@ -4,17 +4,18 @@ import json
 import os
 import platform
 import subprocess
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import kasuri
 from experiments.spec import Experiment, Outcome
-from kasuri import __version__
 from kasuri.storage import write_atomically
 
 FORMAT = 1
+ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments")
 
 
 def place(root: Path, experiment: Experiment, seed: int) -> Path:
@@ -23,7 +24,7 @@ def place(root: Path, experiment: Experiment, seed: int) -> Path:
 
 
 def write(
-    path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, found: Outcome
+    path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, outcome: Outcome
 ) -> None:
     """Write the result of a run, as a whole or not at all."""
     content = {
@@ -34,20 +35,26 @@ def write(
         "seed": seed,
         "smoke": smoke,
         "settings": experiment.settings(),
-        "metrics": found.metrics,
-        "validation": found.validation,
+        "metrics": outcome.metrics,
+        "validation": outcome.validation,
         "published": experiment.published,
-        "parameters": found.parameters,
-        "seconds": {phase: round(value, 2) for phase, value in found.seconds.items()},
+        "parameters": outcome.parameters,
+        "seconds": {phase: round(value, 2) for phase, value in outcome.seconds.items()},
         "started": started.isoformat(timespec="seconds"),
-        "versions": versions(),
-        **commit(),
-        "machine": machine(),
-        "history": thinned(found.history),
-        "figures": found.figures,
+        **origin(),
+        "history": thinned(outcome.history),
+        "figures": outcome.figures,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, as_text(content).encode())
+
+
+def settings_of(path: Path) -> dict[str, Any] | None:
+    """The settings of a result file; None if it cannot be read."""
+    try:
+        return dict(json.loads(path.read_text())["settings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, float]]:
@@ -66,65 +73,45 @@ def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, 
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """JSON with one line per entry of the outer mapping, and per entry of its lists."""
+    """JSON with one line per entry of the outer mapping, and per row of a list of rows."""
 
-    def value(one: Any) -> str:
-        if isinstance(one, list) and one and isinstance(one[0], dict):
-            return "[\n  " + ",\n  ".join(map(json.dumps, one)) + "\n ]"
-        return json.dumps(one)
+    def text(value: Any) -> str:
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        return json.dumps(value)
 
-    lines = (f" {json.dumps(key)}: {value(one)}" for key, one in _rounded(content).items())
+    lines = (f" {json.dumps(key)}: {text(value)}" for key, value in _rounded(content).items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def settings_of(path: Path) -> dict[str, Any] | None:
-    """The settings of a result file; None if it cannot be read."""
+def origin() -> dict[str, Any]:
+    """What the numbers and the times depend on: versions, commit, machine."""
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "versions": {
+            "kasuri": kasuri.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "commit": commit,
+        "dirty": None if commit is None else bool(_git("status", "--porcelain", "--", *SOURCES)),
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "system": platform.system(),
+        },
+    }
+
+
+def _git(*words: str) -> str | None:
+    """What git says of the source; None outside a repository."""
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
     try:
-        return dict(json.loads(path.read_text())["settings"])
-    except (OSError, ValueError, KeyError, TypeError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-
-
-def versions() -> dict[str, str]:
-    """Of kasuri and what its numbers depend on."""
-    return {
-        "kasuri": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def commit() -> dict[str, Any]:
-    """The commit of the source, and whether files differ from it; nothing outside a repository."""
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "--no-optional-locks", *words],
-                cwd=Path(__file__).parent,
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    sha = git("rev-parse", "HEAD")
-    if sha is None:
-        return {"commit": None, "dirty": None}
-    return {"commit": sha, "dirty": bool(git("status", "--porcelain", "--", "."))}
-
-
-def machine() -> dict[str, Any]:
-    """What the times depend on."""
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.system(),
-    }
+    return done.stdout.strip()
 
 
 def _processor() -> str:
@@ -135,17 +122,12 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def now() -> datetime:
-    """The present moment, with time zone."""
-    return datetime.now(UTC)
-
-
 def _rounded(value: Any) -> Any:
     """Floats to seven digits: more would only make the files long."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     return value

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ from typing import Any
 import torch
 
 from experiments import results
-from experiments.memory import prepare
-from experiments.side_by_side import side_by_side
 from experiments.spec import Experiment, Where
-from kasuri.training.distributed import Processes
+from experiments.workers import prepare, run_tasks
+from kasuri.training import Processes
+
+_SHOWN = ("accuracy", "rmse", "nll", "ece", "neg_elbo", "log_likelihood", "elbo")
+_ALONE = Processes()
+
+
+def announce(text: str) -> None:
+    """Print at once, also into a pipe."""
+    print(text, flush=True)
 
 
 @dataclass(frozen=True)
@@ -36,20 +44,20 @@ class Plan:
 
 
 def changed(experiment: Experiment, overrides: dict[str, Any]) -> Experiment:
-    """The experiment with other settings, under a variant name that tells them."""
+    """The experiment with other settings, which its variant name lists."""
     overrides = {k: v for k, v in overrides.items() if getattr(experiment, k) != v}
     if not overrides:
         return experiment
-    told = ",".join(f"{name}={value}" for name, value in overrides.items()).replace("/", "-")
-    return replace(experiment, variant=f"{experiment.variant},{told}", **overrides)
+    suffix = ",".join(f"{name}={value}" for name, value in overrides.items()).replace("/", "-")
+    return replace(experiment, variant=f"{experiment.variant},{suffix}", **overrides)
 
 
 def run_all(
     experiments: Sequence[Experiment],
     seeds: Sequence[int],
     plan: Plan,
-    group: Processes,
-    say: Callable[[str], None] = print,
+    group: Processes = _ALONE,
+    say: Callable[[str], None] = announce,
     workers: int = 1,
     threads: int | None = None,
 ) -> list[Path]:
@@ -58,48 +66,42 @@ def run_all(
     Args:
         experiments: to run.
         seeds: of each.
-        plan: where to, and what of what is there.
+        plan: where results go, and what happens to those that are there.
         group: of processes that share one run, started by torchrun.
         say: where to tell what is done.
         workers: processes that do runs of their own at the same time.
         threads: of torch, per worker.
     """
     runs = [(experiment, seed) for seed in seeds for experiment in experiments]
+    if workers < 1 or (workers > 1 and group.world > 1):
+        raise ValueError(
+            f"workers={workers} must be at least 1, and 1 under torchrun, whose processes share a run"
+        )
     if workers == 1:
         prepare(threads)
-        return [run_one(*one, plan, group, say) for one in runs]
-    if workers < 1 or group.world > 1:
-        raise ValueError(
-            f"run(workers={workers}): at least one, and under torchrun, whose processes share a run, no more"
-        )
+        return [run_one(experiment, seed, plan, group, say) for experiment, seed in runs]
     if threads is None:
         threads = max(1, torch.get_num_threads() // workers)
-    apart = replace(plan, show=False)
-    tasks = [(title_of(*one), partial(_alone, *one, apart)) for one in runs]
-    found = side_by_side(tasks, say, lambda one: one[1], min(workers, len(runs)), threads)
-    return [path for path, _ in found]
-
-
-def _alone(experiment: Experiment, seed: int, plan: Plan) -> tuple[Path, str]:
-    """One run in a process of its own: the file, and what there is to say."""
-    told: list[str] = []
-    path = run_one(experiment, seed, plan, Processes(), told.append)
-    return path, "\n".join(told)
-
-
-def title_of(experiment: Experiment, seed: int) -> str:
-    """What to call a run."""
-    return f"{experiment.name} {experiment.variant} seed {seed}"
+    quiet = replace(plan, show=False)
+    tasks = [
+        (_title(experiment, seed), partial(run_one, experiment, seed, quiet))
+        for experiment, seed in runs
+    ]
+    return run_tasks(tasks, min(workers, len(runs)), threads, say)
 
 
 def run_one(
-    experiment: Experiment, seed: int, plan: Plan, group: Processes, say: Callable[[str], None]
+    experiment: Experiment,
+    seed: int,
+    plan: Plan,
+    group: Processes = _ALONE,
+    say: Callable[[str], None] = announce,
 ) -> Path:
     """One experiment with one seed."""
     root, runs = plan.results, plan.runs
     if plan.smoke:
         root, runs = root / "smoke", runs / "smoke"
-    path, title = results.place(root, experiment, seed), title_of(experiment, seed)
+    path, title = results.place(root, experiment, seed), _title(experiment, seed)
     if group.share(path.exists() and not plan.force):
         settings = results.settings_of(path)
         same = settings is not None and experiment.made(settings)
@@ -111,14 +113,15 @@ def run_one(
     if plan.force and group.is_first:
         shutil.rmtree(folder, ignore_errors=True)
     group.share(None)  # nobody looks for a checkpoint before it is gone
-    started = results.now()
-    found = experiment.run(seed, Where(folder=folder, show=plan.show))
+    started = datetime.now(UTC)
+    outcome = experiment.run(seed, Where(folder=folder, show=plan.show))
     if group.is_first:
-        results.write(path, experiment, seed, plan.smoke, started, found)
-        say(f"{title}: {_line(found.metrics)} in {found.seconds['total']:.0f} s -> {path}")
+        results.write(path, experiment, seed, plan.smoke, started, outcome)
+        scores = outcome.metrics.items()
+        line = ", ".join(f"{name} {value:.4g}" for name, value in scores if name in _SHOWN)
+        say(f"{title}: {line} in {outcome.seconds['total']:.0f} s -> {path}")
     return path
 
 
-def _line(metrics: dict[str, float]) -> str:
-    shown = ("accuracy", "rmse", "nll", "ece", "neg_elbo", "log_likelihood", "elbo")
-    return ", ".join(f"{name} {metrics[name]:.4g}" for name in shown if name in metrics)
+def _title(experiment: Experiment, seed: int) -> str:
+    return f"{experiment.name} {experiment.variant} seed {seed}"

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-Published = Mapping[str, tuple[float, float | None]]
+Published = Mapping[str, Sequence[float | None]]
 FIXED = {"fixed": True}  # metadata of a field that the command line cannot change
+LABELS = ("name", "variant", "title", "published", "space")  # fields that are no settings
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,14 @@ class Where:
     show: bool | None = None
     test: bool = True
 
+    def below(self, name: str) -> "Where":
+        """The same with a folder inside this one."""
+        return self if self.folder is None else replace(self, folder=self.folder / name)
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found, ready for JSON.
+    """What came out of a run, ready for JSON.
 
     Args:
         metrics: scores on the test data; empty if they were left alone.
@@ -75,25 +80,22 @@ class Experiment(ABC):
     def smoke(self) -> "Experiment":
         """The same in seconds: few data, few epochs, few draws."""
 
-    def made(self, settings: Mapping[str, Any]) -> bool:
-        """Whether a result file with these settings is of this experiment.
-
-        A setting that the file does not know is of its default value there: it came later.
-        """
-        defaults = {one.name: _plain(one.default) for one in fields(self)}
-        now = self.settings()
-        return settings.keys() <= now.keys() and all(
-            settings.get(key, defaults.get(key)) == value for key, value in now.items()
-        )
-
     def settings(self) -> dict[str, Any]:
         """Every field as text or number, for the result file."""
-        left_out = ("name", "variant", "title", "published", "space")
-        return {
-            one.name: _plain(getattr(self, one.name))
-            for one in fields(self)
-            if one.name not in left_out
-        }
+        names = [setting.name for setting in fields(self) if setting.name not in LABELS]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+    def made(self, stored: Mapping[str, Any]) -> bool:
+        """Whether a result file with these settings is of this experiment.
+
+        A setting that the file does not know came later, and had its default value then. One that
+        is not known any more must have been off.
+        """
+        now = self.settings()
+        defaults = {setting.name: _plain(setting.default) for setting in fields(self)}
+        return all(
+            stored.get(key, defaults.get(key)) == value for key, value in now.items()
+        ) and all(key in now or not value for key, value in stored.items())
 
 
 def _plain(value: Any) -> Any:
@@ -101,7 +103,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     return value.__name__ if callable(value) and isinstance(value, type(_plain)) else repr(value)

@@ -4,35 +4,22 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+import kasuri
 from experiments import data as datasets
-from experiments.data.dataset import Dataset, Split
+from experiments.data import Dataset, Split
 from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
-from kasuri.likelihoods import Likelihood
-from kasuri.network.convert import bayesianize
-from kasuri.network.random import named_layers, named_posteriors
-from kasuri.network.saving import save
-from kasuri.objectives.schedules import LinearPerBatch
-from kasuri.posteriors.base import Family
-from kasuri.prediction.baselines import ensemble, mc_dropout
-from kasuri.prediction.evaluate import Evaluation, assess
-from kasuri.priors.base import Prior
-from kasuri.priors.normal import HeNormal, Normal
-from kasuri.streams import mix
-from kasuri.training.augment import Augmentation
-from kasuri.training.callbacks import Callback
-from kasuri.training.defaults import LEARNING_RATE, MakeScheduler, constant, cosine
-from kasuri.training.distributed import processes
-from kasuri.training.fit import fit
-from kasuri.training.fitted import Fitted
-from kasuri.training.sources import hold_out
+from kasuri.streams import Stream, mix
+from kasuri.training import Augmentation, MakeScheduler, constant, cosine, processes
+
+Callbacks = Sequence[kasuri.Callback]
+Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +42,7 @@ class Supervised(Experiment):
         estimator: how noise enters during training.
         epochs: passes over the training data; 0 for the default of `kasuri.fit`.
         batch_size: examples per step; 0 for the default of `kasuri.fit`.
-        augment: changes training inputs, e.g. datasets.flip.
+        augment: changes training inputs, e.g. kasuri.training.flip.
         learning_rate: of Adam; 0 for the default of `kasuri.fit`.
         falling: whether the learning rate falls to 0 along a cosine.
         patience: stop after so many validations without improvement; 0 for never.
@@ -77,11 +64,11 @@ class Supervised(Experiment):
     options: Mapping[str, Any] = field(default_factory=dict, metadata=FIXED)
     outside: str | None = None
     network: Network = field(default=MLP(), metadata=FIXED)
-    family: Family | None = field(default=None, metadata=FIXED)
+    family: kasuri.Family | None = field(default=None, metadata=FIXED)
     where: str | None = None
-    rest: Family | None = field(default=None, metadata=FIXED)
+    rest: kasuri.Family | None = field(default=None, metadata=FIXED)
     bias: bool = True
-    likelihood: Callable[[], Likelihood] | None = field(default=None, metadata=FIXED)
+    likelihood: Callable[[], kasuri.Likelihood] | None = field(default=None, metadata=FIXED)
     estimator: str = "local"
     epochs: int = 0
     batch_size: int = 0
@@ -109,72 +96,63 @@ class Supervised(Experiment):
     def run(self, seed: int, where: Where) -> Outcome:
         """Load, train every member, evaluate."""
         began = time.monotonic()
-        data = self.load(self.data, self.options, seed)
-        fits = self.trained(data, seed, where)
+        data = self.load(self.data, seed)
+        members = self.train_members(data, seed, where)
         trained = time.monotonic()
-        valid = self.assess(fits, data, "valid", seed)
-        metrics, figures = self.tested(fits, data, seed) if where.test else ({}, {})
+        valid = self.assess(members, data, "valid", seed)
+        metrics, figures = self.test(members, data, seed) if where.test else ({}, {})
         done = time.monotonic()
         return Outcome(
             metrics=metrics,
             validation=valid.metrics,
-            history=fits[0].history,
+            history=members[0].history,
             figures=figures,
-            parameters=sum(trained_numbers(one.net) for one in fits),
+            parameters=sum(trained_numbers(member.net) for member in members),
             seconds={
                 "total": done - began,
-                "train": sum(one.seconds for one in fits),
+                "train": sum(member.seconds for member in members),
                 "evaluate": done - trained,
             },
         )
 
-    def tested(
-        self, fits: Sequence[Fitted], data: Dataset, seed: int
-    ) -> tuple[dict[str, float], dict[str, Any]]:
-        """Scores on the test part, and the data of figures."""
-        found = self.assess(fits, data, "test", seed)
-        return found.metrics, found.figures
+    def load(self, name: str, seed: int) -> Dataset:
+        """A data set, cut down to `limit`."""
+        split = {"split": seed if self.split < 0 else self.split} if name.startswith("uci/") else {}
+        data = datasets.load(name, **self.options, **split)
+        if self.held_out:
+            whole = data.everything().train
+            order = torch.randperm(
+                len(whole), generator=torch.Generator().manual_seed(mix(seed, Stream.SPLIT))
+            )
+            count = max(1, round(self.held_out * len(whole)))
+            valid, train = (
+                whole.subset(part.sort().values) for part in order.tensor_split([count])
+            )
+            data = dataclasses.replace(data, train=train, valid=valid)
+        return data.small(self.limit) if self.limit else data
 
-    def trained(self, data: Dataset, seed: int, where: Where) -> list[Fitted]:
+    def train_members(self, data: Dataset, seed: int, where: Where) -> list[kasuri.Fitted]:
         """Every member, trained; from its checkpoint if it was trained before."""
+        if self.members == 1:
+            return [self.train(data, mix(seed, 0), where)]
         return [
-            self.train(data, mix(seed, member), self.member_folder(where, member), where)
+            self.train(data, mix(seed, member), where.below(f"member-{member}"))
             for member in range(self.members)
         ]
 
-    def load(self, name: str, options: Mapping[str, Any], seed: int) -> Dataset:
-        """A data set, cut down to `limit`."""
-        split = {"split": seed if self.split < 0 else self.split} if name.startswith("uci/") else {}
-        data = datasets.load(name, **options, **split)
-        if self.held_out:
-            train, valid = hold_out(data.everything().train, self.held_out, seed)
-            data = dataclasses.replace(data, train=Split(*train), valid=Split(*valid))
-        return data.small(self.limit) if self.limit else data
-
     def train(
-        self,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[Callback] = (),
-    ) -> Fitted:
+        self, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
+    ) -> kasuri.Fitted:
         """One network: made, converted, trained; resumed if it was interrupted."""
         torch.manual_seed(seed)
-        return self.fit(self.convert(self.network(data)), data, seed, folder, where, callbacks)
+        return self.fit(self.convert(self.network(data)), data, seed, where, callbacks)
 
     def fit(
-        self,
-        net: nn.Module,
-        data: Dataset,
-        seed: int,
-        folder: Path | None,
-        where: Where,
-        callbacks: Sequence[Callback] = (),
-    ) -> Fitted:
+        self, net: nn.Module, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
+    ) -> kasuri.Fitted:
         """A network that was made and converted, trained; resumed if it was interrupted."""
-        bayesian = self.family is not None
-        fitted = fit(
+        is_bayesian = self.family is not None
+        fitted = kasuri.fit(
             net,
             data.train,
             data.valid,
@@ -186,16 +164,16 @@ class Supervised(Experiment):
             patience=self.patience or None,
             keep=self.keep,
             seed=seed,
-            folder=folder,
-            resume=folder is not None,
+            folder=where.folder,
+            resume=where.folder is not None,
             show=where.show,
             title=f"{self.name} {self.variant}",
             callbacks=callbacks,
             **self.rates(net),
-            **(self.tempered(data) if bayesian else {}),
+            **(self.objective(data) if is_bayesian else {}),
         )
-        if bayesian and folder is not None and processes().is_first:
-            save(fitted.net, folder / "model.safetensors")
+        if is_bayesian and where.folder is not None and processes().is_first:
+            kasuri.save(fitted.net, where.folder / "model.safetensors")
         return fitted
 
     def convert(self, net: nn.Module) -> nn.Module:
@@ -203,31 +181,31 @@ class Supervised(Experiment):
         if self.family is None:
             return net
         how: dict[str, Any] = {"estimator": self.estimator, "bias": self.bias}
-        net = bayesianize(net, self.family, where=self.where, **how)
+        net = kasuri.bayesianize(net, self.family, where=self.where, **how)
         if self.rest is None:
             return net
-        done = {name for name, _, _ in named_layers(net)}
-        return bayesianize(net, self.rest, where=lambda name, _: name not in done, **how)
+        done = {name.rpartition(".")[0] for name, _ in kasuri.named_posteriors(net)}
+        return kasuri.bayesianize(net, self.rest, where=lambda name, _: name not in done, **how)
 
     def rates(self, net: nn.Module) -> dict[str, Any]:
         """Learning rate or optimiser, as `kasuri.fit` takes them."""
         if self.spread_rate == 1.0:
             return {"learning_rate": self.learning_rate or None}
-        rate = self.learning_rate or LEARNING_RATE
+        if not self.learning_rate:
+            raise ValueError(f"spread_rate={self.spread_rate} must come with a learning_rate")
         spread = {
             id(parameter)
-            for _, posterior in named_posteriors(net)
+            for _, posterior in kasuri.named_posteriors(net)
             for name, parameter in posterior.named_parameters()
             if name != "loc"
         }
 
         def optimizer(parameters: list[nn.Parameter]) -> Optimizer:
+            means = [p for p in parameters if id(p) not in spread]
+            spreads = [p for p in parameters if id(p) in spread]
             groups = [
-                {"params": [p for p in parameters if id(p) not in spread], "lr": rate},
-                {
-                    "params": [p for p in parameters if id(p) in spread],
-                    "lr": rate * self.spread_rate,
-                },
+                {"params": means, "lr": self.learning_rate},
+                {"params": spreads, "lr": self.learning_rate * self.spread_rate},
             ]
             return torch.optim.Adam(groups, fused=True)
 
@@ -237,64 +215,57 @@ class Supervised(Experiment):
         """Of the learning rate."""
         return cosine if self.falling else constant
 
-    def tempered(self, data: Dataset) -> dict[str, Any]:
+    def objective(self, data: Dataset) -> dict[str, Any]:
         """Prior, temperature and weight of the KL, as `kasuri.fit` takes them."""
         weight: Any = None
         if self.annealing == "none":
             weight = 1.0
         elif self.annealing:
-            weight = LinearPerBatch(self.annealing, every=100)
+            weight = kasuri.schedules.LinearPerBatch(self.annealing, every=100)
         temperature = None if self.temperature == "auto" else self.temperature
         return {"prior": self.prior(), "temperature": temperature, "kl_weight": weight}
 
-    def prior(self) -> Prior:
+    def prior(self) -> kasuri.Prior:
         """Normal with the given scale, or He's."""
-        return Normal(self.prior_scale) if self.prior_scale else HeNormal()
+        return kasuri.Normal(self.prior_scale) if self.prior_scale else kasuri.HeNormal()
 
-    def member_folder(self, where: Where, member: int) -> Path | None:
-        """The folder of a member's checkpoint."""
-        if where.folder is None or self.members == 1:
-            return where.folder
-        return where.folder / f"member-{member}"
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
+        """Scores on the test part, and the data of figures."""
+        found = self.assess(members, data, "test", seed)
+        return found.metrics, found.figures
+
+    def assess(
+        self, members: Sequence[kasuri.Fitted], data: Dataset, part: str, seed: int
+    ) -> kasuri.Evaluation:
+        """Scores on the "valid" or "test" part."""
+        objectives = [member.objective for member in members]
+        model: Any = objectives[0]
+        if len(objectives) > 1:
+            model = kasuri.ensemble(objectives)
+        elif self.family is None and any(isinstance(m, nn.Dropout) for m in model.net.modules()):
+            model = kasuri.mc_dropout(model, self.samples, seed)
+        inside: Split = getattr(data, part)
+        return kasuri.assess(
+            model,
+            inside,
+            samples=self.samples,
+            outside=self.foreign(inside, seed) if part == "test" else None,
+            seed=mix(seed, Stream.EVALUATION),
+            target_scale=data.target_scale,
+            target_mean=data.target_mean,
+        )
 
     def foreign(self, inside: Split, seed: int) -> Tensor | None:
         """Inputs of another kind, if there are to be any."""
         if self.outside is None:
             return None
         if self.outside != "noise":
-            return self.load(self.outside, self.options, seed).test.x
+            return self.load(self.outside, seed).test.x
         low, high = float(inside.x.min()), float(inside.x.max())
         numbers = torch.rand(inside.x.shape, generator=torch.Generator().manual_seed(0))
         return low + (high - low) * numbers
-
-    def assess(self, fits: Sequence[Fitted], data: Dataset, part: str, seed: int) -> Evaluation:
-        """Scores on the "valid" or "test" part."""
-        objectives = [one.objective for one in fits]
-        model: Any = objectives[0]
-        if len(objectives) > 1:
-            model = ensemble(objectives)
-        elif _drops(model.net):
-            model = mc_dropout(model, self.samples, seed)
-        inside: Split = getattr(data, part)
-        other = self.foreign(inside, seed) if part == "test" else None
-        return assess(
-            model,
-            inside,
-            samples=self.samples,
-            outside=other,
-            seed=mix(seed, 7),
-            target_scale=data.target_scale,
-            target_mean=data.target_mean,
-        )
 
 
 def trained_numbers(net: nn.Module) -> int:
     """How many numbers training changes."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)
-
-
-def _drops(net: nn.Module) -> bool:
-    """Whether a network without posteriors has dropout."""
-    if next(named_posteriors(net), None) is not None:
-        return False
-    return any(isinstance(module, nn.Dropout) for module in net.modules())

@@ -7,26 +7,145 @@ code.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments import tempering_published as published
-from experiments.networks import MLP
-from experiments.spec import Experiment
-from experiments.tempered import Tempered, sweep
-from experiments.tempered_networks import CifarResNet, TwoLayer
-from experiments.wide import Wide, widths
-from kasuri.posteriors.base import Family
-from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.matrix_normal import MatrixNormal
-from kasuri.posteriors.mean_field import MeanField
-from kasuri.posteriors.radial.family import Radial
-from kasuri.training.augment import compose, crop, flip
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-_TAUS = tuple(published.MNIST)
-_SEVEN = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0, 100.0)
-_STRUCTURE = (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+import kasuri
+from experiments import published
+from experiments.data import Dataset
+from experiments.networks import MLP, CifarResNet, TwoLayer
+from experiments.spec import FIXED, Experiment, Published
+from experiments.supervised import Scored, Supervised
+from experiments.wide import Wide, point, widths
+from kasuri.training import MakeScheduler, compose, crop, flip
+
+DIAGNOSED = 2000  # validation rows
+BATCH = 128  # over which the slides' code averages the calibration error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tempered(Supervised):
+    """A Bayesian network at η = τ p / N, one point of a curve over τ.
+
+    Beside the usual scores there is ece_batched, the calibration error averaged over batches of 128. The KL
+    counts in full from the first batch on.
+
+    Args:
+        tau: τ; N is the number of random weights.
+        drop_every: epochs after which the learning rate falls to a tenth, again and again; 0 for never.
+        series: name of the curve that this is a point of.
+        curves: scores that the report draws over τ.
+    """
+
+    tau: float = 1.0
+    drop_every: int = 0
+    series: str = field(default="mean-field", metadata=FIXED)
+    curves: tuple[str, ...] = field(
+        default=("accuracy", "gibbs_nll", "ece_batched", "confidence"), metadata=FIXED
+    )
+
+    def objective(self, data: Dataset) -> dict[str, Any]:
+        """Prior, balanced temperature, the KL in full."""
+        return {"prior": self.prior(), "temperature": kasuri.Balanced(self.tau), "kl_weight": 1.0}
+
+    def scheduler(self) -> MakeScheduler:
+        """As everywhere, or in steps."""
+        if not self.drop_every:
+            return super().scheduler()
+        share = self.drop_every / self.epochs
+
+        def steps(optimizer: Optimizer, count: int) -> LRScheduler:
+            every = max(1, round(share * count))
+            return LambdaLR(optimizer, lambda step: 0.1 ** (step // every))
+
+        return steps
+
+    def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
+        """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
+        found = self.assess(members, data, "test", seed)
+        metrics, rows = dict(found.metrics), found.examples
+        if "accuracy" in rows:
+            metrics["ece_batched"] = batched_error(rows["confidence"], rows["accuracy"])
+        fitted = members[0]
+        per_example = sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)) / len(
+            data.train
+        )
+        metrics["eta"] = self.tau / per_example
+        valid = data.valid.subset(DIAGNOSED)
+        draws = min(self.samples, 16)
+        diagnosis = kasuri.diagnose(fitted, valid, data.train, samples=draws, seed=seed).as_dict()
+        sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": per_example})
+        return metrics, found.figures | {"sweep": sweep, "diagnosis": diagnosis}
+
+
+def batched_error(confidence: Tensor, correct: Tensor, batch: int = BATCH) -> float:
+    """The calibration error of batches one after the other, averaged: larger than that of the set.
+
+    Examples:
+        >>> import torch
+        >>> batched_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
+        0.5
+    """
+    pairs = zip(confidence.split(batch), correct.split(batch), strict=True)
+    errors = [kasuri.metrics.calibration_bins(*pair).error for pair in pairs]
+    return sum(errors) / len(errors)
+
+
+def at_each_tau(
+    base: Tempered,
+    taus: Sequence[float],
+    values: Mapping[str, Published] | None = None,
+    **changes: Any,
+) -> list[Tempered]:
+    """The same at several τ, with a variant name for each, beside published values by τ.
+
+    Examples:
+        >>> base = Tempered(name="e", variant="", title="")
+        >>> [row.variant for row in at_each_tau(base, (0.001, 10.0))]
+        ['tau-0.001', 'tau-10']
+    """
+    base = replace(base, **changes)
+    return [
+        replace(
+            base,
+            variant=f"{base.variant}tau-{tau:g}",
+            tau=tau,
+            published=(values or {}).get(f"{tau:g}"),
+        )
+        for tau in taus
+    ]
+
+
 _START: dict[str, Any] = {"scale": 1e-4, "noise": 0.01}  # initial standard deviations of the slides
+_FAMILIES: Mapping[str, kasuri.Family] = {
+    "mean-field": kasuri.MeanField(**_START),
+    "k-tied-2": kasuri.KTied(rank=2, **_START),
+    "matrix-normal": kasuri.MatrixNormal(**_START),
+    "radial-row": kasuri.Radial(grouping="row"),
+}
+
+
+def _structured(base: Tempered, taus: Sequence[float]) -> list[Tempered]:
+    """Every family at every τ."""
+    return [
+        row
+        for name, family in _FAMILIES.items()
+        for row in at_each_tau(base, taus, variant=f"{name}-", family=family, series=name)
+    ]
+
+
+def _short(rows: Sequence[Tempered], taus: Sequence[float], **changes: Any) -> list[Tempered]:
+    """Some of the rows with fewer data and epochs; published values are of the whole run."""
+    return [
+        replace(row, name=f"{row.name}-short", samples=30, **changes)
+        for row in rows
+        if row.tau in taus
+    ]
+
 
 _TOY = widths(
     Wide(
@@ -57,7 +176,7 @@ _MNIST = Tempered(
     options={"scale": "unit", "valid": 5000},
     outside="fashion-mnist",
     network=TwoLayer(100),
-    family=MeanField(**_START),
+    family=_FAMILIES["mean-field"],
     bias=False,
     estimator="shared",
     epochs=50,
@@ -75,7 +194,7 @@ _CIFAR = Tempered(
     data="cifar-10",
     options={"scale": "standard"},
     network=CifarResNet(3),
-    family=MeanField(**_START),
+    family=_FAMILIES["mean-field"],
     estimator="shared",
     epochs=200,
     batch_size=128,
@@ -85,13 +204,7 @@ _CIFAR = Tempered(
     prior_scale=0.2,
     augment=compose(flip, crop(4)),
 )
-_FAMILIES: Mapping[str, Family] = {
-    "mean-field": MeanField(**_START),
-    "k-tied-2": KTied(rank=2, **_START),
-    "matrix-normal": MatrixNormal(**_START),
-    "radial-row": Radial(grouping="row"),
-}
-_TABLE = Tempered(
+_CONCRETE = Tempered(
     name="tempering/structure-concrete",
     variant="",
     title="UCI concrete, one hidden layer of 50: does structure move the best temperature?",
@@ -102,29 +215,12 @@ _TABLE = Tempered(
     keep="last",
     curves=("nll", "gibbs_nll", "rmse", "coverage_90"),
 )
-
-
-def _beside(rows: Sequence[Tempered], values: Mapping[float, Any]) -> list[Tempered]:
-    return [replace(one, published=values.get(one.tau)) for one in rows]
-
-
-def _structured(base: Tempered, taus: Sequence[float]) -> list[Tempered]:
-    """Every family at every τ."""
-    return [
-        row
-        for name, family in _FAMILIES.items()
-        for row in sweep(base, taus, variant=f"{name}-", family=family, series=name)
-    ]
-
-
-def _short(rows: Sequence[Tempered], **changes: Any) -> list[Tempered]:
-    """The same rows with fewer data and epochs; published values are of the whole run."""
-    return [replace(one, name=f"{one.name}-short", **changes) for one in rows]
-
-
-_FULL_MNIST = _beside(sweep(_MNIST, _TAUS), published.MNIST)
-_FULL_CIFAR = _beside(sweep(_CIFAR, _TAUS), published.CIFAR10)
-_FULL_STRUCTURE = _structured(
+_PUBLISHED_MNIST = published.table("overparameterised", "mnist")
+_TAUS = tuple(map(float, _PUBLISHED_MNIST))
+_SEVEN = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0, 100.0)
+_ROWS_MNIST = at_each_tau(_MNIST, _TAUS, _PUBLISHED_MNIST)
+_ROWS_CIFAR = at_each_tau(_CIFAR, _TAUS, published.table("overparameterised", "cifar10"))
+_ROWS_STRUCTURE = _structured(
     replace(
         _MNIST,
         name="tempering/structure-mnist",
@@ -132,37 +228,34 @@ _FULL_STRUCTURE = _structured(
         estimator="auto",
         curves=("accuracy", "gibbs_nll", "nll", "ece", "ood_auroc_entropy"),
     ),
-    _STRUCTURE,
-)
-_SHORT_CIFAR = _short(
-    [one for one in _FULL_CIFAR if one.tau in _SEVEN],
-    title="CIFAR-10, ResNet-8 of width 8-16-32 on 10,000 images, 20 epochs: η = τ p / N",
-    network=CifarResNet(1, (8, 16, 32)),
-    limit=10_000,
-    epochs=20,
-    drop_every=0,
-    samples=10,
+    (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0),
 )
 
 EXPERIMENTS: list[Experiment] = [
     *_TOY,
     *_WIDTH,
-    *[
-        replace(one, name="tempering/width-short", epochs=1000)
-        for one in _WIDTH
-        if one.neurons in (8, 128, 2048)
-    ],
-    *_FULL_MNIST,
-    *_short([one for one in _FULL_MNIST if one.tau in _SEVEN], limit=10_000, epochs=20, samples=30),
-    *_FULL_CIFAR,
-    *_SHORT_CIFAR,
-    *_FULL_STRUCTURE,
-    *_short(
-        [one for one in _FULL_STRUCTURE if one.tau in (0.001, 0.01, 0.1, 1.0)],
-        limit=10_000,
-        epochs=20,
-        samples=30,
+    *(
+        replace(row, name="tempering/width-short", epochs=1000)
+        for row in _WIDTH
+        if row.neurons in (8, 128, 2048)
     ),
-    *_structured(_TABLE, (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)),
-    *_short(_structured(_TABLE, (0.01, 0.1, 1.0)), epochs=60, samples=30),
+    *_ROWS_MNIST,
+    *_short(_ROWS_MNIST, _SEVEN, limit=10_000, epochs=20),
+    *_ROWS_CIFAR,
+    *(
+        replace(row, samples=10)
+        for row in _short(
+            _ROWS_CIFAR,
+            _SEVEN,
+            title="CIFAR-10, ResNet-8 of width 8-16-32 on 10,000 images, 20 epochs: η = τ p / N",
+            network=CifarResNet(1, (8, 16, 32)),
+            limit=10_000,
+            epochs=20,
+            drop_every=0,
+        )
+    ),
+    *_ROWS_STRUCTURE,
+    *_short(_ROWS_STRUCTURE, (0.001, 0.01, 0.1, 1.0), limit=10_000, epochs=20),
+    *_structured(_CONCRETE, (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)),
+    *_short(_structured(_CONCRETE, (0.01, 0.1, 1.0)), (0.01, 0.1, 1.0), epochs=60),
 ]

@@ -1,32 +1,25 @@
 """Networks that grow wider: the toy that can be solved, and one with ReLU."""
 
-import dataclasses
 import math
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+import kasuri
+from experiments.networks import Divide
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
-from experiments.tempered import point
-from experiments.tempered_networks import Divide
 from kasuri.diagnostics import collapse_check
-from kasuri.diagnostics.reference import wide_optimum
-from kasuri.likelihoods import Gaussian
-from kasuri.network.convert import bayesianize
-from kasuri.objectives.elbo import ELBO
-from kasuri.posteriors.mean_field import MeanField
-from kasuri.prediction.evaluate import evaluate
-from kasuri.prediction.metrics import rmse
-from kasuri.prediction.predict import predict
-from kasuri.priors.normal import Normal
-from kasuri.streams import mix
-from kasuri.training.fit import fit
+from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.streams import Stream, mix
 
 Rule = Literal["eta-1", "balanced"]
+_NAMES = {"eta-1": "η = 1", "balanced": "η = τ p / N"}
+_SCORES = ("count", "nll", "nll_sem", "gibbs_nll", "kl", "neg_elbo", "neg_elbo_sem", "rmse_sem")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,50 +49,41 @@ class Wide(Experiment):
 
     def smoke(self) -> "Wide":
         """Five steps, four draws."""
-        return dataclasses.replace(self, epochs=5, samples=4, draws=1)
+        return replace(self, epochs=5, samples=4, draws=1)
 
     def run(self, seed: int, where: Where) -> Outcome:
         """Make data, train, compare with the prior and, if there is one, with the closed form."""
         began = time.monotonic()
-        torch.manual_seed(mix(seed, 0))
+        torch.manual_seed(mix(seed, Stream.START))
         x, y, noise, truth = self.data()
         elbo = self.objective(len(y), noise)
-        fitted = fit(
+        fitted = kasuri.fit(
             elbo,
             (x, y),
             epochs=self.epochs,
             batch_size=len(y),
             learning_rate=self.learning_rate,
-            seed=mix(seed, 1),
+            seed=mix(seed, Stream.ORDER),
             show=where.show,
             title=f"{self.name} {self.variant}",
         )
         trained = time.monotonic()
-        metrics = self.scores(elbo, x, y, truth, seed)
-        figures: dict[str, Any] = {}
+        metrics = self.scores(elbo, x, y, truth, mix(seed, Stream.EVALUATION))
+        curves: tuple[str, ...] = ("rmse", "kl", "kl_per_neuron", "at_prior")
+        exact: dict[str, float] = {}
         if self.kind == "toy":
+            curves = ("kl", "posterior_mean")
             best = wide_optimum(len(y), float(y.mean()), self.neurons, elbo.weight_at(0))
-            metrics |= {"posterior_mean_exact": best.mean, "kl_exact": best.kl}
-        curves = self.curves()
-        figures["sweep"] = point("neurons", self.neurons, _NAMES[self.rule], curves, {}) | {
-            "beside": {
-                name: metrics[f"{name}_exact"] for name in curves if f"{name}_exact" in metrics
-            }
-        }
+            exact = {"kl": best.kl, "posterior_mean": best.mean}
+        sweep = point("neurons", self.neurons, _NAMES[self.rule], curves, {})
         return Outcome(
-            metrics=metrics,
+            metrics=metrics | {f"{name}_exact": value for name, value in exact.items()},
             validation={},
             history=fitted.history,
-            figures=figures,
+            figures={"sweep": sweep | {"beside": exact}},
             parameters=trained_numbers(elbo.bnn),
             seconds={"total": time.monotonic() - began, "train": trained - began},
         )
-
-    def curves(self) -> tuple[str, ...]:
-        """What the report draws over the width."""
-        if self.kind == "toy":
-            return ("kl", "posterior_mean")
-        return ("rmse", "kl", "kl_per_neuron", "at_prior")
 
     def data(self) -> tuple[Tensor, Tensor, float, Tensor]:
         """Inputs, targets, the standard deviation of the noise, and targets without noise."""
@@ -111,7 +95,7 @@ class Wide(Experiment):
         truth, noise = 2 * torch.sin(3 * x), math.sqrt(0.1)
         return x, truth + noise * torch.randn(32, 1), noise, truth
 
-    def objective(self, count: int, noise: float) -> ELBO:
+    def objective(self, count: int, noise: float) -> kasuri.ELBO:
         """The network with its posterior, prior N(0, 1) and temperature."""
         width = self.neurons
         if self.kind == "toy":
@@ -122,62 +106,59 @@ class Wide(Experiment):
             ).double()
             for parameter in net.parameters():
                 nn.init.normal_(parameter)
-        bnn = bayesianize(net, MeanField(scale=0.1), estimator="local")
-        return ELBO(
-            bnn,
-            Gaussian(noise),
-            Normal(1.0),
+        return kasuri.ELBO(
+            kasuri.bayesianize(net, kasuri.MeanField(scale=0.1), estimator="local"),
+            kasuri.Gaussian(noise),
+            kasuri.Normal(1.0),
             num_data=count,
             temperature=self.tau * count / width if self.rule == "balanced" else 1.0,
             samples=self.draws,
         )
 
     def scores(
-        self, elbo: ELBO, x: Tensor, y: Tensor, truth: Tensor, seed: int
+        self, elbo: kasuri.ELBO, x: Tensor, y: Tensor, truth: Tensor, seed: int
     ) -> dict[str, float]:
         """Error from the true function, NLL on the training data, KL, and the share that equals the prior."""
-        found = evaluate(elbo, (x, y), samples=self.samples, seed=mix(seed, 7))
+        found = kasuri.evaluate(elbo, (x, y), samples=self.samples, seed=seed)
+        scores = {name: found[name] for name in _SCORES if name in found}
+        mean = kasuri.predict(elbo, x, self.samples, seed=seed).mean
+        scores["rmse"] = kasuri.metrics.rmse(mean, truth)
         collapse = collapse_check(elbo)
-        weights = sum(one.weights for one in collapse.layers)
-        same = sum(one.weights * (one.at_prior or 0.0) for one in collapse.layers) / weights
-        told = {name: found[name] for name in _SCORES if name in found}
-        mean = predict(elbo, x, self.samples, seed=mix(seed, 7)).mean
-        told |= {
-            "rmse": rmse(mean, truth),
-            "kl_per_neuron": collapse.kl / self.neurons,
-            "at_prior": same,
-        }
+        weights = sum(layer.weights for layer in collapse.layers)
+        same = sum(layer.weights * (layer.at_prior or 0.0) for layer in collapse.layers)
+        scores |= {"kl_per_neuron": collapse.kl / self.neurons, "at_prior": same / weights}
         if self.kind == "toy":
-            (posterior,) = (q for group in elbo._posteriors for q in group)
-            told["posterior_mean"] = float(posterior.mean.detach().mean())
-        return told
+            ((_, posterior),) = kasuri.named_posteriors(elbo.bnn)
+            scores["posterior_mean"] = float(posterior.mean.detach().mean())
+        return scores
 
 
-_SCORES = (
-    "count",
-    "rmse",
-    "rmse_sem",
-    "nll",
-    "nll_sem",
-    "gibbs_nll",
-    "kl",
-    "neg_elbo",
-    "neg_elbo_sem",
-)
-_NAMES = {"eta-1": "η = 1", "balanced": "η = τ p / N"}
+def point(
+    x: str, value: float, series: str, curves: Sequence[str], marks: dict[str, float]
+) -> dict[str, Any]:
+    """What the report needs to draw a run as a point of curves over `x`.
+
+    Args:
+        x: name of the quantity that varies.
+        value: of it in this run.
+        series: name of the curve.
+        curves: scores drawn against it.
+        marks: places on the axis to mark, by name.
+    """
+    return {"x": x, "value": value, "series": series, "curves": list(curves), "marks": marks}
 
 
-def widths(base: Wide, neurons: tuple[int, ...]) -> list[Wide]:
+def widths(base: Wide, neurons: Sequence[int]) -> list[Wide]:
     """Every width by both rules.
 
     Examples:
         >>> base = Wide(name="e", variant="", title="")
-        >>> [one.variant for one in widths(base, (8, 32))]
+        >>> [row.variant for row in widths(base, (8, 32))]
         ['eta-1-n-8', 'eta-1-n-32', 'balanced-n-8', 'balanced-n-32']
     """
     rules: tuple[Rule, ...] = ("eta-1", "balanced")
     return [
-        dataclasses.replace(base, variant=f"{rule}-n-{n}", rule=rule, neurons=n)
+        replace(base, variant=f"{rule}-n-{n}", rule=rule, neurons=n)
         for rule in rules
         for n in neurons
     ]

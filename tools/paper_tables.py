@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.compression_published import LENET5
-from experiments.lenet5_counts import LeNet5
-from experiments.matrix_normal_published import DROPPED
+from experiments.compression import LENET5, LeNet5Counts
+from experiments.published import table as published_table
 from experiments.report import Result, compare
 from experiments.report.json_numbers import short
 from experiments.report.score_columns import column
 from experiments.report.sweeps import AXES, SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
+
+_DROPPED = {
+    name: published_table("matrix_normal", f"dropped-{name}")
+    for name in ("cifar10-group", "cifar10-group-4x")
+}
 
 
 def by_experiment(found: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
@@ -32,15 +36,15 @@ def compression_tables(found: Sequence[Result]) -> str:
                 [
                     f"{method}, published",
                     "",
-                    "-".join(map(str, vars(one.widths).values())),
-                    f"{one.widths.weights:,}",
-                    f"{one.widths.macs_and_biases:,}",
-                    f"{one.error_percent:.1f}",
+                    "-".join(map(str, row["widths"])),
+                    f"{LeNet5Counts(*row['widths']).weights:,}",
+                    f"{LeNet5Counts(*row['widths']).macs_and_biases:,}",
+                    f"{row['error_percent']:.1f}",
                     "",
                 ]
-                for method, one in LENET5.items()
+                for method, row in LENET5.items()
             ]
-            widths = [LeNet5(*map(int, row[2].split("-"))) for row in rows]
+            widths = [LeNet5Counts(*map(int, row[2].split("-"))) for row in rows]
             counts = [[f"{w.table_weights:,}", f"{w.table_flops:,}"] for w in widths]
             rows = [[*row, *extra] for row, extra in zip(rows, counts, strict=True)]
         parts += [f"What is left in {name}", markdown_grid([head, *rows])]
@@ -68,7 +72,7 @@ def _chosen(run: Result) -> list[str]:
 
 def _gone(runs: Sequence[Result]) -> str:
     """Shares of the weights of every layer; where they were set to 0 in the paper, units stay."""
-    group, wide = DROPPED["cifar10-group"], DROPPED["cifar10-group-4x"]
+    group, wide = _DROPPED.values()
     published = group | {
         "matrix-normal-4x": wide["free"],
         "matrix-normal-4x-inputs": wide["inputs"],
@@ -82,7 +86,7 @@ def _gone(runs: Sequence[Result]) -> str:
         gone = [f"{100 * (1 - after / before):.0f}" for after, before in pairs]
         rows.append([f"{run.variant}, seed {run.seed}", *gone])
     for variant in dict.fromkeys(run.variant for run in runs if run.variant in published):
-        rows.append([f"{variant}, published", *map(str, published[variant][1]), ""])
+        rows.append([f"{variant}, published", *map(str, published[variant]["per_cent"]), ""])
     return markdown_grid([["", *_layers(len(rows[0]) - 1)], *rows])
 
 
@@ -94,10 +98,11 @@ def sparsity_tables(found: Sequence[Result]) -> str:
     """For each experiment with published shares per layer a table of ours and theirs."""
     parts = []
     for name, runs in by_experiment(found):
-        published = DROPPED.get(name.removeprefix("matrix-normal/").removesuffix("-short"), {})
+        published = _DROPPED.get(name.removeprefix("matrix-normal/").removesuffix("-short"), {})
         rows = []
         for run in runs if published else []:
-            what, theirs = published.get(run.variant, ("weights", ()))
+            row = published.get(run.variant, {"of": "weights", "per_cent": ()})
+            what, theirs = row["of"], row["per_cent"]
             layers = run.figures["sparsity"]["layers"]
             dropped = [100 * (1 - layer[f"{what}_left"] / layer[what]) for layer in layers]
             rows.append([run.variant, what, *(f"{share:.0f}" for share in dropped)])

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from experiments import uci_published as published
+from experiments import published
 from experiments.report import Result
 from experiments.report.text_tables import markdown_grid
 
+METHODS = ("VI", "PBP", "Dropout", "VMG")  # of the published ones that are log-likelihoods
+COLUMNS = published.table("radial_directional", "uci")
+RERUNS = published.table("uci_reruns", "log_likelihood")
+RERUN_ERRORS = published.table("uci_reruns", "rmse")
 Runs = Mapping[str, Mapping[str, Result]]  # by table, by variant
 Cell = Callable[[str], str]  # of a table
 ORDER = (
@@ -25,10 +29,10 @@ def uci_tables(found: Sequence[Result]) -> str:
     present = {run.variant for run in found}
     variants = [variant for variant in ORDER if variant in present]
     likelihoods = {v: partial(_ours, runs, v, _likelihood) for v in variants}
-    theirs = {m: partial(_published, m) for m in published.METHODS}
+    theirs = {m: partial(_published, m) for m in METHODS}
     errors = {v: partial(_ours, runs, v, _error) for v in variants}
-    reruns = {m: partial(_rerun, m) for m in published.RERUNS}
-    rerun_errors = {m: partial(_rerun_error, m) for m in published.RERUN_ERRORS}
+    reruns = {m: partial(_rerun, m) for m in RERUNS}
+    rerun_errors = {m: partial(_rerun_error, m) for m in RERUN_ERRORS}
     return "\n\n".join(
         (
             _OURS,
@@ -79,21 +83,21 @@ def _rmse(value: float, error: float) -> str:
 
 def _best(table: str) -> float:
     """The highest of the published log-likelihoods that are ones."""
-    return max(published.COLUMNS[table][method][0] for method in published.METHODS)
+    return max(COLUMNS[table][method][0] for method in METHODS)
 
 
 def _published(method: str, table: str) -> str:
-    value, error = published.COLUMNS[table][method]
+    value, error = COLUMNS[table][method]
     return f"{value:.2f} ± {error:.2f}"
 
 
 def _rerun(method: str, table: str) -> str:
-    value, error = published.RERUNS[method].get(table, (None, None))
+    value, error = RERUNS[method].get(table, (None, None))
     return "" if value is None else f"{value:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
 def _rerun_error(method: str, table: str) -> str:
-    value, error = published.RERUN_ERRORS[method].get(table, (None, None))
+    value, error = RERUN_ERRORS[method].get(table, (None, None))
     return "" if value is None or error is None else _rmse(value, error)
 
 

@@ -1,23 +1,21 @@
 """The data sets by name: what there is, where it lies, loading and fetching it."""
 
-import difflib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.data import binarised, bundled, cifar, idx, reviews, tables
+from experiments.data import pictures, static_mnist, tables, text
 from experiments.data.dataset import Dataset
 from experiments.data.files import find
+from kasuri.checks import near_misses
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How to load a set, how to read it unscaled, and which files hold it (one group suffices)."""
+    """How to load a set, and which files hold it; one group of files suffices."""
 
     load: Callable[..., Dataset]
-    read: Callable[[], object] | None = None
     groups: tuple[tuple[str, ...], ...] = ()
 
 
@@ -38,37 +36,31 @@ class Status:
     size: int
 
 
-def _idx_files(name: str) -> tuple[tuple[str, ...], ...]:
-    return (tuple(f"{name}/{file}" for file in idx.FILES),)
+def _idx(name: str) -> tuple[str, ...]:
+    return tuple(f"{name}/{file}" for file in pictures.IDX_FILES)
+
+
+def _cifar(source: pictures.Cifar) -> tuple[tuple[str, ...], ...]:
+    return source.prepared_files, (source.archive.path,)
 
 
 SETS: dict[str, Entry] = {
-    "digits": Entry(bundled.digits),
-    "diabetes": Entry(bundled.diabetes),
-    "breast-cancer": Entry(bundled.breast_cancer),
-    "wine": Entry(bundled.wine),
+    "digits": Entry(tables.digits),
+    "diabetes": Entry(tables.diabetes),
+    "breast-cancer": Entry(tables.breast_cancer),
+    "wine": Entry(tables.wine),
     **{
         f"uci/{name}": Entry(
-            partial(tables.uci, name),
-            partial(tables.read_uci, name),
-            ((tables.prepared(name),), (tables.ARCHIVE,)),
+            partial(tables.uci, name), ((tables.prepared_uci(name),), (tables.ARCHIVE,))
         )
-        for name in tables.TABLES
+        for name in tables.FOLDERS
     },
-    "mnist": Entry(idx.mnist, idx.read_mnist, _idx_files("mnist")),
-    "static-mnist": Entry(
-        binarised.static_mnist,
-        binarised.read_static_mnist,
-        (binarised.ORIGINALS, *_idx_files("mnist")),
-    ),
-    "fashion-mnist": Entry(idx.fashion_mnist, idx.read_fashion_mnist, _idx_files("fashion-mnist")),
-    "cifar-10": Entry(cifar.cifar10, cifar.read_cifar10, (cifar.PREPARED, (cifar.CIFAR10.path,))),
-    "cifar-100": Entry(cifar.cifar100, cifar.read_cifar100, ((cifar.CIFAR100.path,),)),
-    "imdb": Entry(
-        reviews.imdb,
-        reviews.read_imdb,
-        ((reviews.PREPARED,), (reviews.REVIEWS.path, reviews.WORDS.path)),
-    ),
+    "mnist": Entry(pictures.mnist, (_idx("mnist"),)),
+    "static-mnist": Entry(static_mnist.static_mnist, (static_mnist.ORIGINALS, _idx("mnist"))),
+    "fashion-mnist": Entry(pictures.fashion_mnist, (_idx("fashion-mnist"),)),
+    "cifar-10": Entry(pictures.cifar10, _cifar(pictures.CIFAR10)),
+    "cifar-100": Entry(pictures.cifar100, _cifar(pictures.CIFAR100)),
+    "imdb": Entry(text.imdb, ((text.PREPARED,), (text.REVIEWS.path, text.WORDS.path))),
 }
 
 
@@ -91,8 +83,8 @@ def load(name: str, **options: Any) -> Dataset:
 
     Args:
         name: one of `names()`.
-        options: those of the set's own function, such as `scale="unit"` of `mnist` or `split=3`
-            of `uci`.
+        options: those of the set's own function, such as `scale="unit"` of `pictures.mnist` or
+            `split=3` of `tables.uci`.
 
     Raises:
         ValueError: there is no such set.
@@ -101,9 +93,9 @@ def load(name: str, **options: Any) -> Dataset:
     Examples:
         >>> load("digits").test
         Split(x: float32 (500, 64), y: int64 (500,))
-        >>> load("digit")  # doctest: +ELLIPSIS
+        >>> load("digit")
         Traceback (most recent call last):
-        ValueError: there is no data set 'digit': did you mean 'digits'? There are: digits, ...
+        ValueError: there is no data set 'digit': did you mean 'digits'?
     """
     return _entry(name).load(**options)
 
@@ -111,10 +103,7 @@ def load(name: str, **options: Any) -> Dataset:
 def fetch(name: str) -> Status:
     """Bring a data set onto this machine, or check the copy that is here; then its status."""
     entry = _entry(name)
-    if entry.read is None:
-        entry.load()
-    else:
-        entry.read()
+    entry.load()
     return _status(name, entry)
 
 
@@ -132,19 +121,15 @@ def status() -> list[Status]:
 
 def _status(name: str, entry: Entry) -> Status:
     if not entry.groups:
-        present = importlib.util.find_spec("sklearn") is not None
-        return Status(name, present, "scikit-learn" if present else "", 0)
+        return Status(name, True, "scikit-learn", 0)
     for group in entry.groups:
-        paths = [path for path in map(find, group) if path is not None]
-        if len(paths) == len(group):
-            size = sum(path.stat().st_size for path in paths)
-            return Status(name, True, str(paths[0].parent), size)
+        paths = find(*group)
+        if paths is not None:
+            return Status(name, True, str(paths[0].parent), sum(p.stat().st_size for p in paths))
     return Status(name, False, "", 0)
 
 
 def _entry(name: str) -> Entry:
     if name not in SETS:
-        close = difflib.get_close_matches(name, SETS, n=1)
-        guess = f": did you mean {close[0]!r}?" if close else "."
-        raise ValueError(f"there is no data set {name!r}{guess} There are: {', '.join(SETS)}")
+        raise ValueError(f"there is no data set {name!r}: {near_misses(name, SETS)}")
     return SETS[name]

@@ -1,7 +1,7 @@
 """A data set in memory: inputs and targets as tensors, in three parts."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
@@ -34,19 +34,19 @@ class Split:
         return len(self.y)
 
     def __repr__(self) -> str:
-        told = (
+        parts = (
             f"{name}: {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
             for name, value in (("x", self.x), ("y", self.y))
         )
-        return f"Split({', '.join(told)})"
+        return f"Split({', '.join(parts)})"
 
-    def subset(self, which: int | Tensor) -> "Split":
-        """The first `which` rows (a view), or the rows of an index or mask tensor (a copy)."""
-        if isinstance(which, Tensor):
-            return Split(self.x[which], self.y[which])
-        if not 0 <= which <= len(self):
-            raise ValueError(f"subset({which}): there are {len(self)} rows")
-        return Split(self.x[:which], self.y[:which])
+    def subset(self, rows: int | Tensor) -> "Split":
+        """The first rows, at most this number (a view), or those of an index or mask (a copy)."""
+        if isinstance(rows, Tensor):
+            return Split(self.x[rows], self.y[rows])
+        if rows < 0:
+            raise ValueError(f"subset({rows}): the number of rows must be at least 0")
+        return Split(self.x[:rows], self.y[:rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,7 @@ class Dataset:
     train: Split
     valid: Split
     test: Split
+    _: KW_ONLY
     classes: tuple[str, ...] | None
     pictures: tuple[int, ...] | None = None
     target_scale: float = 1.0
@@ -90,16 +91,16 @@ class Dataset:
         if len({(part.x.shape[1:], part.y.shape[1:]) for part in parts}) > 1:
             raise ValueError(f"Dataset {self.name!r}: parts of different shape: {parts}")
 
-    def small(self, n: int) -> "Dataset":
-        """The first n rows of train, and at most n of valid and of test, for smoke runs.
+    @property
+    def outputs(self) -> int:
+        """Numbers that a network should give: one for each class, or for each target."""
+        return self.train.y.shape[1] if self.classes is None else len(self.classes)
 
-        The scaling stays that of the whole training part.
-        """
-        if n < 1:
-            raise ValueError(f"small({n}): at least one row")
-        train, valid, test = (
-            part.subset(min(n, len(part))) for part in (self.train, self.valid, self.test)
-        )
+    def small(self, rows: int) -> "Dataset":
+        """At most so many rows of each part. The scaling stays that of the whole training part."""
+        if rows < 1:
+            raise ValueError(f"small({rows}): the number of rows must be at least 1")
+        train, valid, test = (part.subset(rows) for part in (self.train, self.valid, self.test))
         return dataclasses.replace(self, train=train, valid=valid, test=test)
 
     def everything(self) -> "Dataset":

@@ -18,7 +18,6 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Dense
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, seeded
 from kasuri.training.batches import tensors

@@ -12,7 +12,6 @@ from kasuri.network.contexts import drawing
 from kasuri.network.random import named_posteriors
 from kasuri.objectives import schedules
 from kasuri.objectives.elbo import Governing, Objective, Terms
-from kasuri.posteriors.base import Family
 from kasuri.priors.base import Prior
 from kasuri.vae.latents import Latent
 from kasuri.vae.normals import LatentNormal

@@ -1,4 +1,4 @@
-"""Counts against torch's own counter, and the published LeNet-5 rows counted honestly and as printed."""
+"""Counts against torch's own counter."""
 
 import warnings
 
@@ -8,64 +8,8 @@ from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.compression_published import LENET5, ORIGINAL
-from experiments.lenet5_counts import LeNet5
 from kasuri.compression.counting import count, uses
 from tests.compression.networks import NETWORKS
-
-HONEST = {  # weights, multiply-accumulates and biases: recounted by hand from the widths
-    "RDP": (8_720, 113_148),
-    "BC-GNJ": (4_074, 288_337),
-    "BC-GHS": (2_751, 156_922),
-    "FDOO(100K)": (58_716, 111_604),
-    "FDOO(200K)": (69_537, 153_211),
-    "GL": (101_975, 204_806),
-    "GD": (5_938, 254_778),
-    "SBP": (84_627, 215_975),
-}
-
-
-def lenet5(widths: LeNet5) -> nn.Module:
-    """The network of a row, with the columns of its first dense layer that are gone at 0."""
-    net = nn.Sequential(
-        nn.Conv2d(1, widths.n1, 5),
-        nn.MaxPool2d(2),
-        nn.Conv2d(widths.n1, widths.n2, 5),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * widths.n2, widths.n4),
-        nn.ReLU(),
-        nn.Linear(widths.n4, 10),
-    )
-    net[5].weight.data[:, widths.n3 :] = 0
-    return net
-
-
-@pytest.mark.parametrize("name", LENET5)
-def test_published_rows_counted_both_ways(name: str) -> None:
-    row = LENET5[name]
-    assert (row.widths.weights, row.widths.macs_and_biases) == HONEST[name]
-    # as printed, to rounding; two rows are printed from other numbers
-    assert abs(row.widths.table_weights / 1e3 - row.thousand_parameters) <= 0.5
-    slack = {"GL": 0.9, "FDOO(200K)": 1.8}.get(name, 0.5)
-    assert abs(row.widths.table_flops / 1e3 - row.thousand_flops) <= slack
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, row in LENET5.items() if row.widths.n3 <= 16 * row.widths.n2]
-)
-def test_the_counter_gives_the_honest_numbers_of_a_real_network(name: str) -> None:
-    widths = LENET5[name].widths
-    found = count(lenet5(widths), torch.zeros(3, 1, 28, 28))
-    assert (found.nonzero, found.table_flops) == HONEST[name]
-
-
-def test_the_original_lenet() -> None:
-    found = count(lenet5(ORIGINAL), torch.zeros(2, 1, 28, 28))
-    assert found.weights == found.nonzero == ORIGINAL.weights == 430_500
-    assert found.parameters == 431_080
-    assert found.table_flops == ORIGINAL.macs_and_biases == 2_308_230
-    assert round(found.weights / LENET5["BC-GHS"].widths.weights) == 156
 
 
 @pytest.mark.parametrize("name", [n for n in NETWORKS if n != "recurrent"])

@@ -11,9 +11,6 @@ import pytest
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 NAMED = os.environ.get("KASURI_DATA")  # as the test run was started, before the fixture removes it
 REAL = Path(NAMED) if NAMED else BESIDE
-needs_real = pytest.mark.skipif(
-    not REAL.is_dir(), reason=f"real data: set KASURI_DATA, or put it in {BESIDE}"
-)
 
 
 @pytest.fixture(autouse=True)

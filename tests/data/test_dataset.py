@@ -1,79 +1,62 @@
-"""Splits, data sets, and scaling by statistics of the training part."""
-
-import dataclasses
+"""Splits, data sets, scaling by statistics of the training part, and data sets by name."""
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 
-from experiments.data import Dataset, Split
-from experiments.data.scaling import picture_set, regression, standardise
+from experiments import data as datasets
+from experiments.data import DataError, Dataset, Split, pictures
+from experiments.data.pictures import picture_set
+from experiments.data.tables import regression, standardised
+from tests.data.conftest import put
 
 
 def split(n: int) -> Split:
     return Split(torch.arange(3.0 * n).view(n, 3), torch.arange(n))
 
 
-def test_split_refuses_rows_that_do_not_pair():
+def test_rows_pair_up_and_parts_have_one_shape():
     for x, y in [(torch.ones(3, 2), torch.ones(4)), (torch.tensor(1.0), torch.tensor(1.0))]:
-        with pytest.raises(ValueError, match="same number of rows"):
+        with pytest.raises(ValueError, match="rows"):
             Split(x, y)
+    with pytest.raises(ValueError, match="shape"):
+        Dataset("d", split(6), split(3), Split(torch.ones(2, 4), torch.ones(2)), classes=None)
 
 
-def test_subset():
+def test_subsets_and_joined_parts():
     part = split(5)
-    assert len(part) == 5
     assert part.subset(2).y.tolist() == [0, 1]
     assert len(part.subset(0)) == 0
+    assert len(part.subset(9)) == 5
     assert part.subset(torch.tensor([4, 1])).x[0].tolist() == [12, 13, 14]
     assert part.subset(part.y > 2).y.tolist() == [3, 4]
-    for n in (6, -1):
-        with pytest.raises(ValueError, match="5 rows"):
-            part.subset(n)
-
-
-def test_dataset_small_and_everything():
     data = Dataset("d", split(6), split(3), split(4), classes=("a", "b"))
     small = data.small(3)
     assert [len(p) for p in (small.train, small.valid, small.test)] == [3, 3, 3]
-    assert small.classes == data.classes
     assert torch.equal(small.train.x, data.train.x[:3])
-    assert len(data.small(100).train) == 6
     joined = data.everything()
     assert joined.train.y.tolist() == [*range(6), *range(3)]
-    assert len(joined.valid) == 0
-    assert joined.valid.x.shape[1:] == data.valid.x.shape[1:]
-    assert joined.test is data.test
-    assert len(joined.everything().train) == 9
-    with pytest.raises(ValueError, match="at least one"):
-        data.small(0)
-
-
-def test_dataset_is_frozen_and_of_one_shape():
-    data = Dataset("d", split(6), split(3), split(4), classes=None)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        data.name = "e"
-    with pytest.raises(ValueError, match="different shape"):
-        Dataset("d", split(6), split(3), Split(torch.ones(2, 4), torch.ones(2)), classes=None)
+    assert joined.valid.x.shape == (0, 3)
+    for refused in (lambda: data.small(0), lambda: part.subset(-1)):
+        with pytest.raises(ValueError, match="at least"):
+            refused()
     assert len(repr(data)) < 400, "tensors are not printed"
 
 
-def test_standardise_against_numpy():
+def test_standardised_against_numpy():
     rng = np.random.default_rng(0)
     train, test = (rng.normal(1e4, 0.1, (n, 3)) for n in (50, 7))
-    mean, scale, (a, b) = standardise(torch.tensor(train), torch.tensor(test))
+    mean, scale, (a, b) = standardised(torch.tensor(train), torch.tensor(test))
     expected = (test - train.mean(0)) / train.std(0)
     assert np.allclose(b.numpy(), expected, atol=1e-6)  # float32 statistics would be off by 1e-2
-    assert a.dtype == b.dtype == torch.float32
-    assert mean.dtype == scale.dtype == torch.float64
-    assert a.mean(0).abs().max() < 1e-6
-    assert torch.allclose(a.std(0, correction=0), torch.ones(3))
+    assert (a.dtype, mean.dtype, scale.dtype) == (torch.float32, torch.float64, torch.float64)
 
 
 def test_constant_columns_are_only_centred():
     train = torch.full((49, 2), 0.998, dtype=torch.float64)
     train[0, 1] = 1.0
-    _, scale, (a, b) = standardise(train, torch.full((1, 2), 1.998, dtype=torch.float64))
+    _, scale, (a, b) = standardised(train, torch.full((1, 2), 1.998, dtype=torch.float64))
     assert scale[0] == 1
     assert a[:, 0].abs().max() < 1e-12
     assert b[0, 0] == pytest.approx(1)
@@ -81,32 +64,29 @@ def test_constant_columns_are_only_centred():
 
 
 def test_statistics_of_regression_come_from_train_alone():
-    parts = [(torch.randn(n, 2), torch.randn(n)) for n in (20, 5, 6)]
-    other = [parts[0], *((x + 100, y - 100) for x, y in parts[1:])]
+    parts = [(torch.randn(n, 2), torch.randn(n)) for n in (20, 0, 6)]
+    other = [*parts[:2], (parts[2][0] + 100, parts[2][1] - 100)]
     one, two = regression("r", parts), regression("r", other)
     assert torch.equal(one.train.x, two.train.x)
     assert torch.equal(one.train.y, two.train.y)
     assert (one.target_mean, one.target_scale) == (two.target_mean, two.target_scale)
-    assert one.test.y.shape == (6, 1)
+    assert one.valid.x.shape == (0, 2)
     back = one.test.y[:, 0] * one.target_scale + one.target_mean
     assert torch.allclose(back, parts[2][1], atol=1e-6)
 
 
-def test_regression_with_an_empty_validation_part():
-    data = regression("r", [(torch.randn(n, 2), torch.randn(n)) for n in (20, 0, 6)])
-    assert data.valid.x.shape == (0, 2)
-    assert data.valid.y.shape == (0, 1)
-
-
-def pictures(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randint(256, (n, 3, 4, 5), dtype=torch.uint8), torch.arange(n) % 10
+def raw_pictures(*counts: int):
+    return tuple(
+        (torch.randint(256, (n, 3, 4, 5), dtype=torch.uint8), torch.arange(n) % 10) for n in counts
+    )
 
 
 @pytest.mark.parametrize("scale", ["signed", "unit", "standard", "centred"])
 def test_pixel_scales_against_numpy(scale):
-    train, test = pictures(2500), pictures(7)
-    data = picture_set("p", train, test, classes=("a",), scale=scale, valid=400, flat=False)
-    fit = train[0][:2100].numpy() / 255
+    raw = raw_pictures(2500, 7)
+    data = picture_set("p", raw, ("a",), scale=scale, valid=400, flat=False)
+    train, test = raw[0][0], raw[1][0]
+    fit = train[:2100].numpy() / 255
     mean, std = fit.mean((0, 2, 3), keepdims=True), fit.std((0, 2, 3), keepdims=True)
     expected = {
         "signed": lambda p: 2 * p - 1,
@@ -114,43 +94,105 @@ def test_pixel_scales_against_numpy(scale):
         "standard": lambda p: (p - mean) / std,
         "centred": lambda p: p - fit.mean(0),
     }[scale]
-    for part, raw in (
-        (data.train, train[0][:2100]),
-        (data.valid, train[0][2100:]),
-        (data.test, test[0]),
-    ):
+    parts = ((data.train, train[:2100]), (data.valid, train[2100:]), (data.test, test))
+    for part, pixels in parts:
         assert part.x.dtype == torch.float32
-        assert np.allclose(part.x.numpy(), expected(raw.numpy() / 255), atol=2e-6)
-    low, high = data.pixel_range
-    assert low - 1e-6 <= data.train.x.min() <= data.train.x.max() <= high + 1e-6
+        assert np.allclose(part.x.numpy(), expected(pixels.numpy() / 255), atol=2e-6)
     ends = expected(np.zeros((1, 3, 4, 5))).min(), expected(np.ones((1, 3, 4, 5))).max()
-    assert (low, high) == pytest.approx(ends)
+    assert data.pixel_range == pytest.approx(ends)
     assert data.pictures == (3, 4, 5)
 
 
 def test_picture_sets_flat_split_and_refusals():
-    train, test = pictures(30), pictures(7)
-    options = {"classes": ("a",), "scale": "unit"}
-    data = picture_set("p", train, test, valid=10, flat=True, **options)
+    raw = raw_pictures(30, 7)
+    data = picture_set("p", raw, ("a",), scale="unit", valid=10, flat=True)
     assert data.train.x.shape == (20, 60)
-    assert torch.equal(torch.cat([data.train.y, data.valid.y]), train[1])
-    assert len(picture_set("p", train, test, valid=0, flat=True, **options).valid) == 0
+    assert torch.equal(torch.cat([data.train.y, data.valid.y]), raw[0][1])
     for valid in (30, -1):
-        with pytest.raises(ValueError, match="30 training pictures"):
-            picture_set("p", train, test, valid=valid, flat=True, **options)
-    with pytest.raises(ValueError, match=r"scale='tiny'.*'standard'"):
-        picture_set("p", train, test, valid=0, flat=True, classes=("a",), scale="tiny")
+        with pytest.raises(ValueError, match=f"valid={valid}"):
+            picture_set("p", raw, ("a",), scale="unit", valid=valid, flat=True)
+    with pytest.raises(ValueError, match="'tiny'"):
+        picture_set("p", raw, ("a",), scale="tiny", valid=0, flat=True)
+    grey = ((torch.full((10, 2, 3, 3), 17, dtype=torch.uint8), torch.zeros(10)),) * 2
+    data = picture_set("p", grey, ("a",), scale="standard", valid=0, flat=False)
+    assert data.train.x.abs().max() < 1e-6, "a channel of one colour is only centred"
 
 
-def test_a_channel_of_one_colour_is_only_centred():
-    x = torch.full((10, 2, 3, 3), 17, dtype=torch.uint8)
-    data = picture_set(
-        "p",
-        (x, torch.zeros(10)),
-        (x, torch.zeros(10)),
-        classes=("a",),
-        scale="standard",
-        valid=0,
-        flat=False,
-    )
-    assert data.train.x.abs().max() < 1e-6
+def test_digits_are_in_a_fixed_shuffle():
+    data, table = datasets.load("digits"), load_digits()
+    shuffle = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+    x = (torch.tensor(table.data, dtype=torch.float32) / 8 - 1)[shuffle]
+    parts = (data.train, data.valid, data.test)
+    assert [len(part) for part in parts] == [1000, 297, 500]
+    assert torch.equal(torch.cat([part.x for part in parts]), x)
+    assert torch.equal(torch.cat([part.y for part in parts]), torch.tensor(table.target)[shuffle])
+    assert data.classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "sizes"),
+    [
+        ("diabetes", load_diabetes, (265, 88, 89)),
+        ("breast-cancer", load_breast_cancer, (341, 113, 115)),
+        ("wine", load_wine, (106, 35, 37)),
+    ],
+)
+def test_tables_of_scikit_learn(name, table, sizes):
+    data, raw = datasets.load(name), table()
+    parts = (data.train, data.valid, data.test)
+    assert tuple(map(len, parts)) == sizes
+    assert data.train.x.mean(0).abs().max() < 1e-5
+    assert torch.allclose(data.train.x.std(0, correction=0), torch.ones(raw.data.shape[1]))
+    assert data.test.x.mean(0).abs().max() > 1e-3, "statistics of train, not of all"
+    y = torch.cat([part.y for part in parts])
+    if data.classes is None:
+        y = y[:, 0] * data.target_scale + data.target_mean
+        assert torch.allclose(y.sort()[0].double(), torch.tensor(raw.target).sort()[0], atol=1e-3)
+    else:
+        assert torch.equal(y.bincount(), torch.tensor(raw.target).bincount()), "rows partitioned"
+        assert len(data.classes) == len(raw.target_names)
+    assert datasets.fetch(name).present
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [("minst", "mnist"), ("uci/yach", "uci/yacht"), ("breast_cancer", "breast-cancer")],
+)
+def test_unknown_names(asked, nearest):
+    assert len(set(datasets.names())) == 19
+    for function in (datasets.load, datasets.fetch):
+        with pytest.raises(ValueError, match=f"'{nearest}'"):
+            function(asked)
+
+
+def test_options_are_those_of_the_set():
+    with pytest.raises(TypeError, match="colour"):
+        datasets.load("mnist", colour=True)
+    for valid in (1.0, -0.1):
+        with pytest.raises(ValueError, match=str(valid)):
+            datasets.load("uci/yacht", valid=valid)
+    for options in ({"vocabulary": 3}, {"vocabulary": 20_001}, {"length": 0}):
+        with pytest.raises(ValueError, match="from 4 to 20000"):
+            datasets.load("imdb", **options)
+
+
+def test_status_sees_complete_sets_only(folder, cache):
+    def present():
+        return {status.name: status for status in datasets.status() if status.size}
+
+    assert not present()
+    for name in pictures.IDX_FILES:
+        assert "mnist" not in present()
+        put(folder, f"mnist/{name}", b"12345")
+    put(cache, "imdb/imdb.npz", b"1")
+    assert present().keys() == {"mnist", "static-mnist", "imdb"}
+    assert present()["mnist"] == datasets.Status("mnist", True, str(folder / "mnist"), 20)
+
+
+def test_missing_file_message(monkeypatch, cache):
+    monkeypatch.setattr(pictures, "MNIST_URL", "http://127.0.0.1:9/mnist/")
+    with pytest.raises(DataError) as caught:
+        datasets.load("mnist")
+    file = "train-images-idx3-ubyte.gz"
+    for part in ("KASURI_DATA", f"http://127.0.0.1:9/mnist/{file}", str(cache / "mnist" / file)):
+        assert part in str(caught.value)

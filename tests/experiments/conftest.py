@@ -1,4 +1,4 @@
-"""Data sets are read once for all experiments."""
+"""Data sets are read once for all experiments; of large ones only the last few are kept."""
 
 import functools
 
@@ -6,9 +6,10 @@ import pytest
 
 from experiments import data
 
-_load = functools.lru_cache(maxsize=None)(
-    lambda name, options: data.catalog.load(name, **dict(options))
-)
+
+@functools.lru_cache(maxsize=4)
+def _load(name, options):
+    return data.catalog.load(name, **dict(options))
 
 
 @pytest.fixture(autouse=True)

@@ -4,32 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
+import kasuri
 from experiments.catalog import variants
-from experiments.convergence import Curve
-from experiments.data.dataset import Dataset, Split
-from experiments.networks import LSTM, LeNet, ResNet
+from experiments.convergence import ElboCurve
+from experiments.k_tied import Truncation
 from experiments.report import read, write_report
 from experiments.running import Plan, run_one
 from experiments.spec import Where
 from experiments.supervised import Supervised, trained_numbers
-from experiments.truncation import Truncation
-from kasuri.likelihoods import Categorical
-from kasuri.network.random import named_posteriors
-from kasuri.objectives.elbo import ELBO
-from kasuri.training.distributed import Processes
+from tests.experiments.test_networks import zeros
 
-
-def data(shape, classes, dtype=torch.float32):
-    x = torch.zeros(4, *shape, dtype=dtype)
-    part = Split(x, torch.zeros(4, dtype=torch.long))
-    return Dataset("zeros", part, part, part, classes=tuple(map(str, range(classes))))
-
-
-MNIST = data((784,), 10)
-CIFAR100 = data((3, 32, 32), 100)
-WORDS = data((80,), 2, torch.long)
+MNIST = zeros(784)
+CIFAR100 = zeros(3, 32, 32, classes=100)
+WORDS = zeros(80, classes=2, dtype=torch.long)
 
 
 # counts worked out from the architecture; rounded to thousands they are the paper's, but for two
@@ -56,12 +44,12 @@ def test_parameter_counts_are_those_of_the_paper(name, inputs, counts):
 def test_only_the_dense_layers_of_lenet_are_tied():
     experiment = variants("k-tied/cifar10-lenet")["k-tied-2"]
     net = experiment.convert(experiment.network(CIFAR100))
-    kinds = {name: type(q).__name__ for name, q in named_posteriors(net)}
+    kinds = {name: type(q).__name__ for name, q in kasuri.named_posteriors(net)}
     assert kinds["features.0.weight"] == kinds["dense.0.bias"] == "MeanFieldPosterior"
     assert kinds["dense.0.weight"] == kinds["dense.2.weight"] == "KTiedPosterior"
     everywhere = variants("k-tied/cifar10-lenet")["k-tied-2-everywhere"]
     net = everywhere.convert(everywhere.network(CIFAR100))
-    matrices = [q for _, q in named_posteriors(net) if len(q.shape) > 1]
+    matrices = [q for _, q in kasuri.named_posteriors(net) if len(q.shape) > 1]
     assert len(matrices) == 4
     assert all(type(q).__name__ == "KTiedPosterior" for q in matrices)
 
@@ -69,31 +57,10 @@ def test_only_the_dense_layers_of_lenet_are_tied():
 def test_only_the_recurrent_matrices_of_the_lstm_are_random():
     experiment = variants("k-tied/imdb-lstm")["k-tied-1"]
     net = experiment.convert(experiment.network(WORDS))
-    assert [name for name, _ in named_posteriors(net)] == ["lstm.weight_ih_l0", "lstm.weight_hh_l0"]
-
-
-def test_lenet_keeps_the_size_and_halves_it_twice():
-    net = LeNet(kernel=3)(CIFAR100)
-    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 100)
-    assert net.dense[0].in_features == 64 * 8 * 8
-
-
-def test_lstm_reads_the_last_word_last_and_starts_with_open_forget_gates():
-    net = LSTM(vocabulary=50, width=4)(WORDS)
-    first, last = torch.zeros(1, 80, dtype=torch.long), torch.zeros(1, 80, dtype=torch.long)
-    first[0, 0], last[0, -1] = 7, 7
-    nothing = net(torch.zeros(1, 80, dtype=torch.long))
-    assert nothing.shape == (1,)
-    assert (net(last) - nothing).abs() > 100 * (net(first) - nothing).abs()
-    assert net.lstm.bias_ih_l0[4:8].eq(1).all()
-    assert not net.lstm.bias_hh_l0.requires_grad
-
-
-def test_resnet_has_the_kernels_of_the_published_example():
-    net = ResNet()(data((3, 32, 32), 10))
-    kernels = [m.weight for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    assert sum(kernel.numel() for kernel in kernels) == 4_901_568
-    assert ResNet(widths=(2, 2, 4, 4))(CIFAR100)(torch.zeros(2, 3, 32, 32)).shape == (2, 100)
+    assert [name for name, _ in kasuri.named_posteriors(net)] == [
+        "lstm.weight_ih_l0",
+        "lstm.weight_hh_l0",
+    ]
 
 
 def small(name, variant):
@@ -156,7 +123,10 @@ def test_steps_of_standard_deviations_can_be_scaled():
         groups = told["optimizer"](list(net.parameters())).param_groups
         rates[variant] = [group["lr"] for group in groups]
         spread = [
-            p for _, q in named_posteriors(net) for n, p in q.named_parameters() if n != "loc"
+            p
+            for _, q in kasuri.named_posteriors(net)
+            for n, p in q.named_parameters()
+            if n != "loc"
         ]
         assert {id(p) for p in groups[1]["params"]} == {id(p) for p in spread}
     assert rates["mean-field-double"] == pytest.approx([3e-4, 6e-4])
@@ -165,19 +135,19 @@ def test_steps_of_standard_deviations_can_be_scaled():
 
 def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("kasuri.experiments.convergence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("experiments.convergence.time.monotonic", lambda: now[0])
 
     def slow(*args, **options):
         now[0] += 100.0
         return {"neg_elbo": 5.0}
 
-    monkeypatch.setattr("kasuri.experiments.convergence.evaluate", slow)
-    curve = Curve(MNIST.valid, every=2, seed=0)
+    monkeypatch.setattr("experiments.convergence.kasuri.evaluate", slow)
+    curve = ElboCurve(MNIST.valid, every=2, seed=0)
     for step in range(3):
         now[0] += 1.0
         curve.on_step(None, step, None)
     assert (curve.steps, curve.seconds) == ([0, 2], [1.0, 3.0])
-    again = Curve(MNIST.valid, every=2, seed=0)
+    again = ElboCurve(MNIST.valid, every=2, seed=0)
     again.load_state_dict(curve.state_dict())
     now[0] += 1.0
     again.on_step(None, 4, None)
@@ -187,10 +157,10 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
 
 def test_no_annealing_means_the_whole_kl_from_the_first_step():
     experiment = variants("k-tied/convergence")["mean-field"]
-    settings = experiment.tempered(MNIST)
+    settings = experiment.objective(MNIST)
     assert settings["kl_weight"] == 1.0
     net = experiment.convert(experiment.network(MNIST))
-    assert ELBO(net, Categorical(), num_data=10, **settings).weight_at(None) == 1.0
+    assert kasuri.ELBO(net, kasuri.Categorical(), num_data=10, **settings).weight_at(None) == 1.0
 
 
 def test_the_report_draws_what_these_experiments_store(tmp_path):
@@ -202,7 +172,7 @@ def test_the_report_draws_what_these_experiments_store(tmp_path):
         small("k-tied/convergence", "mean-field-double"),
     ]
     for experiment in chosen:
-        run_one(experiment, 0, plan, Processes(), say=lambda text: None)
+        run_one(experiment, 0, plan, say=lambda text: None)
     found, problems = read(tmp_path / "results")
     assert not problems
     page = write_report(found, tmp_path / "page.html").read_text()

@@ -1,50 +1,109 @@
-"""Architectures: the numbers of weights that papers print."""
+"""Architectures: the numbers of weights that papers print, and how they start."""
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.data.dataset import Dataset, Split
-from experiments.networks import ELUMLP, VGG, LeNet, LeNet5
-from kasuri import MeanField, bayesianize
+import kasuri
+from experiments.data import Dataset, Split
+from experiments.networks import (
+    ELUMLP,
+    LSTM,
+    VGG,
+    CifarResNet,
+    LeNet,
+    LeNet5,
+    ResNet,
+    TwoLayer,
+    auto_encoder,
+)
 
 
-def pictures(*shape):
-    part = Split(torch.zeros(4, *shape), torch.zeros(4, dtype=torch.long))
-    return Dataset("zeros", part, part, part, classes=tuple(map(str, range(10))))
+def zeros(*shape, classes=10, dtype=torch.float32):
+    part = Split(torch.zeros(4, *shape, dtype=dtype), torch.zeros(4, dtype=torch.long))
+    return Dataset("zeros", part, part, part, classes=tuple(map(str, range(classes))))
+
+
+WIDE = VGG(tuple((width,) * 3 for width in (20, 40, 80, 40)))
 
 
 @pytest.mark.parametrize(
-    ("net", "shape", "weights", "rows", "columns"),
+    ("net", "shape", "weights"),
     [
-        (VGG(), (3, 32, 32), 62_270, None, None),
-        (VGG(tuple((w,) * 3 for w in (20, 40, 80, 40))), (3, 32, 32), 246_940, 4_527, 540),
-        (VGG(((10,), (20,), (40,), (80,))), (1, 28, 28), 38_690, None, None),
+        (VGG(), (3, 32, 32), 62_270),
+        (WIDE, (3, 32, 32), 246_940),
+        (VGG(((10,), (20,), (40,), (80,))), (1, 28, 28), 38_690),
+        (ELUMLP((300, 300, 300)), (784,), 418_200),
+        (ResNet(), (3, 32, 32), 4_901_568),  # of the published example
+        (TwoLayer(100), (784,), 79_400),
+        (CifarResNet(), (3, 32, 32), 270_896),  # and ten biases
+        (LeNet5(), (1, 28, 28), 430_500),
     ],
 )
-def test_convolutional_networks_of_the_matrix_normal_paper(net, shape, weights, rows, columns):
-    made = net(pictures(*shape))
-    assert sum(p.numel() for p in made.parameters()) == weights
+def test_numbers_of_weights_are_those_of_the_papers(net, shape, weights):
+    made = net(zeros(*shape))
+    layers = [m for m in made.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert sum(layer.weight.numel() for layer in layers) == weights
     assert made(torch.zeros(2, *shape)).shape == (2, 10)
-    kernels = [m.weight for m in made if isinstance(m, nn.Conv2d)]
-    if rows is not None:  # the paper's rows are inputs of a convolution, its columns outputs
-        assert sum(k[0].numel() for k in kernels) == rows
-        assert sum(k.shape[0] for k in kernels) == columns
 
 
-def test_fully_connected_networks_with_elu():
-    made = ELUMLP((300, 300, 300))(pictures(784))
-    assert sum(m.weight.numel() for m in made if isinstance(m, nn.Linear)) == 418_200
-    assert sum(isinstance(m, nn.ELU) for m in made) == 3
+def test_rows_and_columns_of_the_wide_network():
+    kernels = [m.weight for m in WIDE(zeros(3, 32, 32)) if isinstance(m, nn.Conv2d)]
+    assert sum(kernel[0].numel() for kernel in kernels) == 4_527  # the paper's rows are inputs
+    assert sum(kernel.shape[0] for kernel in kernels) == 540
 
 
 @pytest.mark.parametrize("net", [VGG(((4,), (6,))), LeNet((4, 6), 3, 8), LeNet5((4, 6), 8)])
 def test_pictures_are_laid_out_pixel_by_pixel(net):
     """Max-pooling of channel after channel takes most of the time of these networks on a CPU."""
-    made = bayesianize(net(pictures(1, 28, 28)), MeanField(), estimator="shared")
+    made = kasuri.bayesianize(net(zeros(1, 28, 28)), kasuri.MeanField(), estimator="shared")
     layouts = []
     pools = [module for module in made.modules() if isinstance(module, nn.MaxPool2d)]
     for pool in pools:
         pool.register_forward_hook(lambda _, ins, out: layouts.append(out.stride(1) == 1))
     made(torch.randn(3, 1, 28, 28))
     assert layouts == [True] * len(pools)
+
+
+def test_lenet_keeps_the_size_and_halves_it_twice():
+    net = LeNet(kernel=3)(zeros(3, 32, 32))
+    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert net.dense[0].in_features == 64 * 8 * 8
+
+
+def test_lstm_reads_the_last_word_last_and_starts_with_open_forget_gates():
+    net = LSTM(vocabulary=50, width=4)(zeros(80, classes=2, dtype=torch.long))
+    nothing, first, last = torch.zeros(3, 1, 80, dtype=torch.long)
+    first[0, 0], last[0, -1] = 7, 7
+    assert net(nothing).shape == (1,)
+    assert (net(last) - net(nothing)).abs() > 100 * (net(first) - net(nothing)).abs()
+    assert net.lstm.bias_ih_l0[4:8].eq(1).all()
+    assert not net.lstm.bias_hh_l0.requires_grad
+
+
+def test_outputs_of_the_slides_networks_are_averages():
+    net, x = TwoLayer(100)(zeros(784)), torch.rand(3, 784)
+    torch.testing.assert_close(net(x), net[2](net[1](net[0](x))) / 100)
+    small = CifarResNet(1, (8, 16, 32))(zeros(3, 32, 32))
+    sides = [m.kernel_size for m in small.modules() if isinstance(m, nn.Conv2d)]
+    assert sides.count((3, 3)) + 1 == 8
+
+
+def test_auto_encoders_start_alike_and_at_the_variances_of_the_prior():
+    started = []
+    vae = kasuri.vae
+    for latent in (vae.FullNormal(9), vae.Diagonal(9), vae.KTiedLatent(3, 3, 1)):
+        torch.manual_seed(0)
+        encoder, decoder = auto_encoder(36, (12, 10, 8), latent.size, 9)
+        widths = [layer.out_features for layer in encoder if isinstance(layer, nn.Linear)]
+        assert widths == [12, 10, 8, latent.size]
+        assert sum(isinstance(layer, nn.ELU) for layer in encoder) == 3
+        x = torch.linspace(0, 1, 180).view(5, 36)
+        q = latent(encoder(x))
+        assert (q.variance == 1).all()
+        assert q.mean.std() > 0.1
+        torch.testing.assert_close(q.kl(), 0.5 * q.mean.square().sum(1))
+        started.append((q.mean, decoder(x[:, :9])))
+    for mean, output in started[1:]:
+        torch.testing.assert_close(mean, started[0][0])
+        torch.testing.assert_close(output, started[0][1])

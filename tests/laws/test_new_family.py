@@ -15,7 +15,7 @@ import kasuri
 import kasuri.testing
 from kasuri.numerics.safe import LOG_CEILING, capped_exp
 from kasuri.posteriors.base import Elementwise, Family
-from kasuri.sklearn import BayesianRegressor, settings
+from kasuri.sklearn import BayesianRegressor
 
 
 class LiftedPosterior(Elementwise):
@@ -195,19 +195,7 @@ def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
         assert "0.weight" in str(report)
 
 
-NAMES_ARE_REGISTERED = hasattr(settings, "name_of")
-
-
-@pytest.mark.parametrize(
-    "posterior",
-    [
-        FAMILY,
-        pytest.param(
-            "lifted",
-            marks=pytest.mark.skipif(not NAMES_ARE_REGISTERED, reason="names are a fixed list"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("posterior", [FAMILY, "lifted"], ids=["family", "name"])
 def test_tables_are_fitted_with_it(posterior):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3))

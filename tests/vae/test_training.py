@@ -14,7 +14,7 @@ from torch import nn
 import kasuri
 from kasuri import vae
 from kasuri.training import Validation, checkpoint
-from tests.training.jobs import Boom, Stop, differences, ending, raise_boom
+from tests.training.jobs import Stop, differences, ending
 from tests.vae.models import FAMILIES, patterns, small
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.data import Batches, compose, crop, flip
+from kasuri.training import Batches, compose, crop, flip
 
 
 def rows(n: int) -> tuple[torch.Tensor, torch.Tensor]:

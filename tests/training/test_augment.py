@@ -3,8 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from experiments.data import compose, crop, flip
+import kasuri
+from kasuri.training import Batches, compose, crop, flip
+from tests.training.jobs import network
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -66,3 +69,31 @@ def test_refusals():
             augmentation(torch.rand(4, 784), generator())
     with pytest.raises(ValueError, match="at least one pixel"):
         crop(0)
+
+
+def test_training_inputs_can_be_changed_and_validation_is_not():
+    seen = []
+
+    def negated(x, generator):
+        seen.append(len(x))
+        return -x
+
+    torch.manual_seed(0)
+    x = torch.randn(60, 2)
+    y = (x[:, 0] > 0).long()
+    fitted = kasuri.fit(
+        nn.Linear(2, 2),
+        (x, y),
+        (-x, y),
+        augment=negated,
+        epochs=40,
+        batch_size=30,
+        seed=0,
+        learning_rate=0.05,
+    )
+    assert set(seen) == {30}
+    assert len(seen) >= 80
+    assert fitted.history[-1]["valid_accuracy"] > 0.95
+    batches = Batches(x, y, 30)
+    with pytest.raises(ValueError, match="augment"):
+        kasuri.fit(network(), batches, augment=negated, epochs=1)

@@ -5,17 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 import kasuri
 from experiments import catalog
 from experiments.data.dataset import Dataset, Split
-from experiments.generative import Generative
-from experiments.networks import auto_encoder
 from experiments.report import compare, read, write_report
 from experiments.running import Plan, run_one
 from experiments.spec import Where
-from kasuri.training.distributed import Processes
+from experiments.vae import Generative
 
 TINY = Generative(
     name="vae/tiny",
@@ -45,7 +42,7 @@ def bars(monkeypatch):
         "static-mnist", part(200, 0), part(100, 1), part(60, 2), classes=tuple("abcdef"),
         pictures=(1, 6, 6), pixel_range=(0.0, 1.0), note="made of bars",
     )  # fmt: skip
-    monkeypatch.setattr("kasuri.experiments.generative.datasets.load", lambda name: data)
+    monkeypatch.setattr("experiments.data.load", lambda name: data)
     return data
 
 
@@ -66,50 +63,12 @@ def test_the_settings_are_those_of_the_paper(z, sizes):
         assert short.epochs * short.limit <= 1000 * 50_000 / 100
 
 
-def test_networks_start_at_the_variances_of_the_prior():
-    latent = kasuri.vae.FullLatent(9)
-    torch.manual_seed(0)
-    encoder, decoder = auto_encoder(36, (12, 10, 8), latent.size, 9)
-    assert [layer.out_features for layer in encoder if isinstance(layer, nn.Linear)] == [
-        12,
-        10,
-        8,
-        54,
-    ]
-    assert [layer.out_features for layer in decoder if isinstance(layer, nn.Linear)] == [
-        12,
-        10,
-        8,
-        36,
-    ]
-    assert sum(isinstance(layer, nn.ELU) for layer in encoder) == 3
-    q = latent(encoder(torch.rand(5, 36)))
-    assert (q.variance == 1).all()
-    assert q.mean.std() > 0.1
-    torch.testing.assert_close(q.kl(), 0.5 * q.mean.square().sum(1))
-
-
-def test_families_start_with_the_same_networks_and_means():
-    started = []
-    for latent in (
-        kasuri.vae.DiagonalLatent(9),
-        kasuri.vae.FullLatent(9),
-        kasuri.vae.KTiedLatent(3, 3, 1),
-    ):
-        torch.manual_seed(0)
-        started.append(auto_encoder(36, (12, 10), latent.size, 9))
-    x = torch.rand(5, 36)
-    for encoder, decoder in started[1:]:
-        torch.testing.assert_close(encoder(x)[:, :9], started[0][0](x)[:, :9])
-        torch.testing.assert_close(decoder(x[:, :9]), started[0][1](x[:, :9]))
-
-
 @pytest.mark.parametrize(
     ("annealing", "values"),
     [("exponential", [0.01, 0.1, 1, 1]), ("linear", [0, 0.5, 1, 1]), ("none", None)],
 )
 def test_the_kl_is_annealed(annealing, values):
-    weight = replace(TINY, annealing=annealing, warm_up=4).weight(num_data=200)
+    weight = replace(TINY, annealing=annealing, warm_up=4).kl_weight(num_data=200)
     if values is None:
         assert weight == 1.0
     else:
@@ -124,7 +83,7 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
             ("matrix-normal", TINY.latent),
         ):
             one = replace(TINY, variant=variant, latent=latent)
-            path = run_one(one, seed, plan, Processes(), say=lambda text: None)
+            path = run_one(one, seed, plan, say=lambda text: None)
     content = json.loads(path.read_text())
     assert content["metrics"]["log_likelihood"] >= content["metrics"]["elbo"] - 0.5
     assert {"log_likelihood_sem", "elbo_sem", "kl", "active_units"} <= content["metrics"].keys()

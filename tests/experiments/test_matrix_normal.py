@@ -1,18 +1,15 @@
-"""Experiments with relevance priors, and augmentation in training."""
+"""Experiments with relevance priors."""
 
 from dataclasses import replace
 
 import pytest
-import torch
-from torch import nn
 
 import kasuri
 from experiments import data as datasets
 from experiments.catalog import variants
+from experiments.matrix_normal import Sparse
 from experiments.networks import ELUMLP
-from experiments.sparse import Sparse
 from experiments.spec import Where
-from tests.training.jobs import network
 
 DIGITS = Sparse(
     name="sparse",
@@ -61,7 +58,7 @@ def test_priors_follow_the_kind_of_relevance():
 
 def test_the_kl_is_off_first_and_then_rises():
     data = datasets.load("digits")
-    weight = replace(DIGITS, hold=0.1, ramp=0.2).tempered(data)["kl_weight"]
+    weight = replace(DIGITS, hold=0.1, ramp=0.2).objective(data)["kl_weight"]
     batches = -(-len(data.train) // 100)
     assert [weight(round(epoch * batches)) for epoch in (6, 12, 18, 50)] == pytest.approx(
         [0, 0.5, 1, 1]
@@ -78,41 +75,13 @@ def test_the_wide_network_is_annealed_exponentially_as_published():
     wide = variants("matrix-normal/cifar10-group-4x")["free"]
     data = datasets.load("digits")
     batches = -(-len(data.train) // 100)
-    weight = replace(wide, epochs=60, batch_size=100).tempered(data)["kl_weight"]
+    weight = replace(wide, epochs=60, batch_size=100).objective(data)["kl_weight"]
     held, risen = round(8 * batches), round(15 * batches)
     assert weight(held) == 0
     assert weight(risen) == pytest.approx(
         0.1, rel=0.01
     )  # half the way from 0.01 to 1, in logarithms
     assert weight(22 * batches) == 1
-
-
-def test_training_inputs_can_be_changed_and_validation_is_not():
-    seen = []
-
-    def negated(x, generator):
-        seen.append(len(x))
-        return -x
-
-    torch.manual_seed(0)
-    x = torch.randn(60, 2)
-    y = (x[:, 0] > 0).long()
-    fitted = kasuri.fit(
-        nn.Linear(2, 2),
-        (x, y),
-        (-x, y),
-        augment=negated,
-        epochs=40,
-        batch_size=30,
-        seed=0,
-        learning_rate=0.05,
-    )
-    assert set(seen) == {30}
-    assert len(seen) >= 80
-    assert fitted.history[-1]["valid_accuracy"] > 0.95
-    batches = datasets.Batches(x, y, 30)
-    with pytest.raises(ValueError, match="augment"):
-        kasuri.fit(network(), batches, augment=negated, epochs=1)
 
 
 def test_the_control_differs_in_the_steps_of_its_standard_deviations_alone():

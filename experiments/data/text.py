@@ -7,28 +7,20 @@ be worked out again from the reviews, hence the index.
 """
 
 import contextlib
+import io
 import json
-import os
 import re
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import (
-    Original,
-    cache_folder,
-    damaged,
-    find,
-    need,
-    obtain,
-    read_arrays,
-    require_digest,
-)
+from experiments.data.files import Original, cache_folder, find, obtain, read_arrays, require_digest
+from kasuri.storage import write_atomically
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000
@@ -39,21 +31,15 @@ ARRAYS = tuple(
 # files.digest of the arrays above, computed from the prepared copy; that one was compared with
 # Keras' file in mean lengths and first reviews
 SHA256 = "4c0c21d92ee1f3f91b07b153f3b054e224d29d14054e77bf82492e760e0e6b34"
-# md5 as in torchtext.datasets.imdb
 REVIEWS = Original(
-    "imdb",
     "imdb/aclImdb_v1.tar.gz",
     "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-    "md5:7c2ac02c03563afcf9b574c7e56c153a",
-    "imdb.npz, the prepared copy",
+    "md5:7c2ac02c03563afcf9b574c7e56c153a",  # as in torchtext.datasets.imdb
 )
-# md5 as in keras.datasets.imdb.get_word_index
 WORDS = Original(
-    "imdb",
     "imdb/imdb_word_index.json",
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb_word_index.json",
-    "md5:bfafd718b763782e994055a2d397834f",
-    "imdb.npz, the prepared copy",
+    "md5:bfafd718b763782e994055a2d397834f",  # as in keras.datasets.imdb.get_word_index
 )
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 _PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
@@ -84,33 +70,35 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
     """
     if not FIRST < vocabulary <= VOCABULARY or length < 1:
         raise ValueError(
-            f"imdb(vocabulary={vocabulary}, length={length}): vocabulary from {FIRST + 1} to "
-            f"{VOCABULARY}, length at least 1"
+            f"imdb: vocabulary must be from {FIRST + 1} to {VOCABULARY} and length at least 1, "
+            f"got {vocabulary} and {length}"
         )
-    arrays = read_imdb()
+    arrays = _read()
     train, test = (_split(arrays, part, vocabulary, length) for part in ("train", "test"))
     if not 0 <= valid < len(train):
-        raise ValueError(f"imdb(valid={valid}): there are {len(train)} training reviews in all")
+        raise ValueError(
+            f"imdb: valid must be below the {len(train)} training reviews, got {valid}"
+        )
     fit = len(train) - valid
-    return Dataset(
-        "imdb",
-        train.subset(fit),
-        Split(train.x[fit:], train.y[fit:]),
-        test,
-        classes=("negative", "positive"),
-    )
+    held_out = Split(train.x[fit:], train.y[fit:])
+    return Dataset("imdb", train.subset(fit), held_out, test, classes=("negative", "positive"))
 
 
-def read_imdb() -> dict[str, Any]:
+def _read() -> dict[str, Any]:
     """Word ids of all reviews one after another, where each begins, labels; for train and test."""
-    path = find(PREPARED)
-    if path is not None:
-        return read_arrays(path, ARRAYS, SHA256, REVIEWS.url)
+    prepared = find(PREPARED)
+    if prepared is not None:
+        arrays = read_arrays(prepared[0], ARRAYS, REVIEWS.url)
+        require_digest(arrays, SHA256, prepared[0], REVIEWS.url)
+        return arrays
     reviews = obtain(REVIEWS)
     arrays = _convert(reviews, obtain(WORDS))
     require_digest(arrays, SHA256, reviews, REVIEWS.url)
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        _keep(arrays, cache_folder() / PREPARED)
+        content, target = io.BytesIO(), cache_folder() / PREPARED
+        np.savez(content, **arrays)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, content.getvalue())
     return arrays
 
 
@@ -149,51 +137,27 @@ def words_of(text: str) -> list[str]:
 
 def _convert(reviews: Path, index: Path) -> dict[str, Any]:
     """The arrays, from the files as published."""
-    np = need("numpy", "datasets.load('imdb')")
-    ids = _ids(index)
-    found: dict[str, dict[tuple[int, int], list[int]]] = {"train": {}, "test": {}}
-    try:
-        with tarfile.open(reviews, "r|gz") as archive:
-            for member in archive:
-                match = _REVIEW.fullmatch(member.name.removeprefix("./"))
-                file = archive.extractfile(member) if match else None
-                if match and file is not None:
-                    part, kind, number = match.groups()
-                    words = words_of(file.read().decode())
-                    # a word of no training review is left out, as Keras does
-                    tokens = [START, *(ids[word] for word in words if word in ids)]
-                    found[part][int(kind == "pos"), int(number)] = tokens
-    except (tarfile.TarError, OSError, EOFError, UnicodeDecodeError) as error:
-        raise damaged(reviews, f"it cannot be read: {error}", REVIEWS.url) from error
+    ranks = json.loads(index.read_text(encoding="utf-8"))
+    ids = {
+        word: rank + FIRST if rank + FIRST < VOCABULARY else UNKNOWN for word, rank in ranks.items()
+    }
+    texts: dict[str, dict[tuple[int, int], list[int]]] = {"train": {}, "test": {}}
+    with tarfile.open(reviews, "r|gz") as archive:
+        for member in archive:
+            match = _REVIEW.fullmatch(member.name.removeprefix("./"))
+            file = archive.extractfile(member) if match else None
+            if match and file is not None:
+                part, kind, number = match.groups()
+                # a word of no training review is left out, as Keras does
+                known = (ids[word] for word in words_of(file.read().decode()) if word in ids)
+                texts[part][int(kind == "pos"), int(number)] = [START, *known]
     rng = np.random.default_rng(0)  # one shuffle after the other: train before test
     arrays: dict[str, Any] = {}
-    for part, texts in found.items():
-        keys = sorted(texts)
+    for part, tokens in texts.items():
+        keys = sorted(tokens)
         order = [keys[i] for i in rng.permutation(len(keys))]
-        lengths = [0, *(len(texts[key]) for key in order)]
-        arrays[f"{part}_tokens"] = np.array([t for key in order for t in texts[key]], "<u2")
+        lengths = [0, *(len(tokens[key]) for key in order)]
+        arrays[f"{part}_tokens"] = np.array([t for key in order for t in tokens[key]], "<u2")
         arrays[f"{part}_offsets"] = np.cumsum(lengths).astype("<i4")
         arrays[f"{part}_labels"] = np.array([label for label, _ in order], "u1")
     return arrays
-
-
-def _ids(path: Path) -> dict[str, int]:
-    """The id of every word that occurs in a training review; that of rare ones is UNKNOWN."""
-    ranks = json.loads(path.read_text(encoding="utf-8"))
-    return {
-        word: rank + FIRST if rank + FIRST < VOCABULARY else UNKNOWN for word, rank in ranks.items()
-    }
-
-
-def _keep(arrays: dict[str, Any], path: Path) -> None:
-    """Write beside the target, then rename: a crash leaves no half file behind."""
-    np = need("numpy", "datasets.load('imdb')")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

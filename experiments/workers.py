@@ -1,0 +1,134 @@
+"""Several tasks at the same time, each in one of several processes; all are asked to stop together.
+
+A worker is in a process group of its own, so that Ctrl-C in a terminal reaches this process alone. It passes
+the request on once, and SIGTERM likewise: a run that trains saves where it is. A second Ctrl-C interrupts.
+"""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
+from multiprocessing.connection import wait as wait_for
+from types import FrameType
+from typing import Any
+
+import torch
+
+import kasuri
+
+# options of glibc's malloc.h: mmap, trim and top-pad thresholds; glibc takes no larger first one
+_MALLOC = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 256 * 2**20}
+
+
+def run_tasks(
+    tasks: Sequence[tuple[str, Callable[[], Any]]],
+    workers: int,
+    threads: int | None,
+    say: Callable[[str], None],
+) -> list[Any]:
+    """What the tasks give, in their order. One that fails does not stop the others.
+
+    Args:
+        tasks: with their titles; they must survive pickling.
+        workers: processes.
+        threads: of torch, in each.
+        say: where to tell which tasks failed.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
+        titles = {pool.submit(_do, task): title for title, task in tasks}
+        try:
+            with _sigterm_interrupts():
+                for future in as_completed(titles):
+                    if not _succeeded(future):
+                        say(f"{titles[future]} failed: {future.exception()}")
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _stop_workers(list(titles))
+            left = sum(not _succeeded(future) for future in titles)
+            where = f"{left} of {len(titles)} runs"
+            raise kasuri.Interrupted(f"{where} were stopped", where) from None
+    failed = [future for future in titles if not _succeeded(future)]
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(titles)} runs failed, see above; the results of the others are kept"
+        ) from failed[0].exception()
+    return [future.result() for future in titles]
+
+
+def prepare(threads: int | None) -> None:
+    """Settings of a process that trains and ends: threads of torch, and freed memory stays with it.
+
+    Training takes and frees the same tensors in every step. The C library of Linux gives large freed
+    blocks back to the system, which hands them out again page by page, zeroed.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in _MALLOC.items():
+            mallopt(option, value)
+
+
+def _succeeded(future: "Future[Any]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _stop_workers(futures: "Sequence[Future[Any]]") -> None:
+    """Ask every worker to stop, and wait until each has; Ctrl-C while waiting asks once more."""
+    for _ in range(2):
+        try:
+            for worker in multiprocessing.active_children():
+                if worker.pid is not None:
+                    os.kill(worker.pid, signal.SIGINT)
+            wait(futures)
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM like Ctrl-C inside the block; outside the main thread Python does not allow it."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _begin(threads: int | None) -> None:
+    """In a worker, before its first task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing to stop yet
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    prepare(threads)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """Stop when the process that started this one is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _do(task: Callable[[], Any]) -> Any:
+    """In a worker, one task; the pool hands on what it raises, an interrupt too."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return task()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
