@@ -94,7 +94,8 @@ def not_finite(elbo: ELBO) -> tuple[Finding, ...]:
                 Finding(
                     "not finite",
                     f"{where} holds {count} values that are not finite",
-                    "take an earlier checkpoint, and train with a lower learning rate or clip=1.0",
+                    "take an earlier checkpoint, and train with a lower learning rate or "
+                    "callbacks=[kasuri.training.Clip(1.0)]",
                 )
             )
     return tuple(found)
@@ -226,7 +227,7 @@ def _gradients(found: Measured) -> Iterator[Finding]:
             "unfinished",
             f"the {part} of {top['layer']} are still on their way: gradients of different batches agree "
             f"(signal-to-noise ratio {top['median']:.2g})",
-            'train longer, with a higher learning rate, or keep="last"',
+            'train longer, with a higher learning rate, or valid=Validation(data, keep="last")',
         )
 
 

@@ -18,7 +18,7 @@ from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
 from kasuri.training.many import fit_many
 from kasuri.training.nonfinite import NonFiniteLoss
-from kasuri.training.validation import Validation, validate
+from kasuri.training.validation import Validation, examine
 
 # Bayes first, which is also what is taken if no score is a number. Real targets: below 0.1 intervals were too
 # narrow on every table tried, and few noisy rows have their best between 1 and 0.3. Classes that can be told
@@ -129,7 +129,7 @@ def _generator(seed: int, stream: Stream) -> torch.Generator:
 
 
 @dataclass(frozen=True)
-class Task:
+class Trial:
     """A network to be trained on a table, all but its temperature.
 
     Args:
@@ -201,31 +201,31 @@ class Choice(NamedTuple):
     fitted: Fitted | None
 
 
-def choose(task: Task, folds: Sequence[Rows], temperatures: Sequence[float]) -> Choice:
+def choose(trial: Trial, folds: Sequence[Rows], temperatures: Sequence[float]) -> Choice:
     """The temperature whose networks predict rows best that they were not trained on."""
-    fits = _trained(task, folds, temperatures)
+    fits = _trained(trial, folds, temperatures)
     scores = dict.fromkeys(temperatures, 0.0)
     for number, rows in enumerate(folds):
         assert rows.held is not None
-        x, y = task.data(rows.held)
+        x, y = trial.data(rows.held)
         for place, temperature in enumerate(temperatures):
             fitted = fits[number * len(temperatures) + place]
-            nll = math.inf if fitted is None else _score(fitted, x, y, task.seed)
+            nll = math.inf if fitted is None else _score(fitted, x, y, trial.seed)
             scores[temperature] += nll / len(folds)
     best = min(scores, key=lambda t: scores[t] if math.isfinite(scores[t]) else math.inf)
     return Choice(best, scores, fits[temperatures.index(best)] if len(folds) == 1 else None)
 
 
 def _score(fitted: Fitted, x: Tensor, y: Tensor, seed: int) -> float:
-    return validate(fitted.objective, x, y, _DRAWS, mix(seed, Stream.SCORES))["nll"]
+    return examine(fitted.objective, x, y, _DRAWS, mix(seed, Stream.SCORES))[1]["nll"]
 
 
 def _trained(
-    task: Task, folds: Sequence[Rows], temperatures: Sequence[float]
+    trial: Trial, folds: Sequence[Rows], temperatures: Sequence[float]
 ) -> Sequence[Fitted | None]:
     """A network for every fold and temperature, None for one that diverged."""
     try:
-        return task.fit_many(folds, temperatures)
+        return trial.fit_many(folds, temperatures)
     except MemoryError:
         raise
     except Exception as error:
@@ -237,7 +237,7 @@ def _trained(
         for temperature in temperatures:
             try:
                 fits.append(
-                    task.fit(rows if len(folds) == 1 else Rows(rows.rest, None), temperature)
+                    trial.fit(rows if len(folds) == 1 else Rows(rows.rest, None), temperature)
                 )
             except NonFiniteLoss as error:
                 fits.append(None)

@@ -28,7 +28,7 @@ from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
 from kasuri.sklearn import files, settings
-from kasuri.sklearn.choosing import Choice, Split, Task, choose, split
+from kasuri.sklearn.choosing import Choice, Split, Trial, choose, split
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
 from kasuri.training.callbacks import Row
@@ -231,14 +231,14 @@ class BayesianEstimator(BaseEstimator, ABC):
             return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
 
         seed, scaled = self._seed, inputs(x).float()
-        task = Task(net, scaled, y, likelihood, prior, options, self.patience, seed)
+        trial = Trial(net, scaled, y, likelihood, prior, options, self.patience, seed)
         with GENERATOR, globally_seeded(mix(seed, Stream.WEIGHTS), torch.device("cpu")):
             try:
                 choice = Choice(self.temperature, {}, None)
                 if split.folds:
-                    choice = choose(task, split.folds, self._temperatures)
+                    choice = choose(trial, split.folds, self._temperatures)
                 kept = choice.fitted if self.patience is None else None
-                fitted = kept or task.fit(split.rows, choice.temperature)
+                fitted = kept or trial.fit(split.rows, choice.temperature)
             except Interrupted as stop:  # which speaks of a folder, and estimators have none
                 message = f"fit stopped in {stop.where}; the estimator is as it was before"
                 raise Interrupted(message, stop.where) from None

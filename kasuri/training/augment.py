@@ -44,7 +44,7 @@ def crop(padding: int = 4) -> Augmentation:
         torch.Size([5, 3, 8, 8])
     """
     if padding < 1:
-        raise ValueError(f"crop(padding={padding}): at least one pixel")
+        raise ValueError(f"crop: padding must be at least one pixel, got {padding}")
     return _Crop(padding)
 
 
@@ -54,8 +54,7 @@ class _Crop:
 
     padding: int
 
-    def __repr__(self) -> str:
-        """What results say of their settings."""
+    def __repr__(self) -> str:  # what results say of their settings
         return f"crop(padding={self.padding})"
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -86,7 +85,6 @@ class _Compose:
     augmentations: tuple[Augmentation, ...]
 
     def __repr__(self) -> str:
-        """What results say of their settings."""
         return "composed"
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -87,8 +87,8 @@ class Batches(Generic[Inputs]):
             batch_size = min(defaults.batch_size(len(y)), len(y))
         if batch_size < 1 or not 0 <= rank < world:
             raise ValueError(
-                f"Batches(batch_size={batch_size}, rank={rank}, world={world}): batch_size must be at "
-                "least 1, and rank one of 0, ..., world - 1"
+                f"Batches(batch_size={batch_size}, rank={rank}, world={world}): there must be a "
+                "batch_size at least 1, and a rank from 0 to world - 1"
             )
         self.x: Inputs = x
         self.y = y

@@ -28,7 +28,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes the files and shows progress."""
+        """Whether this process writes files and shows progress."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
@@ -56,17 +56,17 @@ class Processes:
 
     def is_lost(self, error: RuntimeError) -> bool:
         """Whether an error comes from talking to the other processes."""
-        told = str(error)
-        talking = isinstance(error, dist.DistError) or "gloo" in told or "NCCL" in told
+        words = str(error)
+        talking = isinstance(error, dist.DistError) or "gloo" in words or "NCCL" in words
         return self.world > 1 and talking
 
-    def share(self, thing: Any) -> Any:
+    def share(self, value: Any) -> Any:
         """What process 0 has, in every process."""
         if self.world == 1:
-            return thing
-        box = [thing]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 def processes() -> Processes:

@@ -19,7 +19,6 @@ class Interrupted(KeyboardInterrupt):
         self.where = where
 
     def __reduce__(self) -> tuple[type["Interrupted"], tuple[str, str]]:
-        """From one process to another."""
         return Interrupted, (self.args[0], self.where)
 
 
@@ -42,7 +41,6 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

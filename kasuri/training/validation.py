@@ -45,11 +45,6 @@ class Validation:
             raise ValueError(f'Validation: keep must be "best" or "last", got {self.keep!r}')
 
 
-def validate(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> dict[str, float]:
-    """{"nll": of the predictive distribution per example, and the likelihood's own score}."""
-    return examine(objective, x, y, samples, seed)[1]
-
-
 def examine(
     objective: Objective, x: Any, y: Tensor, samples: int, seed: int
 ) -> tuple[Tensor, dict[str, float]]:

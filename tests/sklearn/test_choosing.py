@@ -233,9 +233,9 @@ def test_an_interruption_speaks_of_the_estimator(temperature):
 
 def test_scores_that_are_no_numbers_are_not_the_best(monkeypatch):
     scores = iter([np.nan, 3.0, 2.0, np.inf] * 5)
-    monkeypatch.setattr(choosing, "validate", lambda *a: {"nll": next(scores)})
+    monkeypatch.setattr(choosing, "examine", lambda *a: (None, {"nll": next(scores)}))
     assert BayesianRegressor(**QUICK).fit(X, Y).temperature_ == 0.3
-    monkeypatch.setattr(choosing, "validate", lambda *a: {"nll": np.nan})
+    monkeypatch.setattr(choosing, "examine", lambda *a: (None, {"nll": np.nan}))
     assert BayesianRegressor(**QUICK).fit(X, Y).temperature_ == 1.0
 
 

@@ -11,7 +11,7 @@ from kasuri.network.random import named_layers
 from kasuri.objectives.temperature import is_better
 from kasuri.streams import Stream, mix
 from kasuri.training import Validation, defaults
-from kasuri.training.validation import examine, log_mean, validate
+from kasuri.training.validation import examine, log_mean
 from tests.training.jobs import bayesian, differences, moons, network
 
 
@@ -138,7 +138,6 @@ def test_validation_is_of_the_mean_over_draws_of_whole_weights():
     losses, scores = examine(fitted.objective, x, y, samples=2, seed=9)
     torch.testing.assert_close(losses, expected)
     assert scores["nll"] == pytest.approx(float(expected.mean()), rel=1e-5)
-    assert validate(fitted.objective, x, y, samples=2, seed=9) == scores
     one, _ = examine(fitted.objective, x, y, samples=1, seed=9)
     torch.testing.assert_close(one, -likelihoods[0].log())
 
