@@ -110,6 +110,11 @@ class Polar(nn.Module):
         mode = self.directions.mode()
         return length.to(mode.dtype).unsqueeze(-1) * mode
 
+    def at_mode(self) -> Tensor:
+        """E[s] E[z_i] μ_i."""
+        mode = self.directions.mode()
+        return radius_moments(*self.radii())[0].to(mode.dtype).unsqueeze(-1) * mode
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """(mean, variance) of every component."""
         mode = self.directions.mode()

@@ -78,6 +78,11 @@ class RadialPosterior(Posterior):
         """E[W]: products of mean radii, A(κ) and mean directions."""
         return self._product([(side, polar.mean()) for side, polar in self.polars()])
 
+    @property
+    def at_mode(self) -> Tensor:
+        """Mean radii times mean directions, longer than the mean by 1/A(κ): what the paper evaluates."""
+        return self._product([(side, polar.at_mode()) for side, polar in self.polars()])
+
     def _product(self, vectors: Sequence[tuple[Side, Tensor]]) -> Tensor:
         first, *others = (to_matrix(v, side, self.positions) for side, v in vectors)
         for other in others:

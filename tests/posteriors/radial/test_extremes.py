@@ -49,6 +49,7 @@ def test_raw_parameters_of_100_are_harmless(family, shape):
             q.variance.sum(),
             q.rsample().sum(),
             q.squared_norm(),
+            q.at_mode.sum(),
         ]
         values += [q.kl(prior) for prior in fitting_priors(q)]
         if family.grouping != "double":

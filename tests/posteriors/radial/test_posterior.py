@@ -225,6 +225,15 @@ def test_modes_are_of_one_side_and_leave_out_the_layer():
         q.log_modes("row")
 
 
+@families(ALL)
+def test_the_mode_of_directions_is_longer_than_the_mean(family):
+    q = randomised(family, (5, 6))
+    length = math.prod(1 / p.directions.resultant().mean() for _, p in q.polars())
+    if all(p.directions.concentration().numel() == 1 for _, p in q.polars()):
+        torch.testing.assert_close(q.at_mode, q.mean * length)
+    assert (q.at_mode.abs() > q.mean.abs()).all()
+
+
 def test_impossible_options_are_refused():
     for options, words in (
         ({"grouping": "rows"}, "grouping='row'"),
