@@ -61,7 +61,7 @@ class Convergence(Supervised):
         ratios = standard_ratios(rows)
         test = self.assess([fitted], data, "test", seed) if where.test else None
         return Outcome(
-            metrics=({} if test is None else test.metrics) | elbos | ratios,
+            metrics=dict(test or {}) | elbos | ratios,
             validation=elbos,
             history=fitted.history,
             figures={

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from kasuri.prediction.scores import nll_of_draws
+from kasuri.prediction.metrics import nll_of_draws
 
 
 def expected_log_probs(residuals: Tensor, concentration: float, rate: float) -> Tensor:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from experiments import data as datasets
 from experiments.data.dataset import Dataset, Split
+from experiments.figures import figures
 from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from kasuri.likelihoods import Likelihood
@@ -22,7 +23,7 @@ from kasuri.network.saving import save
 from kasuri.objectives.schedules import LinearPerBatch
 from kasuri.posteriors.base import Family
 from kasuri.prediction.baselines import ensemble, mc_dropout
-from kasuri.prediction.evaluate import Evaluation, assess
+from kasuri.prediction.evaluate import Evaluation, evaluate
 from kasuri.priors.base import HeNormal, Normal, Prior
 from kasuri.streams import mix
 from kasuri.training.augment import Augmentation
@@ -116,7 +117,7 @@ class Supervised(Experiment):
         done = time.monotonic()
         return Outcome(
             metrics=metrics,
-            validation=valid.metrics,
+            validation=dict(valid),
             history=fits[0].history,
             figures=figures,
             parameters=sum(trained_numbers(one.net) for one in fits),
@@ -132,7 +133,8 @@ class Supervised(Experiment):
     ) -> tuple[dict[str, float], dict[str, Any]]:
         """Scores on the test part, and the data of figures."""
         found = self.assess(fits, data, "test", seed)
-        return found.metrics, found.figures
+        alone = fits[0].objective if len(fits) == 1 else None
+        return dict(found), figures(found, alone)
 
     def trained(self, data: Dataset, seed: int, where: Where) -> list[Fitted]:
         """Every member, trained; from its checkpoint if it was trained before."""
@@ -276,7 +278,7 @@ class Supervised(Experiment):
             model = mc_dropout(model, self.samples, seed)
         inside: Split = getattr(data, part)
         other = self.foreign(inside, seed) if part == "test" else None
-        return assess(
+        return evaluate(
             model,
             inside,
             samples=self.samples,

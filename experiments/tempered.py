@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from experiments.data.dataset import Dataset
+from experiments.figures import figures
 from experiments.spec import FIXED
 from experiments.supervised import Supervised
 from kasuri.diagnostics.findings import diagnose
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.balanced import Balanced
-from kasuri.prediction.metrics import calibration_bins
+from kasuri.prediction.metrics import calibration_error
 from kasuri.training.defaults import MakeScheduler
 from kasuri.training.fitted import Fitted
 
@@ -65,9 +65,10 @@ class Tempered(Supervised):
     ) -> tuple[dict[str, float], dict[str, Any]]:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
         found = self.assess(fits, data, "test", seed)
-        metrics, rows = dict(found.metrics), found.examples
+        metrics, rows = dict(found), found.examples
         if "accuracy" in rows:
-            metrics["ece_batched"] = batched_error(rows["confidence"], rows["accuracy"])
+            pair = rows["confidence"], rows["accuracy"]
+            metrics["ece_batched"] = calibration_error(*pair, batch=BATCH)
         fitted = fits[0]
         weights = sum(q.numel() for _, q in named_posteriors(fitted.net))
         count = len(data.train)
@@ -77,7 +78,7 @@ class Tempered(Supervised):
             fitted, valid, data.train, samples=min(self.samples, 16), seed=seed
         ).as_dict()
         sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": weights / count})
-        return metrics, found.figures | {"sweep": sweep, "diagnosis": looked}
+        return metrics, figures(found, fitted.objective) | {"sweep": sweep, "diagnosis": looked}
 
 
 def point(
@@ -93,19 +94,6 @@ def point(
         marks: places on the axis to mark, by name.
     """
     return {"x": x, "value": value, "series": series, "curves": list(curves), "marks": marks}
-
-
-def batched_error(confidence: Tensor, correct: Tensor, batch: int = BATCH) -> float:
-    """The calibration error of batches one after the other, averaged: larger than that of the set.
-
-    Examples:
-        >>> import torch
-        >>> batched_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
-        0.5
-    """
-    pairs = zip(confidence.split(batch), correct.split(batch), strict=True)
-    errors = [calibration_bins(stated, happened).error for stated, happened in pairs]
-    return sum(errors) / len(errors)
 
 
 def sweep(base: Tempered, taus: Sequence[float], **changes: Any) -> list[Tempered]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.figures import figures
 from experiments.spec import FIXED, Experiment, Outcome, Published, Where
 from experiments.supervised import Supervised, trained_numbers
 from kasuri.diagnostics import scale_maps, spectrum, truncate
@@ -56,10 +57,10 @@ class Truncation(Experiment):
         test = self.base.assess([cut], data, "test", seed) if where.test else None
         done = time.monotonic()
         return Outcome(
-            metrics={} if test is None else test.metrics,
-            validation=valid.metrics,
+            metrics=dict(test or {}),
+            validation=dict(valid),
             history=fitted.history,
-            figures=({} if test is None else test.figures) | self._pictures(fitted),
+            figures=({} if test is None else figures(test, cut.objective)) | self._pictures(fitted),
             parameters=trained_numbers(cut.net),
             seconds={"total": done - began, "train": fitted.seconds, "evaluate": done - trained},
         )

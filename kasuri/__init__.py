@@ -60,7 +60,6 @@ from kasuri.prediction import metrics as metrics
 from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
 from kasuri.prediction.evaluate import Evaluation as Evaluation
-from kasuri.prediction.evaluate import assess as assess
 from kasuri.prediction.evaluate import evaluate as evaluate
 from kasuri.prediction.moments.predict import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
@@ -121,7 +120,6 @@ __all__ = [
     "Relevance",
     "ScaledMatrixNormal",
     "SparsityReport",
-    "assess",
     "auto",
     "bayesianize",
     "collapse",

@@ -71,25 +71,5 @@ def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Predic
         likelihood: what they mean.
         keep: keep the S outputs, for intervals.
     """
-    count = fs.shape[0]
-    value: Tensor | None = fs
-    noise = entropy = None
-    if likelihood is not None:
-        parts = likelihood.moments(fs.flatten(0, 1))  # draws are examples to it
-        whole = torch.contiguous_format  # a copy: views of expanded tensors hinder torch.export
-        value, noise, entropy = (
-            None if part is None else part.clone(memory_format=whole).unflatten(0, (count, -1))
-            for part in parts
-        )
-    assert value is not None
-    mean = value.mean(0)
-    draws = Draws(
-        list(value.unbind(0)) if keep else None,
-        count,
-        mean,
-        (value - mean).square().sum(0),
-        None if entropy is None else entropy.mean(0),
-        None if noise is None else noise.mean(0),
-        list(noise.unbind(0)) if keep and noise is not None else [],
-    )
-    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws, ())
+    draws = Draws.stacked(fs, likelihood, keep)
+    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
