@@ -23,8 +23,8 @@ from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
 from kasuri.storage import write_atomically
 from kasuri.numerics.gaussian_moments import probit_softmax
-from kasuri.prediction.moments.predict import in_chunks
-from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.prediction.moments.predict_moments import in_chunks
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from tools.tables import marks
 
 OUT = environment.ROOT / "results/numerics/moments.json"

@@ -61,7 +61,7 @@ from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
 from kasuri.prediction.evaluate import Evaluation as Evaluation
 from kasuri.prediction.evaluate import evaluate as evaluate
-from kasuri.prediction.moments.predict import predict_moments as predict_moments
+from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
 from kasuri.priors.base import HeNormal as HeNormal
 from kasuri.priors.base import Normal as Normal

@@ -28,9 +28,9 @@ from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers
 from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction.moments.graph import TraceError
-from kasuri.prediction.moments.predict import positional
-from kasuri.prediction.moments.predictor import Covariance, MomentNetwork
+from kasuri.prediction.moments.trace import TraceError
+from kasuri.prediction.moments.trace import positional
+from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
 from kasuri.storage import write_atomically
 from kasuri.streams import mix
 

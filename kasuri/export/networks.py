@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from kasuri.export.outputs import Reported, parts_of
 from kasuri.inputs import call as returned
 from kasuri.likelihoods import Likelihood
-from kasuri.prediction.moments.graph import Called
-from kasuri.prediction.moments.link import gathered, normal_points, spread_out
-from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.prediction.moments.trace import Positional as Called
+from kasuri.prediction.moments.points import normal_points, spread_out
+from kasuri.prediction.predict import summarise
+from kasuri.likelihoods.predictions import Draws
+from kasuri.prediction.moments.moment_network import MomentNetwork
 
 
 class Servable(nn.Module, ABC):
@@ -51,7 +53,7 @@ class Plain(Called):
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """Tensors by name; one without a name is called "output"."""
-        out = returned(self.net, self.arranged(inputs))
+        out = returned(self.net, self._arranged(inputs))
         return parts_of(out if self.output is None else self.output(out))
 
 
@@ -96,7 +98,9 @@ class Ensemble(Servable):
         named: dict[str, Tensor] = {}
         for part in said[0]:
             outputs = torch.stack([one[part] for one in said])
-            found = self.report(gathered(outputs, self.likelihood, keep=False))
+            found = self.report(
+                summarise(Draws.stacked(outputs, self.likelihood, keep=False), self.likelihood)
+            )
             ahead = f"{part}_" if len(said[0]) > 1 else ""
             named |= {f"{ahead}{name}": value for name, value in found.items()}
         return named
@@ -123,7 +127,9 @@ class SamplingFree(Servable):
         mean, covariance = self.network(*inputs)
         with torch.no_grad():
             outputs = spread_out(mean, covariance, self.points)
-            named: dict[str, Tensor] = self.report(gathered(outputs, self.likelihood, keep=False))
+            named: dict[str, Tensor] = self.report(
+                summarise(Draws.stacked(outputs, self.likelihood, keep=False), self.likelihood)
+            )
         return named
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.export.networks import Flat, SamplingFree, Servable
-from kasuri.prediction.moments.graph import exported, quiet
+from kasuri.prediction.moments.trace import exported, quiet
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

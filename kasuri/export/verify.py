@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kasuri.export.networks import Servable
 from kasuri.export.programs import ExportError
-from kasuri.prediction.moments.graph import quiet
+from kasuri.prediction.moments.trace import quiet
 
 Runner = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
 

@@ -1,6 +1,6 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -128,10 +128,14 @@ def predicted(
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
-    joined = Draws.join(parts)
+    return summarise(Draws.join(parts), likelihood, seeds)
+
+
+def summarise(draws: Draws, likelihood: Likelihood | None, seeds: Sequence[int] = ()) -> Prediction:
+    """The prediction made of draws; without a likelihood, of values of a function."""
     if likelihood is None:
-        return RealPrediction(joined, seeds)
-    return likelihood.summarise(joined, seeds)
+        return RealPrediction(draws, seeds)
+    return likelihood.summarise(draws, seeds)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch import nn
 
 import kasuri
 from kasuri.export import export as exporting
-from tests.export.nets import NAMES, make
+from tests.prediction.moments.nets import NAMES, make
 
 ROOT = Path(__file__).parents[2]
 LONG = ("lenet", "lstm", "transformer")  # to convert with a variance

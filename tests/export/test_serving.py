@@ -14,7 +14,7 @@ import torch
 
 import kasuri
 from benchmarks import moments
-from tests.export.nets import make
+from tests.prediction.moments.nets import make
 from tools.tables import shown
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""From normal outputs of a network to a prediction: the likelihood at fixed points of that normal."""
+"""Fixed points that stand for the normal outputs of a network, and make a prediction like draws do."""
 
 import functools
 import math
@@ -6,8 +6,6 @@ import math
 import torch
 from torch import Tensor
 
-from kasuri.likelihoods import Likelihood
-from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
 from kasuri.numerics.gaussian_moments import factor
 
 POINTS = 256
@@ -61,15 +59,3 @@ def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
             steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
         steps = steps.reshape(points.shape[0], -1, *shape)
     return mean.unsqueeze(0) + steps
-
-
-def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Prediction:
-    """The prediction of outputs (S, batch, ...) of S equally likely functions.
-
-    Args:
-        fs: outputs.
-        likelihood: what they mean.
-        keep: keep the S outputs, for intervals.
-    """
-    draws = Draws.stacked(fs, likelihood, keep)
-    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
