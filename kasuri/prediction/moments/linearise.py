@@ -105,33 +105,37 @@ def directions(
     outputs = uses[0].slope.shape[0]
     rest = uses[0].slope.new_zeros(outputs, outputs)
     derivatives: dict[str, Tensor] = {}
-    biases = {use.tap.bias for use in uses} - {None}
-    for name in biases:
-        derivatives[name] = sum(use.slope.sum(1) for use in uses if use.tap.bias == name)
-    for name in {use.tap.weight for use in uses} - {None}:
-        mine = [use for use in uses if use.tap.weight == name]
+    by_weight: dict[str, list[Use]] = {}
+    for use in uses:
+        if use.tap.bias is not None:
+            _add(derivatives, use.tap.bias, use.slope.sum(1))
+        if use.tap.weight is not None:
+            by_weight.setdefault(use.tap.weight, []).append(use)
+    for name, mine in by_weight.items():
         if all(use.tap.op is aten.embedding.default for use in mine):
             rest = rest + _embedded(mine, variances[name])
             continue
-        weight, matrices = random[name], []
+        independent = isinstance(random[name].posterior, Elementwise) and len(mine) == 1
         for use in mine:
-            alone = isinstance(weight.posterior, Elementwise) and len(mine) == 1
-            alone = alone and use.tap.op is aten.linear.default and use.slope.shape[1] == 1
-            squares = mean_of(use.source).square() if alone else None
-            noise = variance_of(use.source)
-            if noise is not None:
-                squares = noise if squares is None else squares + noise
-            if squares is not None:
-                own = _linear_part(use.tap, squares, variances[name])
-                spread = use.slope.flatten(1)
-                rest = (
-                    rest + (spread * per_feature(use.tap, own.unsqueeze(0)).flatten()) @ spread.mT
+            one_vector = use.tap.op is aten.linear.default and use.slope.shape[1] == 1
+            squares = variance_of(use.source)
+            if independent and one_vector:  # no need for a derivative as large as the weight
+                square = mean_of(use.source).square()
+                squares = square if squares is None else squares + square
+            else:
+                _add(
+                    derivatives, name, random[name].without_padding(_derivative(use, random[name]))
                 )
-            if not alone:
-                matrices.append(_derivative(use, weight))
-        if matrices:
-            derivatives[name] = weight.without_padding(sum(matrices[1:], matrices[0]))
+            if squares is not None:
+                noise = _linear_part(use.tap, squares, variances[name])
+                spread = use.slope.flatten(1)
+                own = per_feature(use.tap, noise.unsqueeze(0)).flatten()
+                rest = rest + (spread * own) @ spread.mT
     return derivatives, rest
+
+
+def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
+    sums[name] = sums[name] + value if name in sums else value
 
 
 def _linear_part(tap: Tap, x: Tensor, weight: Tensor) -> Tensor:
@@ -170,8 +174,8 @@ def _embedded(uses: Sequence[Use], variance: Tensor) -> Tensor:
 
 def _patches(tap: Tap, x: Tensor) -> Tensor:
     """What a convolution's kernel meets at every position, (pictures, groups, in, positions)."""
-    defaults = (None, None, None, 1, 0, 1, 1)
-    given: Any = tap.node.args
+    defaults: tuple[Any, ...] = (None, None, None, 1, 0, 1, 1)
+    given: tuple[Any, ...] = tap.node.args
     _, weight, _, stride, padding, dilation, groups = (*given, *defaults[len(given) :])
     kernel = list(weight.meta["val"].shape[2:])
     x = padded(x, _pads(padding, kernel, per_dimension(dilation, len(kernel))))

@@ -279,8 +279,8 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
 
-    Variances of values and, through the softmax to first order, of scores. Arguments are called as torch calls
-    them, so that they may be given by name.
+    Variances of values and, through the softmax to first order, of scores. Arguments are called as torch
+    calls them, so that they may be given by name.
     """
     query, key, value, mask = mean_of((q, k, v, attn_mask))
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale

@@ -9,8 +9,8 @@ from torch.func import functional_call
 
 import kasuri
 from kasuri.prediction.moments.moment_network import MomentNetwork
-from tests.prediction.moments.nets import NAMES, make
 from tests.laws.families import FAMILIES
+from tests.prediction.moments.nets import NAMES, make
 
 CORRELATED = [name for name in FAMILIES if "radial" not in name and not name.startswith("point")]
 
