@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kasuri import named_posteriors
 from kasuri.diagnostics.collapse import histogram
 from kasuri.likelihoods.predictions import Columns
-from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.kl_shares import kl_by_name
 from kasuri.posteriors.base import Posterior

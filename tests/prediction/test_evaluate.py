@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -292,6 +293,23 @@ def test_seeded_and_without_traces():
         False,
     ]
     assert all(p.grad is None for p in elbo.parameters())
+
+
+def test_threads_do_not_disturb_each_other_or_the_global_generator():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    plain = kasuri.MaximumLikelihood(net, kasuri.Categorical())
+    elbo, data = elbo_of(classifier(), kasuri.Categorical()), classes()
+    models = [elbo, kasuri.mc_dropout(plain, 5), kasuri.ensemble([elbo, elbo], 3)]
+    alone = [evaluate(model, data, samples=5, seed=1) for model in models]
+    state = torch.random.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(lambda n: evaluate(models[n % 3], data, samples=5, seed=1), range(24))
+        )
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert found == alone * 8
+    assert elbo.training
+    assert net.training
 
 
 def test_a_single_example_has_no_standard_error():

@@ -15,7 +15,13 @@ from torch import Tensor, fx
 
 from kasuri.posteriors.base import Elementwise
 from kasuri.prediction.moments.folding import convolve, join
-from kasuri.prediction.moments.rules import mean_of, padded, per_dimension, variance_of, windows
+from kasuri.prediction.moments.operations import (
+    mean_of,
+    padded,
+    per_dimension,
+    variance_of,
+    windows,
+)
 from kasuri.prediction.moments.trace import RandomWeight, Traced
 
 aten = torch.ops.aten

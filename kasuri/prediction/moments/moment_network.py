@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from kasuri.prediction.moments.linearise import Tap, Use, directions, find_taps, per_feature
-from kasuri.prediction.moments.rules import Gauss, apply, is_random, known_variance, mean_of
+from kasuri.prediction.moments.operations import Gauss, apply, is_random, known_variance, mean_of
 from kasuri.prediction.moments.trace import Traced, trace
 from kasuri.prediction.predict import Output
 

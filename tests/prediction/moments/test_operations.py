@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import kasuri
-from kasuri.prediction.moments.rules import Gauss, apply
+from kasuri.prediction.moments.operations import Gauss, apply
 
 aten = torch.ops.aten
 SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 6), 3: (1, 2, 4, 3, 4)}
