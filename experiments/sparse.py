@@ -10,7 +10,8 @@ from experiments.supervised import Supervised
 from kasuri.compression.sparsity import sparsify
 from kasuri.objectives.schedules import Exponential, HoldThenRamp
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 from kasuri.priors.relevance import ARD, GroupARD
 from kasuri.streams import mix
 from kasuri.training.fitted import Fitted

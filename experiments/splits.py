@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, Literal
 
 import torch
+from kasuri.training.together import fit_many
 
 from experiments import data as datasets
 from experiments.data.dataset import Dataset, Split
@@ -26,10 +27,10 @@ from kasuri.prediction.baselines import ensemble, mc_dropout
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.metrics import mean_sem
 from kasuri.prediction.predict import predict
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.streams import mix
 from kasuri.training.fitted import Fitted
-from kasuri.training.together import fit_many
 
 Scores = dict[str, float]
 _NOISES: Mapping[str, type[Likelihood]] = {

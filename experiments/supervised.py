@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from kasuri.training.sources import hold_out
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -24,7 +25,8 @@ from kasuri.objectives.schedules import LinearPerBatch
 from kasuri.posteriors.base import Family
 from kasuri.prediction.baselines import ensemble, mc_dropout
 from kasuri.prediction.evaluate import Evaluation, evaluate
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.streams import mix
 from kasuri.training.augment import Augmentation
 from kasuri.training.callbacks import Callback
@@ -32,7 +34,6 @@ from kasuri.training.defaults import LEARNING_RATE, MakeScheduler, constant, cos
 from kasuri.training.distributed import processes
 from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
-from kasuri.training.sources import hold_out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from kasuri.posteriors.mean_field import MeanField
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.metrics import rmse
 from kasuri.prediction.predict import predict
-from kasuri.priors.base import Normal
+from kasuri.priors.normal import Normal
 from kasuri.streams import mix
 from kasuri.training.fit import fit
 

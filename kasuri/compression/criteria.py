@@ -28,7 +28,8 @@ from kasuri.posteriors.base import LOG_TWO_PI, Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.point import PointPosterior
 from kasuri.posteriors.radial.posterior import RadialPosterior, Statistic
-from kasuri.priors.base import Normal, NormalPrior, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal, NormalPrior
 from kasuri.priors.relevance import ARD, GroupARD
 
 RATIOS = ("snr", "group_ard", "ard", "kl")

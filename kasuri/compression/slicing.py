@@ -17,19 +17,21 @@ from kasuri.compression.radial_parts import radial_part
 from kasuri.numerics import triangular
 from kasuri.posteriors.base import Builder, Elementwise, Family, Posterior
 from kasuri.posteriors.full_normal import FullNormalPosterior
-from kasuri.posteriors.full_side import NO_NOISE, FullSide
 from kasuri.posteriors.k_tied import KTiedPosterior
-from kasuri.posteriors.kronecker import KroneckerFamily, KroneckerPosterior
-from kasuri.posteriors.low_rank_side import LowRankSide
 from kasuri.posteriors.masked import Masked, MaskedPosterior, behind_mask, masked
-from kasuri.posteriors.matrix_normal import MatrixNormalPosterior
-from kasuri.posteriors.matrix_plus_diagonal import FreeDiagonalPosterior, RankOneDiagonalPosterior
+from kasuri.posteriors.matrix_normal import (
+    FreeDiagonalPosterior,
+    KroneckerFamily,
+    KroneckerPosterior,
+    MatrixNormalPosterior,
+    RankOneDiagonalPosterior,
+    ScaledMatrixNormalPosterior,
+)
 from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
 from kasuri.posteriors.point import PointPosterior
 from kasuri.posteriors.radial.family import INSTEAD, Radial
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormalPosterior
-from kasuri.posteriors.sides import DiagonalSide, Side
+from kasuri.posteriors.sides import NO_NOISE, DiagonalSide, FullSide, LowRankSide, Side
 
 
 def slice_posterior(q: Posterior, part: Part) -> Posterior | None:

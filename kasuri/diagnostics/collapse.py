@@ -17,7 +17,8 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.kl_shares import at_its_scale, kl_by_name
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior, normal_precisions
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, normal_like, seeded
 
 SAME = (
@@ -213,7 +214,7 @@ def histogram(values: Tensor) -> dict[str, list[float]]:
 
 def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
     from kasuri.inputs import take
-    from kasuri.training.sources import tensors
+    from kasuri.training.batches import tensors
 
     x, y = tensors(data)
     return take(x, slice(0, rows)), y[:rows]

@@ -19,9 +19,10 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Dense
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior, normal_precisions
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, seeded
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 BATCHES, BATCH_SIZE = 20, 128  # of the gradients' signal-to-noise ratio
 SMALL = 100  # weights: in more dimensions k-hat is large for good posteriors, too

@@ -7,7 +7,8 @@ import torch
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 
 
 @torch.no_grad()

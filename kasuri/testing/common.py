@@ -7,7 +7,8 @@ from torch import Tensor
 
 from kasuri.posteriors.base import Family, Located, Posterior
 from kasuri.posteriors.radial.prior import RadialPrior
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 
 Covariance = Callable[[Posterior], Tensor]
 Law = Callable[[Family], None]
@@ -47,9 +48,7 @@ def priors_for(posterior: Posterior) -> tuple[Prior, ...]:
     if has_density(posterior):
         learned = [Normal(0.5, learn=how) for how in ("closed form", "gradient")]
         return Normal(0.7), HeNormal(), *learned
-    return RadialPrior(0.5, radius="gamma"), RadialPrior(
-        radius="weibull", shape=1.5, mean="uniform"
-    )
+    return RadialPrior(0.5), RadialPrior(mean="uniform")
 
 
 def equal_for(posterior: Posterior, a: Tensor, b: Tensor) -> bool:

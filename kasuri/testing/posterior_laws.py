@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kasuri.posteriors.base import Elementwise, Family, Located, Posterior
-from kasuri.priors.base import HeNormal, Normal
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.testing.common import (
     DRAWS,
     ERRORS,

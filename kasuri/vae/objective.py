@@ -11,14 +11,11 @@ from kasuri.likelihoods import Bernoulli, Likelihood
 from kasuri.network.contexts import drawing
 from kasuri.network.random import named_posteriors
 from kasuri.objectives import schedules
-from kasuri.objectives.elbo import Objective, Terms
-from kasuri.objectives.governing import Governing
+from kasuri.objectives.elbo import Governing, Objective, Terms
 from kasuri.posteriors.base import Family
 from kasuri.priors.base import Prior
 from kasuri.vae.latents import Latent
 from kasuri.vae.normals import LatentNormal
-
-FAR = 1 << 40  # a step by which every schedule has reached its end
 
 
 class AutoEncoder(nn.Module):
@@ -179,7 +176,7 @@ class VAE(Governing, Objective):
 
     def is_warming_up(self, step: int) -> bool:
         """Whether the weight of the KL is below what it ends at."""
-        return self.kl_weight(step) < self.kl_weight(FAR)
+        return self.kl_weight(step) < self.kl_weight(schedules.END)
 
     def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor:
         """Minus the ELBO of each example, the KL whole: what validation compares, (batch,)."""

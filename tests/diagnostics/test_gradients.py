@@ -9,6 +9,7 @@ from torch import nn
 
 import kasuri
 from kasuri.diagnostics import GradientSNR, ScaleDrift, snr
+from kasuri.training import Clip
 from tests.diagnostics.networks import Recurrent, dense, randomised
 from tests.training.jobs import Stop, interrupt
 
@@ -106,7 +107,7 @@ def train(callbacks, family=None, **options):
 @pytest.mark.parametrize("of", ["spread", "mean", "all"])
 def test_fit_records_what_gradients_collected_by_hand_give(definition, of):
     collect, recorder = Collect(), GradientSNR([5, 8, 24, 8, 999], 5, definition, of)
-    train([collect, recorder], clip=1e-3)  # gradients are read before they are clipped
+    train([collect, recorder, Clip(1e-3)])  # gradients are read before they are clipped
     assert len(collect.seen) == 24
     wanted = [
         key

@@ -260,5 +260,5 @@ CLOSED = {"learn": "closed form"}
     ],
 )
 def test_what_cannot_be_is_refused(call, error):
-    with pytest.raises(error, match="Gaussian|step_size|update"):
+    with pytest.raises(error, match=r"Gaussian|step_size|update"):
         call()

@@ -1,6 +1,5 @@
 """`kasuri.fit` trains an auto-encoder unchanged: history, validation, early stopping, resuming to the bit."""
 
-import functools
 import random
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from torch import nn
 
 import kasuri
 from kasuri import vae
+from kasuri.training import Validation, checkpoint
 from tests.training.jobs import Boom, Stop, differences, ending, raise_boom
 from tests.vae.models import FAMILIES, patterns, small
 
@@ -21,20 +21,16 @@ ROOT = Path(__file__).parents[2]
 EPOCHS, BATCH = 4, 30  # four steps per epoch
 
 
-def trained(start, folder=None, model=None, **more):
+def trained(start, folder=None, model=None, patience=None, **more):
+    checkpoint.EVERY = 0
     random.seed(1)  # a checkpoint holds the state of every generator, and a new process has others
     np.random.seed(1)
     model = (
         small(seed=start, kl_weight=kasuri.schedules.Exponential(2, 4)) if model is None else model
     )
-    options = {
-        "epochs": EPOCHS,
-        "batch_size": BATCH,
-        "save_every": 0,
-        "seed": 5,
-        "samples": 2,
-    } | more
-    return kasuri.fit(model, patterns(120), patterns(60, seed=1), folder=folder, **options)
+    options = {"epochs": EPOCHS, "batch_size": BATCH, "seed": 5} | more
+    valid = Validation(patterns(60, seed=1), samples=2, patience=patience)
+    return kasuri.fit(model, patterns(120), valid, folder=folder, **options)
 
 
 @pytest.mark.parametrize("latent", FAMILIES[:6:2], ids=str)
@@ -143,15 +139,15 @@ def test_a_bayesian_decoder_is_one_call_away():
     assert found["log_likelihood"] > found["elbo"]
 
 
-def test_compiled_training_gives_the_same_kl(monkeypatch):
+def test_compiled_training_gives_the_same_kl():
     """Through the backend without a C++ compiler; noise is drawn in another order, so the KL tells."""
     from torch._dynamo.backends.debugging import aot_eager
 
     torch._dynamo.reset()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=aot_eager))
+    model = small()
+    model.parts = torch.compile(model.parts, backend=aot_eager)
     plain, compiled = (
-        trained(0, model=small(), epochs=1, learning_rate=1e-12, compile=one)
-        for one in (False, True)
+        trained(0, model=one, epochs=1, learning_rate=1e-12) for one in (small(), model)
     )
     torch._dynamo.reset()
     assert compiled.history[0]["kl"] == pytest.approx(plain.history[0]["kl"], rel=1e-4)

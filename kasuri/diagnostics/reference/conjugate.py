@@ -9,7 +9,7 @@ from torch.func import jacrev
 
 from kasuri.diagnostics.reference.joint import LogJoint, Truth
 from kasuri.likelihoods import Gaussian
-from kasuri.priors.base import normal_precisions
+from kasuri.priors.normal import normal_precisions
 
 
 def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:

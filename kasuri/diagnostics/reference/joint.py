@@ -17,7 +17,7 @@ from kasuri.objectives.kl_shares import at_its_scale
 from kasuri.posteriors.base import Dense, Posterior
 from kasuri.posteriors.point import PointPosterior
 from kasuri.priors.base import Prior
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 
 @dataclass(frozen=True)
