@@ -13,8 +13,8 @@ from experiments.spec import FIXED, Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
 from experiments.tempered import point
 from experiments.tempered_networks import Divide
-from kasuri.diagnostics.collapse import collapse_check
-from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.diagnostics import collapse_check
+from kasuri.diagnostics.reference import wide_optimum
 from kasuri.likelihoods import Gaussian
 from kasuri.network.convert import bayesianize
 from kasuri.objectives.elbo import ELBO

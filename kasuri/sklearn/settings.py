@@ -18,7 +18,8 @@ from kasuri.checks import is_whole, near_misses
 from kasuri.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood
 from kasuri.objectives.temperature import Balanced
 from kasuri.posteriors.base import Family
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 from kasuri.storage import Storable
 
 RATE = 0.01

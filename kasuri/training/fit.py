@@ -17,7 +17,8 @@ from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Governing, MaximumLikelihood, Objective
 from kasuri.objectives.schedules import Constant, LinearOverEpochs, Schedule
 from kasuri.objectives.temperature import Temperature, Tempering
-from kasuri.priors.base import HeNormal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal
 from kasuri.streams import fresh
 from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Batches, Source, as_source, hold_out, tensors

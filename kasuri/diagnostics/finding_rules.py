@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kasuri.diagnostics.collapse import Collapse
-from kasuri.diagnostics.pareto import GOOD
+from kasuri.diagnostics.collapse import Collapse, LayerState
+from kasuri.diagnostics.reference.pareto import GOOD
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.temperature import starting_point
 
-END = 10**9  # a step after every schedule's end
 AT_PRIOR = 0.5  # share of a layer; networks that are well have up to 0.1
-OUTSIDE = 0.5  # share of weights wider than the prior, or narrow as points
+OUTSIDE = 0.5  # share of weights wider than the prior
+POINTS = 0.95  # share of weights narrow as points
 CONSTANT = 0.9  # of the NLL of a constant prediction: hardly better than that
 GAP = 0.05  # between stated and observed probability, if chance does not explain it
 ERRORS = 3.0  # standard errors that are chance
@@ -35,10 +35,6 @@ class Finding:
         kind: a word for programs.
         what: is wrong, in words.
         advice: what to try.
-
-    Examples:
-        >>> Finding("unfinished", "training was not finished", "train longer").kind
-        'unfinished'
     """
 
     kind: str
@@ -75,13 +71,15 @@ class Measured:
     @property
     def colder(self) -> float:
         """A lower temperature: 0.4 · data / weights, or a tenth of the present one if it is there already."""
-        balanced = starting_point(self.num_data, sum(one.weights for one in self.collapse.layers))
+        balanced = starting_point(
+            self.num_data, sum(layer.weights for layer in self.collapse.layers)
+        )
         return balanced if balanced < 0.5 * self.temperature else self.temperature / 10
 
 
 def all_findings(found: Measured) -> tuple[Finding, ...]:
     """Everything that the rules find, worst first."""
-    rules = (_ignores, _at_prior, _widths, _calibration, _coverage, _gradients, _proposal)
+    rules = (_ignores, _at_prior, _widths, _calibration, _gradients, _proposal)
     return tuple(finding for rule in rules for finding in rule(found))
 
 
@@ -123,96 +121,82 @@ def constant_nll(targets: Tensor, classes: bool) -> float | None:
 
 
 def _ignores(found: Measured) -> Iterator[Finding]:
-    nll, constant = found.scores["nll"], found.constant_nll
-    if constant is None or not _hardly_better(found.scores, constant):
+    nll, constant, collapse = found.scores["nll"], found.constant_nll, found.collapse
+    if constant is None:
+        return
+    # for classes by the ratio, for densities, which have no zero, by less than 0.05 nats
+    limit = CONSTANT * constant if "accuracy" in found.scores else constant - 0.05
+    if nll <= limit:
         return
     what = f"predictions are hardly better than a constant (NLL {nll:.3g}, constant {constant:.3g})"
-    collapse = found.collapse
     if collapse.kl_share is not None:
         what += f" and the KL is {_percent(collapse.kl_share)} of the loss"
     if collapse.predictive_ratio is not None and 0.5 < collapse.predictive_ratio < 2:
         what += "; they vary as those of the prior do"
-    crushed = any(one.is_matrix and (one.at_prior or 0) > AT_PRIOR for one in collapse.layers)
     advice = (
         f"lower the temperature to about {found.colder:.2g}"
-        if crushed
+        if any(_is_at_prior(layer) for layer in collapse.layers)
         else "train longer or with a higher learning rate, and check that inputs are scaled and belong "
         "to their targets"
     )
     yield Finding("ignores the data", what, advice)
 
 
-def _hardly_better(scores: Mapping[str, float], constant: float) -> bool:
-    """For classes by the ratio, for densities, which have no zero, by less than 0.05 nats."""
-    if "accuracy" in scores:
-        return scores["nll"] > CONSTANT * constant
-    return scores["nll"] > constant - 0.05
+def _is_at_prior(layer: LayerState) -> bool:
+    return layer.is_matrix and (layer.at_prior or 0) > AT_PRIOR
 
 
 def _at_prior(found: Measured) -> Iterator[Finding]:
-    for one in found.collapse.layers:
-        if one.is_matrix and one.at_prior is not None and one.at_prior > AT_PRIOR:
-            yield Finding(
-                "at the prior",
-                f"{_percent(one.at_prior)} of {one.name} equals the prior",
-                f"lower the temperature to about {found.colder:.2g} or narrow the layer",
-            )
+    for layer in filter(_is_at_prior, found.collapse.layers):
+        yield Finding(
+            "at the prior",
+            f"{_percent(layer.at_prior)} of {layer.name} equals the prior",
+            f"lower the temperature to about {found.colder:.2g} or narrow the layer",
+        )
 
 
 def _widths(found: Measured) -> Iterator[Finding]:
-    for one in found.collapse.layers:
-        if one.wide is not None and one.wide > OUTSIDE:
+    for layer in found.collapse.layers:
+        if (layer.wide or 0) > OUTSIDE:
             yield Finding(
                 "wide",
-                f"{_percent(one.wide)} of {one.name} is wider than the prior",
+                f"{_percent(layer.wide)} of {layer.name} is wider than the prior",
                 "lower the learning rate, train longer, or start with a smaller scale= of the family",
             )
-        if one.is_matrix and one.narrow is not None and one.narrow > 1 - AT_PRIOR / 10:
+        if layer.is_matrix and (layer.narrow or 0) > POINTS:
             yield Finding(
                 "narrow",
-                f"{_percent(one.narrow)} of {one.name} has almost no spread (below a hundredth of the "
+                f"{_percent(layer.narrow)} of {layer.name} has almost no spread (below a hundredth of the "
                 "prior's): it is a point estimate",
                 "raise the temperature, or start with a larger scale= of the family",
             )
 
 
 def _calibration(found: Measured) -> Iterator[Finding]:
-    scores = found.scores
-    if "accuracy" not in scores:
-        return
-    gap = scores["confidence"] - scores["accuracy"]
-    chance = ERRORS * scores.get("accuracy_sem", math.inf)
-    if abs(gap) <= max(GAP, chance):
-        return
-    stated, seen = _percent(scores["confidence"]), _percent(scores["accuracy"])
-    told = f"confidence {stated}, accuracy {seen}"
-    if gap > 0:
-        yield Finding("overconfident", f"too sure of itself ({told})", _warmer(found))
+    """Stated against observed probability: confidence and accuracy, or 90 % intervals and their coverage."""
+    scores, noise = found.scores, ""
+    if "accuracy" in scores:
+        stated, seen = scores["confidence"], scores["accuracy"]
+        error = scores.get("accuracy_sem", math.inf)
+        numbers = f"confidence {_percent(stated)}, accuracy {_percent(seen)}"
+    elif "coverage_90" in scores:
+        stated, seen = 0.9, scores["coverage_90"]
+        error = math.sqrt(0.9 * 0.1 / scores["count"])
+        numbers = f"intervals of 90 % hold {_percent(seen)} of the targets"
+        noise = ", or let the noise be learned: kasuri.Gaussian()"
     else:
+        return
+    if abs(stated - seen) <= max(GAP, ERRORS * error):
+        return
+    if stated > seen:
         yield Finding(
-            "timid",
-            f"not sure enough of itself ({told})",
-            f"lower the temperature to about {found.colder:.2g}",
+            "overconfident", f"too sure of itself ({numbers})", f"{_warmer(found)}{noise}"
         )
-
-
-def _coverage(found: Measured) -> Iterator[Finding]:
-    if "coverage_90" not in found.scores:
-        return
-    covered = found.scores["coverage_90"]
-    chance = ERRORS * math.sqrt(0.9 * 0.1 / found.scores["count"])
-    if abs(covered - 0.9) <= max(GAP, chance):
-        return
-    told = f"intervals of 90 % hold {_percent(covered)} of the targets"
-    if covered < 0.9:
-        advice = f"{_warmer(found)}, or let the noise be learned: kasuri.Gaussian()"
-        yield Finding("overconfident", f"too sure of itself ({told})", advice)
     else:
         yield Finding(
             "timid",
-            f"not sure enough of itself ({told})",
-            f"lower the temperature to about {found.colder:.2g}, or let the noise be learned: "
-            "kasuri.Gaussian()",
+            f"not sure enough of itself ({numbers})",
+            f"lower the temperature to about {found.colder:.2g}{noise}",
         )
 
 
@@ -224,22 +208,17 @@ def _warmer(found: Measured) -> str:
 
 
 def _gradients(found: Measured) -> Iterator[Finding]:
-    sizes = {one.name: one.weights for one in found.collapse.layers}
+    sizes = {layer.name: layer.weights for layer in found.collapse.layers}
+    reached = [row for row in found.gradients if row["elements"] >= ALIVE * sizes[row["layer"]]]
     for row in found.gradients:
-        name = row["layer"]
-        if row["parameter"] == "loc" and row["elements"] < ALIVE * sizes[name]:
+        if row["parameter"] == "loc" and row not in reached:
             yield Finding(
                 "dead",
-                f"the data do not reach {name}: its gradient is that of the KL alone",
+                f"the data do not reach {row['layer']}: its gradient is that of the KL alone",
                 "look for units that are always off (lower the learning rate, start anew), inputs that "
                 "are all 0, or a layer that is not used",
             )
-    moving = [row for row in found.gradients if (row["median"] or 0.0) > SIGNAL]
-    moving = [
-        row
-        for row in moving
-        if row["elements"] > 1 and row["elements"] >= ALIVE * sizes[row["layer"]]
-    ]
+    moving = [row for row in reached if (row["median"] or 0.0) > SIGNAL and row["elements"] > 1]
     if moving:
         top = max(moving, key=lambda row: float(row["median"]))
         part = "means" if top["parameter"] == "loc" else "standard deviations"
@@ -253,15 +232,14 @@ def _gradients(found: Measured) -> Iterator[Finding]:
 
 def _proposal(found: Measured) -> Iterator[Finding]:
     """Of one random layer only: hidden units can change places, and no posterior of one mode covers that."""
-    alone = sum(one.is_matrix for one in found.collapse.layers) == 1
+    alone = sum(layer.is_matrix for layer in found.collapse.layers) == 1
     if alone and found.k_hat is not None and found.k_hat > GOOD:
-        told = "infinite" if math.isinf(found.k_hat) else f"{found.k_hat:.2f}"
         yield Finding(
             "far from the truth",
-            f"the posterior is far from the true one (k-hat {told}, {GOOD} is the limit)",
+            f"the posterior is far from the true one (k-hat {found.k_hat:.2f}, {GOOD} is the limit)",
             "train longer, or take a family with correlations: kasuri.FullNormal() or kasuri.MatrixNormal()",
         )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} %"

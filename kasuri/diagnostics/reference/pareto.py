@@ -111,5 +111,5 @@ def posterior_k_hat(joint: LogJoint, samples: int = 1000) -> float | None:
     if density is None:
         return None
     with torch.no_grad():
-        target = torch.stack([joint(one).double() for one in weights])
+        target = torch.stack([joint(vector).double() for vector in weights])
     return k_hat(target - density)

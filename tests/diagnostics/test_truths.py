@@ -9,7 +9,6 @@ from torch import nn
 
 import kasuri
 from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, langevin, nuts
-from kasuri.diagnostics.reference.conjugate import log_evidence
 
 NOISE, PRIOR, ETA = 0.5, 0.8, 0.4
 
@@ -96,15 +95,6 @@ def test_a_random_last_layer_is_linear_and_a_random_first_one_is_not():
     classes = kasuri.ELBO(last, kasuri.Categorical(), kasuri.HeNormal(), 9)
     with pytest.raises(ValueError, match="noise is Categorical"):
         conjugate(LogJoint(classes, (x, y)))
-
-
-def test_the_evidence_is_that_of_the_marginal_distribution_of_targets():
-    elbo, (x, y) = linear(temperature=1.0)
-    joint = LogJoint(elbo, (x, y))
-    design = torch.cat([x, torch.ones(len(x), 1).double()], 1)
-    covariance = PRIOR**2 * design @ design.T + NOISE**2 * torch.eye(len(x)).double()
-    expected = td.MultivariateNormal(torch.zeros(len(x)).double(), covariance).log_prob(y[:, 0])
-    assert log_evidence(joint, conjugate(joint)) == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_langevin_has_the_variance_that_its_step_gives_it():
