@@ -19,8 +19,8 @@ from benchmarks import results
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
 from kasuri.numerics.gaussian_moments import probit_softmax
-from kasuri.prediction.moments.predict import in_chunks
-from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.prediction.moments.moment_network import MomentNetwork
+from kasuri.prediction.moments.predict_moments import in_chunks
 from tools.tables import put
 
 OUT = results.ROOT / "results/numerics/moments.json"

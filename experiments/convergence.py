@@ -53,7 +53,7 @@ class Convergence(Supervised):
         fitted = Supervised.train(planned, data, start, where, callbacks)
         rows = [row for ratio in ratios for row in ratio.rows if row["layer"] == self.watched]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
-        scores = self.assess([fitted], data, "test", seed).metrics if where.test else {}
+        scores = dict(self.assess([fitted], data, "test", seed)) if where.test else {}
         return Outcome(
             metrics=scores | elbos | standard_ratios(rows),
             validation=elbos,

@@ -62,7 +62,7 @@ class Truncation(Experiment):
         done = time.monotonic()
         return Outcome(
             metrics=metrics,
-            validation=valid.metrics,
+            validation=dict(valid),
             history=fitted.history,
             figures=figures,
             parameters=trained_numbers(cut.net),

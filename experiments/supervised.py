@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 import kasuri
 from experiments import data as datasets
 from experiments.data import Dataset, Split
+from experiments.figures import figures
 from experiments.networks import MLP, Network
 from experiments.spec import FIXED, Experiment, Outcome, Where
+from kasuri.prediction import Evaluation
 from kasuri.streams import Stream, mix
 from kasuri.training import (
     Augmentation,
@@ -108,13 +110,13 @@ class Supervised(Experiment):
         members = self.train_members(data, seed, where)
         trained = time.monotonic()
         valid = self.assess(members, data, "valid", seed)
-        metrics, figures = self.test(members, data, seed) if where.test else ({}, {})
+        metrics, drawn = self.test(members, data, seed) if where.test else ({}, {})
         done = time.monotonic()
         return Outcome(
             metrics=metrics,
-            validation=valid.metrics,
+            validation=dict(valid),
             history=members[0].history,
-            figures=figures,
+            figures=drawn,
             parameters=sum(trained_numbers(member.net) for member in members),
             seconds={
                 "total": done - began,
@@ -239,12 +241,16 @@ class Supervised(Experiment):
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores on the test part, and the data of figures."""
-        found = self.assess(members, data, "test", seed)
-        return found.metrics, found.figures
+        evaluation = self.assess(members, data, "test", seed)
+        return dict(evaluation), self.drawn(evaluation, members)
+
+    def drawn(self, evaluation: Evaluation, members: Sequence[kasuri.Fitted]) -> dict[str, Any]:
+        """The data of figures; those of posteriors if there is one network."""
+        return figures(evaluation, members[0].objective if len(members) == 1 else None)
 
     def assess(
         self, members: Sequence[kasuri.Fitted], data: Dataset, part: str, seed: int
-    ) -> kasuri.Evaluation:
+    ) -> Evaluation:
         """Scores on the "valid" or "test" part."""
         objectives = [member.objective for member in members]
         model: Any = objectives[0]
@@ -253,7 +259,7 @@ class Supervised(Experiment):
         elif self.family is None and any(isinstance(m, nn.Dropout) for m in model.net.modules()):
             model = kasuri.mc_dropout(model, self.samples, seed)
         inside: Split = getattr(data, part)
-        return kasuri.assess(
+        return kasuri.evaluate(
             model,
             inside,
             samples=self.samples,

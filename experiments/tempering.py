@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
@@ -67,9 +66,11 @@ class Tempered(Supervised):
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
         found = self.assess(members, data, "test", seed)
-        metrics, rows = dict(found.metrics), found.examples
+        metrics, rows = dict(found), found.examples
         if "accuracy" in rows:
-            metrics["ece_batched"] = batched_error(rows["confidence"], rows["accuracy"])
+            metrics["ece_batched"] = kasuri.metrics.calibration_error(
+                rows["confidence"], rows["accuracy"], batch=BATCH
+            )
         fitted = members[0]
         per_example = sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)) / len(
             data.train
@@ -79,20 +80,7 @@ class Tempered(Supervised):
         draws = min(self.samples, 16)
         diagnosis = kasuri.diagnose(fitted, valid, data.train, samples=draws, seed=seed).as_dict()
         sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": per_example})
-        return metrics, found.figures | {"sweep": sweep, "diagnosis": diagnosis}
-
-
-def batched_error(confidence: Tensor, correct: Tensor, batch: int = BATCH) -> float:
-    """The calibration error of batches one after the other, averaged: larger than that of the set.
-
-    Examples:
-        >>> import torch
-        >>> batched_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
-        0.5
-    """
-    pairs = zip(confidence.split(batch), correct.split(batch), strict=True)
-    errors = [kasuri.metrics.calibration_bins(*pair).error for pair in pairs]
-    return sum(errors) / len(errors)
+        return metrics, self.drawn(found, members) | {"sweep": sweep, "diagnosis": diagnosis}
 
 
 def at_each_tau(

@@ -60,9 +60,8 @@ from kasuri.prediction import metrics as metrics
 from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
 from kasuri.prediction.evaluate import Evaluation as Evaluation
-from kasuri.prediction.evaluate import assess as assess
 from kasuri.prediction.evaluate import evaluate as evaluate
-from kasuri.prediction.moments.predict import predict_moments as predict_moments
+from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
 from kasuri.priors.base import Prior as Prior
 from kasuri.priors.normal import HeNormal as HeNormal
@@ -120,7 +119,6 @@ __all__ = [
     "Relevance",
     "ScaledMatrixNormal",
     "SparsityReport",
-    "assess",
     "auto",
     "bayesianize",
     "collapse",

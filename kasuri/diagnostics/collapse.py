@@ -15,9 +15,9 @@ from kasuri.diagnostics.reference.joint import LogJoint
 from kasuri.inputs import take
 from kasuri.likelihoods import Gaussian
 from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.kl_shares import at_its_scale, kl_by_name
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import evaluate
-from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, normal_like, seeded
@@ -180,6 +180,12 @@ def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None)
     ratio = (mean.abs() / variance.sqrt()).clamp(min=1e-6).log10().reshape(-1)
     snr = histogram(ratio) if bool(ratio.isfinite().all()) else None
     return LayerState(name, tuple(q.shape), kl, at_prior, wide, narrow, snr)
+
+
+def histogram(values: Tensor) -> dict[str, list[float]]:
+    """Edges and counts of 30 equal bins."""
+    counts, edges = torch.histogram(values, 30)
+    return {"edges": edges.tolist(), "counts": counts.long().tolist()}
 
 
 def _share(elbo: ELBO, data: tuple[Any, Tensor], samples: int, seed: int) -> float:

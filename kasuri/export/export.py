@@ -2,37 +2,39 @@
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.export.networks import Ensemble, Plain, SamplingFree, Servable, Single
-from kasuri.export.options import (
-    Format,
-    Kind,
-    check_details,
-    check_inputs,
-    check_options,
-    check_parts,
+from kasuri.checks import described, is_number, is_whole, near_misses, told
+from kasuri.export.networks import (
+    Ensemble,
+    OutputError,
+    Plain,
+    SamplingFree,
+    Scale,
+    Servable,
+    Single,
+    parts_of,
 )
-from kasuri.export.outputs import Reported, Units, parts_of
-from kasuri.export.programs import ExportError, onnx_bytes, program_of, torch_bytes
-from kasuri.export.verify import largest_error, onnx_runner, torch_runner
+from kasuri.export.programs import ExportError, largest_error, onnx_bytes, program_of, torch_bytes
 from kasuri.likelihoods import Likelihood
 from kasuri.network.contexts import evaluating, plain_path
 from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers
-from kasuri.objectives.elbo import Objective
-from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction.moments.graph import TraceError
-from kasuri.prediction.moments.predict import positional
-from kasuri.prediction.moments.predictor import Covariance, MomentNetwork
+from kasuri.objectives.trained import Trained
+from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
+from kasuri.prediction.moments.trace import TraceError, positional
+from kasuri.prediction.predict import Output, model_of
 from kasuri.storage import write_atomically
 from kasuri.streams import mix
+
+Kind = Literal["mean", "draw", "ensemble", "variance"]
+Format = Literal["onnx", "torch"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def export(
     target_scale: float | Tensor = 1.0,
     input_scaling: tuple[Tensor, Tensor] | None = None,
     input_names: Sequence[str] | None = None,
-    output: Callable[[Any], Tensor] | None = None,
+    output: Output = None,
     verify: bool = True,
     tolerance: float = 1e-5,
 ) -> Exported:
@@ -127,99 +129,238 @@ def export(
         >>> file.outputs
         ('mean', 'std', 'entropy', 'mutual_information')
     """
-    net, likelihood, output = _parts(model, likelihood, output)
-    check_options(net, kind, format, members, seed, likelihood, target_mean, target_scale)
-    check_details(covariance, tolerance, input_scaling, path)
+    _check_choices(kind=(kind, Kind), format=(format, Format), covariance=(covariance, Covariance))
+    _check_path(path)
+    if not (is_number(tolerance) and tolerance > 0):
+        raise ValueError(f"tolerance must be a positive number, got {tolerance!r}")
+    net, likelihood, output = model_of(model, likelihood, output)
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"export of {type(net).__name__}: give what kasuri.fit returned, an ELBO or a network; "
+            "estimators of kasuri.sklearn have a method `export` of their own"
+        )
     names, inputs = positional(example)
-    units = Units.of(target_mean, target_scale)
-    plan = _Plan(names, inputs, likelihood, output, Reported(units), input_scaling)
+    labels = _input_names(input_names, names, len(inputs))
+    recipe = Recipe(
+        kind=kind,
+        members=members,
+        seed=seed,
+        covariance=covariance,
+        likelihood=likelihood,
+        output=output,
+        names=names,
+        inputs=_input_scale(input_scaling, inputs[0].shape),
+        targets=_target_scale(target_mean, target_scale),
+    )
+    recipe.check(net)
     with evaluating(net) as net, plain_path():
-        parts = check_inputs(plan.plain(net, "mean", seed), inputs, input_scaling)
-        check_parts(parts, kind, likelihood, units)
+        recipe.check_outputs(net, inputs)
         try:
-            network = plan.network(net, kind, members, seed, covariance)
+            network = recipe.network(net, inputs)
+            with torch.no_grad():
+                outputs = tuple(network.named(*inputs))
+            program = program_of(network, inputs, onnx=format == "onnx")
         except TraceError as untraced:
             raise ExportError(str(untraced)) from untraced
-        with torch.no_grad():
-            outputs = tuple(network.named(*inputs))
-        labels = _input_names(input_names, names, len(inputs))
         if both := [name for name in labels if name in outputs]:
             raise ValueError(
                 f"export: {', '.join(map(repr, both))} would be an input and an output of the file; "
                 "write input_names=[...] with other names"
             )
-        metadata = _metadata(net, kind, members, seed, likelihood, labels, outputs)
-        program = program_of(network, inputs, onnx=format == "onnx")
+        metadata = recipe.metadata(net, labels, outputs)
         if format == "onnx":
             data = onnx_bytes(program, metadata, labels, outputs)
         else:
             data = torch_bytes(program, metadata)
-        error = None
-        if verify:
-            runner = onnx_runner(data) if format == "onnx" else torch_runner(data)
-            error = largest_error(network, runner, inputs)
-            if not error <= tolerance:
-                raise ExportError(
-                    f"the exported network differs from PyTorch by {error:.2g}, more than "
-                    f"tolerance={tolerance:g}; nothing was written. Export a network in float64, or "
-                    "allow more if that is good enough"
-                )
+        error = largest_error(network, data, format, inputs) if verify else None
+    if error is not None and not error <= tolerance:
+        raise ExportError(
+            f"the exported network differs from PyTorch by {error:.2g}, more than "
+            f"tolerance={tolerance:g}; nothing was written. Export a network in float64, or "
+            "allow more if that is good enough"
+        )
     made = Exported(data, metadata, labels, outputs, error, None if path is None else Path(path))
     if path is not None:
         made.save(path)
     return made
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What the networks of all kinds have in common."""
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is to be exported of a network; the arguments are those of `export`.
 
-    names: tuple[str, ...] | None
-    inputs: tuple[Tensor, ...]
+    Args:
+        kind: what the graph computes.
+        members: number of functions of an ensemble.
+        seed: of the draws.
+        covariance: of kind "variance".
+        likelihood: what the outputs mean.
+        output: takes the tensor out of what the network returns.
+        names: of inputs given by name.
+        inputs: scale of the first input.
+        targets: scale of the targets.
+    """
+
+    kind: Kind
+    members: int
+    seed: int
+    covariance: Covariance
     likelihood: Likelihood | None
-    output: Callable[[Any], Tensor] | None
-    report: Reported
-    scaling: tuple[Tensor, Tensor] | None
+    output: Output
+    names: tuple[str, ...] | None
+    inputs: Scale | None
+    targets: Scale | None
 
-    def network(
-        self, net: nn.Module, kind: Kind, members: int, seed: int, covariance: Covariance
-    ) -> Servable:
-        rest = (self.likelihood, self.report, self.scaling)
+    def check(self, net: nn.Module) -> None:
+        """Refuse what cannot be meant."""
+        if self.kind != "mean" and next(named_layers(net), None) is None:
+            raise ValueError(
+                f"export(kind={self.kind!r}): {type(net).__name__} has no posterior to draw from; write "
+                'kind="mean", or export the network from kasuri.bayesianize'
+            )
+        if self.kind == "ensemble" and not is_whole(self.members, 2):
+            raise ValueError(
+                f'members must be at least 2, got {self.members}; one function is kind="draw"'
+            )
+        if not is_whole(self.seed):
+            raise ValueError(f"seed must be a whole number, got {self.seed!r}")
+        if self.likelihood is not None and not isinstance(self.likelihood, Likelihood):
+            raise TypeError(
+                f"likelihood must be an object such as kasuri.Categorical(), got {self.likelihood!r}"
+            )
+
+    def check_outputs(self, net: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """Run the network; refuse several outputs where one is meant, and outputs without a mean."""
+        try:
+            with torch.no_grad():
+                parts: Mapping[str, Tensor] = self._plain(net, "mean", self.seed)(*inputs)
+        except OutputError:
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"export(example=...): the network does not run on it, {described(*inputs)} "
+                f"({told(error)}); give inputs as the network takes them"
+            ) from error
+        kind, likelihood = self.kind, self.likelihood
+        one_meant = kind == "variance" or (kind == "ensemble" and likelihood is not None)
+        if len(parts) > 1 and (one_meant or self.targets is not None):
+            raise ValueError(
+                f"export: the network returns {', '.join(map(repr, parts))}, but moments, a likelihood and a "
+                "target's unit are those of one output. Say which, e.g. output=lambda out: out[0] or "
+                "output=lambda out: out.logits"
+            )
+        whole = [name for name, part in parts.items() if not part.is_floating_point()]
+        if whole and kind == "ensemble":
+            raise ValueError(
+                f'export(kind="ensemble"): the outputs {whole} are whole numbers, of which members have no '
+                "mean; say which part to put out, e.g. output=lambda out: out[0]"
+            )
+        if likelihood is not None and self.targets is not None:
+            out = next(iter(parts.values()))
+            if likelihood.moments(out)[1] is None:
+                raise ValueError(
+                    f"target_mean and target_scale: classes have no unit, and {type(likelihood).__name__} "
+                    "says that the outputs are classes"
+                )
+
+    def network(self, net: nn.Module, inputs: tuple[Tensor, ...]) -> Servable:
+        """What computes the outputs of the file."""
+        units = self.likelihood, self.inputs, self.targets
         made: Servable
-        if kind == "ensemble":
-            seeds = [
-                mix(seed, member) for member in range(members)
-            ]  # as kasuri.predict numbers draws
-            made = Ensemble([self.plain(net, "sample", one) for one in seeds], *rest)
-        elif kind == "variance":
+        if self.kind == "ensemble":  # members are numbered as kasuri.predict numbers draws
+            seeds = [mix(self.seed, member) for member in range(self.members)]
+            made = Ensemble([self._plain(net, "sample", seed) for seed in seeds], *units)
+        elif self.kind == "variance":
             still = copy.deepcopy(net).requires_grad_(False)
-            moments = MomentNetwork(still, self.inputs, covariance, self.names, self._only)
-            made = SamplingFree(moments, *rest, outputs=moments.outputs)
+            moments = MomentNetwork(still, inputs, self.covariance, self.names, self._only_output)
+            made = SamplingFree(moments, *units)
         else:
-            made = Single(self.plain(net, "sample" if kind == "draw" else "mean", seed), *rest)
+            draw = "sample" if self.kind == "draw" else "mean"
+            made = Single(self._plain(net, draw, self.seed), *units)
         return made.eval().requires_grad_(False)
 
-    def _only(self, out: Any) -> Tensor:
+    def _only_output(self, out: Any) -> Tensor:
         """The one output, taken out of whatever it is in."""
         return next(iter(parts_of(out if self.output is None else self.output(out)).values()))
 
-    def plain(self, net: nn.Module, draw: str, seed: int) -> Plain:
+    def _plain(self, net: nn.Module, draw: str, seed: int) -> Plain:
         return Plain(collapse(net, draw, seed=seed), self.names, self.output)
 
+    def metadata(
+        self, net: nn.Module, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> dict[str, str]:
+        """What the file says about itself."""
+        from kasuri import __version__
 
-def _parts(
-    model: nn.Module | Trained, likelihood: Likelihood | None, output: Any
-) -> tuple[nn.Module, Likelihood | None, Any]:
-    """Network, likelihood and output of whatever was given."""
-    model = objective_of(model)
-    if isinstance(model, Objective):
-        return model.net, likelihood or model.likelihood, output or model.output
-    if isinstance(model, nn.Module):
-        return model, likelihood, output
-    raise TypeError(
-        f"export of {type(model).__name__}: give what kasuri.fit returned, an ELBO or a network; estimators "
-        "of kasuri.sklearn have a method `export` of their own"
-    )
+        families = {
+            type(family).__name__
+            for _, _, conversion in named_layers(net)
+            for family in conversion.families.values()
+        }
+        about = {
+            "kind": self.kind,
+            "family": ", ".join(sorted(families)) or "none",
+            "likelihood": "none" if self.likelihood is None else type(self.likelihood).__name__,
+            "inputs": ", ".join(inputs),
+            "outputs": ", ".join(outputs),
+            "version": __version__,
+            "torch": torch.__version__,
+        }
+        if self.kind == "ensemble":
+            about["members"] = str(self.members)
+        if self.kind in ("ensemble", "draw"):
+            about["seed"] = str(self.seed)
+        return {f"kasuri.{key}": value for key, value in about.items()}
+
+
+def _check_choices(**asked: tuple[Any, Any]) -> None:
+    for name, (value, known) in asked.items():
+        if value not in get_args(known):
+            raise ValueError(
+                f"export({name}={value!r}): {near_misses(str(value), get_args(known))}"
+            )
+
+
+def _check_path(path: str | os.PathLike[str] | None) -> None:
+    if path is None:
+        return
+    if str(path) in get_args(Kind):
+        raise ValueError(
+            f"export(..., path={str(path)!r}): a file of that name, or the kind? Write kind={str(path)!r}, "
+            'or a path with an ending, e.g. "net.onnx"'
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"export: {path} is a folder; write the path of a file in it")
+
+
+def _input_scale(given: Any, shape: Sequence[int]) -> Scale | None:
+    if given is None:
+        return None
+    pair = isinstance(given, tuple | list) and len(given) == 2
+    if not (pair and all(isinstance(part, Tensor) for part in given)):
+        raise ValueError("input_scaling must be two tensors, (mean, scale) of the first input")
+    for part in given:
+        fits = all(
+            size in (1, here) for size, here in zip(part.shape[::-1], shape[::-1], strict=False)
+        )
+        if part.dim() > len(shape) or not fits:
+            raise ValueError(
+                f"input_scaling must be one number, or one per feature of inputs of shape {tuple(shape)}, "
+                f"got shape {tuple(part.shape)}"
+            )
+    if not bool((given[1] != 0).all()):
+        raise ValueError("input_scaling: a scale is 0; write 1 for inputs that are always the same")
+    return Scale(*given)
+
+
+def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
+    """None if it changes nothing."""
+    found = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
+    if not bool((found.scale > 0).all()):
+        raise ValueError(f"target_scale must be positive, got {scale}")
+    return None if bool((found.mean == 0).all() and (found.scale == 1).all()) else found
 
 
 def _input_names(
@@ -228,39 +369,7 @@ def _input_names(
     if asked is None:
         return names or (("input",) if count == 1 else tuple(f"input_{i}" for i in range(count)))
     if isinstance(asked, str):
-        raise TypeError(f"input_names={asked!r}: a list of names, [{asked!r}]")
+        raise TypeError(f"input_names must be a list of names: write [{asked!r}]")
     if len(asked) != count or len(set(asked)) != count:
-        raise ValueError(f"input_names={list(asked)}: {count} inputs want {count} different names")
+        raise ValueError(f"input_names must be {count} different names, got {list(asked)}")
     return tuple(asked)
-
-
-def _metadata(
-    net: nn.Module,
-    kind: str,
-    members: int,
-    seed: int,
-    likelihood: Likelihood | None,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-) -> dict[str, str]:
-    families = {
-        type(family).__name__
-        for _, _, conversion in named_layers(net)
-        for family in conversion.families.values()
-    }
-    from kasuri import __version__
-
-    told = {
-        "kind": kind,
-        "family": ", ".join(sorted(families)) or "none",
-        "likelihood": "none" if likelihood is None else type(likelihood).__name__,
-        "inputs": ", ".join(inputs),
-        "outputs": ", ".join(outputs),
-        "version": __version__,
-        "torch": torch.__version__,
-    }
-    if kind == "ensemble":
-        told["members"] = str(members)
-    if kind in ("ensemble", "draw"):
-        told["seed"] = str(seed)
-    return {f"kasuri.{key}": value for key, value in told.items()}

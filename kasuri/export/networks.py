@@ -1,34 +1,101 @@
 """The networks that are exported: modules of positional tensors that put out named tensors."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.export.outputs import Reported, parts_of
-from kasuri.inputs import call as returned
 from kasuri.likelihoods import Likelihood
-from kasuri.prediction.moments.graph import Called
-from kasuri.prediction.moments.link import gathered, normal_points, spread_out
-from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.likelihoods.predictions import ClassPrediction, Draws, RealPrediction, moments
+from kasuri.prediction.moments.moment_network import MomentNetwork
+from kasuri.prediction.moments.points import normal_points, spread_out
+from kasuri.prediction.moments.trace import Positional
+from kasuri.prediction.predict import summarise
+
+
+@dataclass(frozen=True)
+class Scale:
+    """value = mean + scale · (standardised value).
+
+    Args:
+        mean: what was taken out.
+        scale: what it was then divided by.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+
+class OutputError(TypeError):
+    """A network returned what no file can put out."""
+
+
+def parts_of(out: Any) -> dict[str, Tensor]:
+    """What a network returned, by name: its own names if it has any.
+
+    Examples:
+        >>> sorted(parts_of((torch.zeros(2), None, torch.ones(2))))
+        ['output_0', 'output_2']
+    """
+    named: Iterable[tuple[Any, Any]] = [("output", out)]
+    if isinstance(out, Mapping):
+        named = out.items()
+    elif isinstance(out, tuple | list):
+        names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
+        named = zip(names, out, strict=True)
+    found = {str(name): part for name, part in named if part is not None}
+    strange = [
+        f"{type(part).__name__} {name!r}"
+        for name, part in found.items()
+        if not isinstance(part, Tensor)
+    ]
+    if strange or not found:
+        raise OutputError(
+            f"export: the network returned {', '.join(strange) or 'nothing'}; a file puts out tensors. Say "
+            "which part it should put out, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    return found
+
+
+class Plain(Positional):
+    """An ordinary network that puts out all it returns, by name."""
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """Tensors by name; one without a name is called "output"."""
+        return parts_of(self.returned(*inputs))
 
 
 class Servable(nn.Module, ABC):
-    """Inputs as they come, scaled if need be, to named outputs.
+    """Inputs as they come to named outputs, both in their own units.
 
     Args:
-        inputs: (mean, scale) of the first input, which is standardised inside, or None.
+        likelihood: what the network's outputs mean.
+        inputs: of the first input, which is standardised inside, or None.
+        targets: of the targets, or None.
     """
 
-    shift: Tensor | None
-    width: Tensor | None
-
-    def __init__(self, inputs: tuple[Tensor, Tensor] | None) -> None:
+    def __init__(
+        self, likelihood: Likelihood | None, inputs: Scale | None, targets: Scale | None
+    ) -> None:
         super().__init__()
-        self.register_buffer("shift", None if inputs is None else inputs[0])
-        self.register_buffer("width", None if inputs is None else inputs[1])
+        self.likelihood = likelihood
+        self._put("input_mean", "input_scale", inputs)
+        self._put("target_mean", "target_scale", targets)
+
+    input_mean: Tensor | None
+    input_scale: Tensor | None
+    target_mean: Tensor | None
+    target_scale: Tensor | None
+
+    def _put(self, mean: str, scale: str, values: Scale | None) -> None:
+        if values is None:  # no empty buffers: torch.export miscounts the others
+            self.__dict__ |= {mean: None, scale: None}
+        else:
+            self.register_buffer(mean, values.mean)
+            self.register_buffer(scale, values.scale)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs, in the order of `named`."""
@@ -36,8 +103,9 @@ class Servable(nn.Module, ABC):
 
     def named(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The outputs by name."""
-        if self.shift is not None and self.width is not None:
-            first = (inputs[0] - self.shift.to(inputs[0])) / self.width.to(inputs[0])
+        if self.input_mean is not None and self.input_scale is not None:
+            first = inputs[0]
+            first = (first - self.input_mean.to(first)) / self.input_scale.to(first)
             inputs = (first, *inputs[1:])
         return self._named(inputs)
 
@@ -45,60 +113,62 @@ class Servable(nn.Module, ABC):
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """The outputs for scaled inputs."""
 
+    def _in_unit(self, value: Tensor, power: int = 0) -> Tensor:
+        """A value in the target's own unit; with a power, a standard deviation (1) or a variance (2)."""
+        if self.target_scale is None or self.target_mean is None:
+            return value
+        value = value * self.target_scale.to(value) ** (power or 1)
+        return value if power else value + self.target_mean.to(value)
 
-class Plain(Called):
-    """An ordinary network that puts out all it returns, by name."""
+    def _summary(self, fs: Tensor) -> dict[str, Tensor]:
+        """What outputs (S, batch, ...) of S functions say together.
 
-    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
-        """Tensors by name; one without a name is called "output"."""
-        out = returned(self.net, self.arranged(inputs))
-        return parts_of(out if self.output is None else self.output(out))
+        Classes: mean and std of the probabilities over members, entropy of the mean, mutual information. Real
+        targets: mean, std with noise and weights together, and their variances apart, aleatoric and
+        epistemic. Without a likelihood: mean and std.
+        """
+        draws = Draws.stacked(fs, self.likelihood, keep=False)
+        prediction = summarise(draws, self.likelihood)
+        if isinstance(prediction, ClassPrediction):
+            names = ("mean", "std", "entropy", "mutual_information")
+            return {name: getattr(prediction, name) for name in names}
+        assert isinstance(prediction, RealPrediction)
+        found = {"mean": self._in_unit(prediction.mean), "std": self._in_unit(prediction.std, 1)}
+        if prediction.has_density:
+            found["aleatoric"] = self._in_unit(prediction.aleatoric, 2)
+            found["epistemic"] = self._in_unit(prediction.epistemic, 2)
+        return found
 
 
 class Single(Servable):
     """One network: its own output, called "output", or several by name."""
 
-    def __init__(
-        self,
-        net: Plain,
-        likelihood: Likelihood | None,
-        report: Reported,
-        inputs: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        super().__init__(inputs)
-        self.net, self.likelihood, self.report = net, likelihood, report
+    def __init__(self, net: Plain, *units: Any) -> None:
+        super().__init__(*units)
+        self.net = net
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = self.net(*inputs)
-        if self.report.unit is not None:  # a mean in the target's own unit
-            (name, out), *_ = found.items()
-            mean = out if self.likelihood is None else self.likelihood.moments(out)[0]
-            found = {name: self.report.moved(mean)}
-        return found
+        if self.target_scale is None:
+            return found
+        ((name, out),) = found.items()
+        return {name: self._in_unit(moments(out, self.likelihood)[0])}
 
 
 class Ensemble(Servable):
     """Draws of the network side by side in one graph, and what they say together."""
 
-    def __init__(
-        self,
-        members: Sequence[Plain],
-        likelihood: Likelihood | None,
-        report: Reported,
-        inputs: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        super().__init__(inputs)
+    def __init__(self, members: Sequence[Plain], *units: Any) -> None:
+        super().__init__(*units)
         self.members = nn.ModuleList(members)
-        self.likelihood, self.report = likelihood, report
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         said = [member(*inputs) for member in self.members]
         named: dict[str, Tensor] = {}
-        for part in said[0]:
-            outputs = torch.stack([one[part] for one in said])
-            found = self.report(gathered(outputs, self.likelihood, keep=False))
-            ahead = f"{part}_" if len(said[0]) > 1 else ""
-            named |= {f"{ahead}{name}": value for name, value in found.items()}
+        for name in said[0]:
+            summary = self._summary(torch.stack([parts[name] for parts in said]))
+            prefix = f"{name}_" if len(said[0]) > 1 else ""
+            named |= {f"{prefix}{word}": value for word, value in summary.items()}
         return named
 
 
@@ -107,33 +177,12 @@ class SamplingFree(Servable):
 
     points: Tensor
 
-    def __init__(
-        self,
-        network: MomentNetwork,
-        likelihood: Likelihood | None,
-        report: Reported,
-        inputs: tuple[Tensor, Tensor] | None,
-        outputs: int,
-    ) -> None:
-        super().__init__(inputs)
-        self.network, self.likelihood, self.report = network, likelihood, report
-        self.register_buffer("points", normal_points(outputs))
+    def __init__(self, network: MomentNetwork, *units: Any) -> None:
+        super().__init__(*units)
+        self.network = network
+        self.register_buffer("points", normal_points(network.outputs))
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         mean, covariance = self.network(*inputs)
         with torch.no_grad():
-            outputs = spread_out(mean, covariance, self.points)
-            named: dict[str, Tensor] = self.report(gathered(outputs, self.likelihood, keep=False))
-        return named
-
-
-class Flat(nn.Module):
-    """A function of tensors as a module of positional tensors."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """The function's result."""
-        return self.function(*inputs)
+            return self._summary(spread_out(mean, covariance, self.points))

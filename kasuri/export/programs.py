@@ -1,18 +1,18 @@
-"""From a module to a program: torch.export, and ONNX through it."""
+"""From a module to a program: torch.export, and ONNX through it, and the file run beside the module."""
 
 import contextlib
 import io
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.export.networks import Flat, SamplingFree, Servable
-from kasuri.prediction.moments.graph import exported, quiet
+from kasuri.export.networks import SamplingFree, Servable
+from kasuri.prediction.moments.trace import exported, quiet
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,17 +29,23 @@ def program_of(
 ) -> "ExportedProgram":
     """The network as a program of torch operations, with any batch size; `onnx`: of what that has."""
     if len(inputs[0]) == 1:
-        inputs = tuple(torch.cat([one, one]) for one in inputs)
-    module: nn.Module = network
-    try:
-        if isinstance(network, SamplingFree):
-            module = Flat(_with_backward(network, inputs, _backward_rules() if onnx else {}))
-        return exported(module, inputs)
-    except (RuntimeError, torch._dynamo.exc.UserError) as error:
-        raise ExportError(
-            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are "
-            f"an `if` on the values of a tensor and a batch size used as a number.\n{error}"
-        ) from error
+        inputs = tuple(torch.cat([part, part]) for part in inputs)
+    if not isinstance(network, SamplingFree):
+        return exported(network, inputs)
+    return exported(
+        _Flat(_with_backward(network, inputs, _backward_rules() if onnx else {})), inputs
+    )
+
+
+class _Flat(nn.Module):
+    """A function of tensors as a module of positional tensors."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
 
 
 def _with_backward(
@@ -57,7 +63,9 @@ def _with_backward(
 
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with quiet():
-        shapes = [mode.from_tensor(one, symbolic_context=free_batch(one.dim())) for one in inputs]
+        shapes = [
+            mode.from_tensor(part, symbolic_context=free_batch(part.dim())) for part in inputs
+        ]
         with mode:
             made = make_fx(network, dict(own), "fake", _allow_non_fake_inputs=True)(*shapes)
     for node in list(made.graph.nodes):  # nothing will be differentiated
@@ -290,3 +298,59 @@ def _backward_rules() -> dict[Any, Any]:
     """What derivatives consist of: torch.onnx takes some of them apart only while it traces them itself."""
     table = torch.export.default_decompositions().items()
     return {op: rule for op, rule in table if "backward" in str(op)} | _OWN
+
+
+def largest_error(network: Servable, data: bytes, format: str, inputs: tuple[Tensor, ...]) -> float:
+    """Largest difference of a file from its network, over batches as given, of one, and of more.
+
+    Differences of values above 1 are relative.
+    """
+    runner = _onnx_runner(data) if format == "onnx" else _torch_runner(data)
+    count = len(inputs[0])
+    worst = 0.0
+    for size in sorted({count, 1, count + 3}):
+        rows = torch.arange(size) % count
+        batch = tuple(part[rows] for part in inputs)
+        with torch.no_grad():
+            expected = network(*batch)
+        for mine, theirs in zip(expected, runner(batch), strict=True):
+            if mine.shape != theirs.shape:
+                raise ExportError(f"shapes {tuple(theirs.shape)} instead of {tuple(mine.shape)}")
+            away = (mine.double() - theirs.double()).abs() / mine.double().abs().clamp(min=1)
+            worst = max(worst, float(away.max())) if not away.isnan().any() else math.inf
+    return worst
+
+
+_Runner = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
+
+
+def _onnx_runner(data: bytes) -> _Runner:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ExportError(
+            'verify=True compares with onnxruntime, which is not installed: pip install "kasuri[export]", '
+            "or write verify=False"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors; it warns of constants that it computes every time
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+
+    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        fed = dict(zip(names, (part.numpy() for part in inputs), strict=True))
+        return [torch.from_numpy(part) for part in session.run(None, fed)]
+
+    return run
+
+
+def _torch_runner(data: bytes) -> _Runner:
+    with quiet():
+        module = torch.export.load(io.BytesIO(data)).module()
+
+    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        with torch.no_grad():
+            return module(*inputs)
+
+    return run

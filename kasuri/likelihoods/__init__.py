@@ -5,4 +5,4 @@ from kasuri.likelihoods.classes import Bernoulli as Bernoulli
 from kasuri.likelihoods.classes import Categorical as Categorical
 from kasuri.likelihoods.gamma_gaussian import GammaGaussian as GammaGaussian
 from kasuri.likelihoods.gaussian import Gaussian as Gaussian
-from kasuri.likelihoods.heteroscedastic import HeteroscedasticGaussian as HeteroscedasticGaussian
+from kasuri.likelihoods.gaussian import HeteroscedasticGaussian as HeteroscedasticGaussian

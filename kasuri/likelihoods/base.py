@@ -5,21 +5,23 @@ The first dimension of f and y counts examples; log-probabilities are summed ove
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
-from kasuri.likelihoods.predictions import Draws, Prediction
+from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
 from kasuri.storage import Storable
 
 
 class Likelihood(Storable, nn.Module, ABC):
     """p(y | f), and q and p of its own parameters if it has a posterior over them.
 
-    A likelihood of your own says what the five abstract methods say. One with random parameters of its
-    own (`GammaGaussian`) also has `expected_log_prob`, `kl` and perhaps `update`.
+    A likelihood of your own has the three abstract methods. What else it does fits real targets with noise;
+    classes have their own `predictive` and `summarise`. One with random parameters of its own
+    (`GammaGaussian`) also has `expected_log_prob`, `kl` and perhaps `update`.
     """
 
     @abstractmethod
@@ -31,16 +33,32 @@ class Likelihood(Storable, nn.Module, ABC):
         """Log p(y | f) of each example, (batch,); parameters with a posterior are integrated out."""
 
     @abstractmethod
-    def predictive(self, fs: Tensor) -> td.Distribution:
-        """The mixture over draws fs (S, batch, ...)."""
-
-    @abstractmethod
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Mean, variance and entropy of the targets for one draw f; None where it has no use."""
 
-    @abstractmethod
-    def summarise(self, draws: Draws, seeds: Sequence[int]) -> Prediction:
-        """The prediction made of accumulated moments."""
+    def predictive(self, fs: Tensor) -> td.Distribution:
+        """The equal mixture over draws fs (S, batch, ...), for each output alone."""
+        each = self(fs)
+        parts = {name: getattr(each, name).movedim(0, -1) for name in each.arg_constraints}
+        weights = td.Categorical(logits=torch.zeros_like(next(iter(parts.values()))))
+        return td.MixtureSameFamily(weights, type(each)(**parts))
+
+    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> Prediction:
+        """The prediction made of accumulated draws."""
+        return RealPrediction(draws, seeds)
+
+    def prediction(self, fs: Iterable[Tensor]) -> Prediction:
+        """The prediction made of outputs (batch, ...) of several functions, all equally probable.
+
+        Examples:
+            >>> import kasuri
+            >>> kasuri.Categorical().prediction([torch.zeros(5, 2), torch.ones(5, 2)]).mean.shape
+            torch.Size([5, 2])
+        """
+        draws = Draws()
+        for f in fs:
+            draws.add(f, self)
+        return self.summarise(draws)
 
     def expected_log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """E log p(y | f, parameters) under the posterior of its own parameters: the ELBO's term, (batch,).
@@ -71,17 +89,14 @@ class Likelihood(Storable, nn.Module, ABC):
         )
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
-        """What people want to see beside the NLL, from predictive means: accuracy, error."""
-        return {}
+        """What people want to see beside the NLL, from predictive means: accuracy, or rmse."""
+        if mean.shape != y.shape:
+            return {}
+        return {"rmse": float((mean - y).double().square().mean().sqrt())}
 
     def options(self) -> dict[str, Any]:
         """Constructor arguments that make an equal likelihood, for saving."""
         return {}
-
-
-def rmse(mean: Tensor, y: Tensor) -> dict[str, float]:
-    """The score of predictive means of real targets."""
-    return {"rmse": float((mean - y).double().square().mean().sqrt())}
 
 
 def per_example(values: Tensor) -> Tensor:

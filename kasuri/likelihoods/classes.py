@@ -54,7 +54,7 @@ class Categorical(Likelihood):
         probs = f.softmax(self.dim)
         return probs, None, class_entropy(probs, self.dim)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int]) -> ClassPrediction:
+    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
         """Class probabilities."""
         return ClassPrediction(draws, seeds, self.dim)
 
@@ -94,7 +94,7 @@ class Bernoulli(Likelihood):
         probs = f.sigmoid()
         return probs, None, class_entropy(probs, None)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int]) -> ClassPrediction:
+    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
         """Probabilities of yes."""
         return ClassPrediction(draws, seeds, None)
 

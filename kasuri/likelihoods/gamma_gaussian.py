@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch import distributions as td
 
 from kasuri.checks import is_number, is_whole
-from kasuri.likelihoods.base import Likelihood, rmse, same_shape
+from kasuri.likelihoods.base import Likelihood, same_shape
 from kasuri.likelihoods.predictions import Draws, RealPrediction
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
@@ -193,24 +193,13 @@ class GammaGaussian(Likelihood):
             )
         return sums_of_squares(y - f, self.log_spread)
 
-    def predictive(self, fs: Tensor) -> td.MixtureSameFamily:
-        """Equal mixture of one Student-t per draw, for each output alone; it has a `cdf`."""
-        each: Any = self(fs)
-        components = _StudentT(*(part.movedim(0, -1) for part in (each.df, each.loc, each.scale)))
-        weights = td.Categorical(logits=torch.zeros_like(components.loc))
-        return td.MixtureSameFamily(weights, components)
-
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
         """F and the noise variance b/(a - 1)."""
         return f, self.variance.detach().to(f).expand_as(f), None
 
-    def summarise(self, draws: Draws, seeds: Sequence[int]) -> RealPrediction:
+    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> RealPrediction:
         """Real outputs with Student-t noise."""
         return RealPrediction(draws, seeds, concentration=self.concentration.detach())
-
-    def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
-        """Root mean squared error."""
-        return rmse(mean, y)
 
     def options(self) -> dict[str, Any]:
         """Prior, way of learning and number of precisions; a and b are in the state."""

@@ -1,4 +1,4 @@
-"""What a prediction is: draws of a network's output, summarised.
+"""What a prediction is: draws of a network's output, summarised and scored.
 
 Means and spreads are accumulated draw by draw, so that memory does not grow with the number of
 draws unless the draws themselves are kept.
@@ -8,33 +8,42 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from kasuri.numerics import scores
 from kasuri.numerics.gamma import student_t_entropy
 from kasuri.numerics.mixture import mixture_entropy, mixture_quantile
+
+if TYPE_CHECKING:
+    from kasuri.likelihoods.base import Likelihood
+
+Columns = dict[str, Tensor]  # by name, one row per example
 
 
 @dataclass
 class Draws:
-    """Running moments of the per-draw predictive means, and the draws themselves if kept.
+    """Outputs of a network, draw by draw: their running moments, and the outputs themselves if kept.
+
+    Every draw may have a likelihood of its own, as the members of an ensemble have.
 
     Args:
-        kept: an empty list to keep the mean of every draw in (for intervals and the entropy of
-            regressions), or None. Then `noises` keeps the variances within draws as well.
+        keep: whether to keep the outputs, which intervals, draws and scores need.
     """
 
-    kept: list[Tensor] | None = None
+    keep: bool = True
+    outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
     mean: Tensor | None = None
     squares: Tensor | None = None  # Σ (value - mean)², Welford's recurrence
     entropy: Tensor | None = None  # mean over draws of the entropy within a draw
     noise: Tensor | None = None  # mean over draws of the variance within a draw
-    noises: list[Tensor] = field(default_factory=list)
 
-    def add(self, value: Tensor, noise: Tensor | None, entropy: Tensor | None) -> None:
-        """Take in one draw: its predictive mean, and its own variance and entropy."""
+    def add(self, f: Tensor, likelihood: "Likelihood | None" = None) -> None:
+        """Take in the output of one draw."""
+        value, noise, entropy = moments(f, likelihood)
         self.count += 1
         if self.mean is None or self.squares is None:
             self.mean, self.squares = value.clone(), torch.zeros_like(value)
@@ -44,9 +53,31 @@ class Draws:
             self.squares += step * (value - self.mean)
         self.noise = _running(self.noise, noise, self.count)
         self.entropy = _running(self.entropy, entropy, self.count)
-        if self.kept is not None:
-            self.kept.append(value)
-            self.noises += [] if noise is None else [noise]
+        if self.keep:
+            self.outputs.append((likelihood, f))
+
+    @staticmethod
+    def stacked(fs: Tensor, likelihood: "Likelihood | None", keep: bool = True) -> "Draws":
+        """Outputs (S, batch, ...) of S draws at once."""
+        count = fs.shape[0]
+        # a copy: views of expanded tensors hinder torch.export
+        value, noise, entropy = (
+            None
+            if part is None
+            else part.clone(memory_format=torch.contiguous_format).unflatten(0, (count, -1))
+            for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
+        )
+        assert value is not None
+        mean = value.mean(0)
+        return Draws(
+            keep,
+            [(likelihood, f) for f in fs] if keep else [],
+            count,
+            mean,
+            (value - mean).square().sum(0),
+            None if entropy is None else entropy.mean(0),
+            None if noise is None else noise.mean(0),
+        )
 
     @staticmethod
     def join(parts: Sequence["Draws"]) -> "Draws":
@@ -55,17 +86,23 @@ class Draws:
         if len(parts) == 1:
             return first
 
-        def cat(field: str) -> Tensor | None:
-            values = [getattr(part, field) for part in parts]
+        def cat(name: str) -> Tensor | None:
+            values = [getattr(part, name) for part in parts]
             return None if values[0] is None else torch.cat(values)
 
-        def cat_draws(lists: Sequence[list[Tensor]]) -> list[Tensor]:
-            return [torch.cat(column) for column in zip(*lists, strict=True)]
-
-        kept = None if first.kept is None else cat_draws([part.kept or [] for part in parts])
+        outputs = [
+            (draw[0][0], torch.cat([f for _, f in draw]))
+            for draw in zip(*(part.outputs for part in parts), strict=True)
+        ]
         fields = {name: cat(name) for name in ("mean", "squares", "entropy", "noise")}
-        noises = cat_draws([part.noises for part in parts])
-        return Draws(kept, first.count, **fields, noises=noises)
+        return Draws(first.keep, outputs, first.count, **fields)
+
+
+def moments(
+    f: Tensor, likelihood: "Likelihood | None"
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Mean, variance and entropy of targets; without a likelihood f is a value of a function."""
+    return (f, None, None) if likelihood is None else likelihood.moments(f)
 
 
 def _running(mean: Tensor | None, value: Tensor | None, count: int) -> Tensor | None:
@@ -97,15 +134,15 @@ class Prediction(ABC):
     @property
     def draws(self) -> Tensor:
         """All draws, (S, batch, ...)."""
-        return self._kept(self.moments.kept or [])
+        return torch.stack([moments(f, likelihood)[0] for likelihood, f in self._outputs()])
 
-    def _kept(self, values: list[Tensor]) -> Tensor:
-        if not values:
+    def _outputs(self) -> Sequence[tuple["Likelihood | None", Tensor]]:
+        if not self.moments.outputs:
             raise ValueError(
                 "the draws were not kept: call kasuri.predict(..., keep_draws=True) for intervals, "
-                "draws and the entropy of a regression"
+                "draws, and the entropy and scores of a regression"
             )
-        return torch.stack(values)
+        return self.moments.outputs
 
     @property
     @abstractmethod
@@ -136,12 +173,51 @@ class Prediction(ABC):
     def epistemic(self) -> Tensor:
         """The part of the uncertainty that comes from not knowing the weights."""
 
+    @abstractmethod
+    def uncertainty(self) -> Columns:
+        """How unsure the prediction is, in the words of `score`."""
+
+    def score(self, y: Tensor) -> Columns:
+        """Every score of each example, and its uncertainties.
+
+        Classes: accuracy, brier, confidence, entropy, mutual_information. Real targets: crps, squared_error,
+        pit, interval_width_90, std, epistemic. Both: nll, which is -log of the averaged likelihood,
+        gibbs_nll, the average -log likelihood of a draw, label and guess.
+
+        Args:
+            y: targets, as the likelihood takes them.
+
+        Returns:
+            (batch,), or (batch, ...) where an example has several positions or outputs; nll and gibbs_nll are
+            always those of all of them together.
+        """
+        scores.refuse_non_finite("predictions", self.mean)
+        return self.uncertainty() | self._scores(y.to(self.mean.device))
+
+    @abstractmethod
+    def _scores(self, y: Tensor) -> Columns:
+        """The columns of `score` that need targets."""
+
+    def _nlls(self, y: Tensor) -> Columns:
+        logs, expected = [], []
+        for likelihood, f in self._outputs():
+            assert likelihood is not None
+            logs.append(likelihood.log_prob(f, y).double())
+            expected.append(likelihood.expected_log_prob(f, y).double())
+        nll = scores.nll_of_draws(torch.stack(logs)).predictive
+        return {"nll": nll, "gibbs_nll": -torch.stack(expected).mean(0)}
+
 
 class ClassPrediction(Prediction):
     """Class probabilities. `mean` is their average over draws, `std` their spread.
 
     entropy (batch,) = aleatoric + epistemic, in nats; epistemic is the mutual information.
     For Bernoulli outputs the entropies are per output.
+
+    Args:
+        moments: the accumulated draws.
+        seeds: one per draw.
+        dim: the dimension with the classes; None if outputs are probabilities of yes.
     """
 
     def __init__(self, moments: Draws, seeds: Sequence[int] = (), dim: int | None = -1) -> None:
@@ -178,6 +254,41 @@ class ClassPrediction(Prediction):
         """The mutual information."""
         return self.mutual_information
 
+    def uncertainty(self) -> Columns:
+        """Entropy and mutual information."""
+        return {"entropy": self.entropy, "mutual_information": self.mutual_information}
+
+    def _scores(self, y: Tensor) -> Columns:
+        probs, labels = self._rows(y)
+        columns = {
+            "label": labels,
+            "guess": probs.argmax(1),
+            "confidence": scores.confidence(probs),
+            "accuracy": scores.correct(probs, labels),
+            "brier": scores.brier(probs, labels),
+        }
+        columns = {name: column.reshape(self.entropy.shape) for name, column in columns.items()}
+        if self.moments.outputs:
+            return columns | self._nlls(y)
+        return columns | {"nll": scores.nll(probs, labels).reshape(len(y), -1).sum(1)}
+
+    def _rows(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows, C) probabilities and (rows,) labels, one row per example and position."""
+        yes_or_no = self.dim is None
+        if self.dim is None:
+            probs = torch.stack([1 - self.mean, self.mean], -1)
+        else:
+            probs = self.mean.movedim(self.dim, -1)
+        if y.shape != probs.shape[:-1]:
+            raise ValueError(
+                f"labels must have shape {tuple(probs.shape[:-1])}, got {tuple(y.shape)}; write "
+                f"y.reshape{tuple(probs.shape[:-1])}"
+            )
+        if yes_or_no and not bool(((y == 0) | (y == 1)).all()):
+            raise ValueError("targets between yes and no have no accuracy: write y.round()")
+        labels = y.long() if yes_or_no else y
+        return probs.reshape(-1, probs.shape[-1]), labels.reshape(-1)
+
 
 class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
@@ -187,22 +298,20 @@ class RealPrediction(Prediction):
     Args:
         moments: the accumulated draws.
         seeds: one per draw.
-        own_noise: whether every draw has its own noise; otherwise its variances are averaged.
         concentration: half the degrees of freedom of Student-t noise, () or of the last dimension; None for
             normal noise.
     """
 
     def __init__(
-        self,
-        moments: Draws,
-        seeds: Sequence[int] = (),
-        *,
-        own_noise: bool = False,
-        concentration: Tensor | None = None,
+        self, moments: Draws, seeds: Sequence[int] = (), *, concentration: Tensor | None = None
     ) -> None:
         super().__init__(moments, seeds)
-        self.own_noise = own_noise
         self.concentration = concentration
+
+    @property
+    def has_density(self) -> bool:
+        """Whether there is noise; without, draws are values of a function."""
+        return self.moments.noise is not None
 
     @property
     def noise(self) -> Tensor:
@@ -212,11 +321,17 @@ class RealPrediction(Prediction):
 
     @property
     def scale(self) -> Tensor:
-        """Scale of the noise, (batch, ...), or (S, batch, ...) where every draw has its own.
+        """Scale of the noise of every draw, (S, batch, ...).
 
         The standard deviation of normal noise; of Student-t noise √(variance · (a - 1)/a).
         """
-        noise = self._kept(self.moments.noises) if self.own_noise else self.noise
+        if not self.has_density:
+            raise ValueError(
+                "draws of a function have no density: give kasuri.predict the likelihood, e.g. "
+                "likelihood=kasuri.Gaussian(0.1) for regression or kasuri.Categorical() for classes"
+            )
+        each = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
+        noise = torch.stack([variance for variance in each if variance is not None])
         if self.concentration is None:
             return noise.sqrt()
         a = self.concentration
@@ -246,7 +361,7 @@ class RealPrediction(Prediction):
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Quantiles of the predictive mixture (noise included)."""
         level, draws = _check_level(level), self.draws
-        if self.moments.noise is None:
+        if not self.has_density:
             return _quantiles(draws, level)
         scale, a = self.scale, self.concentration
         return (
@@ -257,22 +372,33 @@ class RealPrediction(Prediction):
     @property
     def entropy(self) -> Tensor:
         """Differential entropy of the predictive mixture of each output, by quadrature."""
-        if self.moments.noise is None:
-            raise ValueError(
-                "draws of a function have no density: give kasuri.predict the likelihood, e.g. "
-                "likelihood=kasuri.Gaussian(0.1) for regression or kasuri.Categorical() for classes"
-            )
-        return mixture_entropy(self.draws, self.scale, self.concentration)
+        scale = self.scale
+        return mixture_entropy(self.draws, scale, self.concentration)
 
     @property
     def mutual_information(self) -> Tensor:
         """Entropy of the mixture minus that of the noise."""
-        logs = self.scale.log()
-        logs = logs.mean(0) if self.own_noise else logs
+        logs = self.scale.log().mean(0)
         standard = torch.as_tensor(0.5 * (1 + math.log(2 * math.pi)))
         if self.concentration is not None:
             standard = student_t_entropy(self.concentration)
         return (self.entropy - logs - standard.to(logs)).clamp(min=0)
+
+    def uncertainty(self) -> Columns:
+        """Standard deviation of a new target, and of the function."""
+        return {"std": self.std, "epistemic": self.epistemic.sqrt()}
+
+    def _scores(self, y: Tensor) -> Columns:
+        mixture = self.draws, self.scale, y, self.concentration
+        lower, upper = self.interval(0.9)
+        return {
+            "label": y,
+            "guess": self.mean,
+            "squared_error": (self.mean.double() - y).square(),
+            "crps": scores.crps(*mixture),
+            "pit": scores.pit(*mixture),
+            "interval_width_90": upper - lower,
+        } | self._nlls(y)
 
 
 def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
@@ -284,7 +410,7 @@ def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
 
 def _check_level(level: float) -> float:
     if not isinstance(level, int | float) or not 0 < level < 1:
-        raise ValueError(f"interval({level!r}): a probability between 0 and 1, e.g. 0.9")
+        raise ValueError(f"interval({level!r}): must be a probability between 0 and 1, e.g. 0.9")
     return level
 
 

@@ -87,15 +87,17 @@ def evaluating(net: Module) -> Iterator[Module]:
     """The network in evaluation mode, to be used inside the block.
 
     A network in training mode is not touched, since other threads may be using it: the block gets a
-    second tree of modules over the same tensors. Where torch keeps state outside of modules (sharded
+    second tree of modules over the same tensors. So it does for a compiled network, whose program could not
+    draw from seeds. Where torch keeps state outside of modules (sharded
     parameters, scripted modules) the network's own mode is changed and put back.
     """
     modes = [(module, module.training) for module in net.modules()]
-    if not any(training for _, training in modes):
+    compiled = any(_is_compiled(module) for module, _ in modes)
+    if not compiled and not any(training for _, training in modes):
         yield net
         return
     if not any(_has_state_elsewhere(module) for module, _ in modes):
-        yield shadow(getattr(net, "_orig_mod", net), keep=Posterior, training=False)
+        yield shadow(net, keep=Posterior, training=False)
         return
     net.eval()
     try:
@@ -103,6 +105,10 @@ def evaluating(net: Module) -> Iterator[Module]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return "_orig_mod" in module._modules or module._compiled_call_impl is not None
 
 
 def _has_state_elsewhere(module: nn.Module) -> bool:

@@ -12,7 +12,8 @@ def shadow(module: Module, *, keep: Kinds = (), training: bool | None = None) ->
     """A copy of the tree of modules with the same parameters, buffers and hooks.
 
     What occurs twice in the tree remains one module. Setting an attribute or a parameter of the copy
-    leaves the original alone, which other threads may be using.
+    leaves the original alone, which other threads may be using. Compiled modules are copied as they were
+    before torch.compile, whose programs run the originals.
 
     Args:
         module: root of the tree.
@@ -30,6 +31,7 @@ def shadow(module: Module, *, keep: Kinds = (), training: bool | None = None) ->
     def walk(module: Any) -> Any:
         if module is None or isinstance(module, keep):
             return module
+        module = module.__dict__["_modules"].get("_orig_mod", module)
         if id(module) not in known:
             new = known[id(module)] = module.__class__.__new__(module.__class__)
             new.__dict__ = {

@@ -1,31 +1,42 @@
 """What Bayesian networks are compared with: ensembles, and dropout at test time."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.inputs import run
-from kasuri.likelihoods import GammaGaussian
-from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
-from kasuri.network.contexts import evaluating
+from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.numerics.shadow import shadow
-from kasuri.objectives.elbo import ELBO, Objective
+from kasuri.objectives.elbo import Objective
+from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.predict import predict
-from kasuri.streams import Stream, globally_seeded, mix
-
-Predictor = Callable[[Any], Prediction]
+from kasuri.streams import Stream, mix, seeded, uniform
 
 
-def ensemble(objectives: Sequence[Objective], samples: int = 20, seed: int = 0) -> Predictor:
+@dataclass(frozen=True)
+class Predictor:
+    """A function of inputs that returns a `Prediction`; its random numbers are its own."""
+
+    function: Callable[[Any], Prediction]
+
+    def __call__(self, x: Any) -> Prediction:
+        """The prediction of a batch of inputs."""
+        return self.function(x)
+
+
+def ensemble(
+    objectives: Sequence[Objective | Trained], samples: int = 20, seed: int = 0
+) -> Predictor:
     """The equal mixture of several trained networks, for `kasuri.evaluate`.
 
     With real targets every member keeps the noise it has learned.
 
     Args:
-        objectives: the trained members; those with posteriors count as `samples` networks each, so mix
-            either ordinary networks or Bayesian ones.
+        objectives: the trained members, or what `kasuri.fit` gave for each; those with posteriors count as
+            `samples` networks each, so mix either ordinary networks or Bayesian ones.
         samples: draws from the posterior of a member.
         seed: of the draws.
 
@@ -35,36 +46,31 @@ def ensemble(objectives: Sequence[Objective], samples: int = 20, seed: int = 0) 
         >>> ensemble(members)(torch.randn(4, 3)).mean.shape
         torch.Size([4, 2])
     """
-    noises = [one.likelihood for one in objectives]
-    tails = [noise.concentration for noise in noises if isinstance(noise, GammaGaussian)]
-    if any(not torch.equal(tails[0], each) for each in tails):
+    members = [objective_of(member) for member in objectives]
+    tails = [getattr(member.likelihood, "concentration", None) for member in members]
+    if any(not _same(tails[0], tail) for tail in tails):
         raise ValueError(
-            "ensemble: Student-t noise whose degrees of freedom differ between members; write "
+            "ensemble: all members must have Student-t noise of the same degrees of freedom, or none; write "
             'GammaGaussian(learn="closed form"), where they follow from the number of examples, or Gaussian()'
         )
 
-    def outputs(one: Objective, x: Any, seed: int) -> Sequence[Tensor]:
-        if isinstance(one, ELBO):
-            drawn = predict(one.net, x, samples, seed=seed, output=one.output)
-            return drawn.moments.kept or []
-        with evaluating(one.net) as net:
-            return [run(net, x, one.output)]
+    def mixture(x: Any) -> Prediction:
+        draws = Draws()
+        for number, member in enumerate(members):
+            for likelihood, f in predict(
+                member, x, samples, seed=mix(seed, number)
+            ).moments.outputs:
+                draws.add(f, likelihood)
+        return members[0].likelihood.summarise(draws)
 
-    def predicted(x: Any) -> Prediction:
-        draws = Draws([])
-        with torch.no_grad():
-            for member, one in enumerate(objectives):
-                for f in outputs(one, x, mix(seed, member)):
-                    draws.add(*one.likelihood.moments(f))
-        prediction = objectives[0].likelihood.summarise(draws, ())
-        if isinstance(prediction, RealPrediction):
-            prediction.own_noise = True
-        return prediction
-
-    return predicted
+    return Predictor(mixture)
 
 
-def mc_dropout(objective: Objective, samples: int = 100, seed: int = 0) -> Predictor:
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.equal(a, b)
+
+
+def mc_dropout(objective: Objective | Trained, samples: int = 100, seed: int = 0) -> Predictor:
     """The mixture over dropout masks, drawn anew for every example and draw, for `kasuri.evaluate`.
 
     Examples:
@@ -74,22 +80,30 @@ def mc_dropout(objective: Objective, samples: int = 100, seed: int = 0) -> Predi
         >>> bool((predict(torch.randn(4, 3)).std > 0).all())
         True
     """
+    trained = objective_of(objective)
 
-    def predict(x: Any) -> Prediction:
-        draws, likelihood = Draws([]), objective.likelihood
-        device = next(objective.net.parameters()).device
-        with torch.no_grad(), globally_seeded(mix(seed, Stream.DROPOUT), device):
-            net = _dropping(objective.net)
-            for _ in range(samples):
-                draws.add(*likelihood.moments(run(net, x, objective.output)))
-        return likelihood.summarise(draws, ())
+    def mixture(x: Any) -> Prediction:
+        net = _dropping(trained.net)
+        with torch.no_grad(), seeded(mix(seed, Stream.DROPOUT)):
+            return trained.likelihood.prediction(
+                run(net, x, trained.output) for _ in range(samples)
+            )
 
-    return predict
+    return Predictor(mixture)
+
+
+class _Dropping(nn.Dropout):
+    """Dropout in evaluation mode too, with masks from `kasuri.streams`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        kept = uniform(input.shape, dtype=input.dtype, device=input.device) >= self.p
+        return input * kept / max(1 - self.p, torch.finfo(input.dtype).tiny)
 
 
 def _dropping(net: nn.Module) -> nn.Module:
     """The network in evaluation mode, except for dropout."""
     net = shadow(net, training=False)
     for module in net.modules():
-        module.training = isinstance(module, nn.Dropout)
+        if isinstance(module, nn.Dropout):
+            module.__class__ = _Dropping
     return net

@@ -1,68 +1,54 @@
-"""Evaluation: one prediction of a data set, and every number and figure a report needs from it.
+"""Evaluation: the predictions of a data set, scored example by example, and what that comes to.
 
 The set is predicted chunk by chunk, and each chunk is reduced at once to columns with one row per
-example. Numbers and figures are made of the columns, so memory does not grow with the draws.
+example, so memory does not grow with the number of draws.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.inputs import Labelled, batches, count, take
 from kasuri.likelihoods import Likelihood
-from kasuri.likelihoods.predictions import Prediction
+from kasuri.likelihoods.predictions import Columns, Prediction
 from kasuri.network.estimators import Estimator, shared
+from kasuri.numerics.scores import refuse_non_finite
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction import columns, figures
-from kasuri.prediction.columns import Columns, Unit
-from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_bins, mean_sem
+from kasuri.prediction.baselines import Predictor
+from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_error, mean_sem
+from kasuri.prediction.predict import Model, Output, model_of, predicted
 
 CHUNK = 1000
 LEVELS = (50, 90, 95)
 
-Model = nn.Module | Callable[[Any], Prediction]
 
+class Evaluation(dict[str, float]):
+    """The metrics of a model on a data set, by name.
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What one prediction of a data set tells.
-
-    Args:
-        metrics: what `evaluate` returns.
-        examples: one row per example: scores and uncertainties under the names of the metrics,
-            `label` and `guess`.
+    Attributes:
+        examples: what `Prediction.score` says, one row per example, in the target's own unit.
         outside: uncertainties of the other set, if there was one.
-        net: the network, if the model was one.
-        elbo: the objective, if it was one.
     """
 
-    metrics: dict[str, float]
-    examples: Columns
-    outside: Columns | None
-    net: nn.Module | None
-    elbo: ELBO | None
-
-    @cached_property
-    def figures(self) -> dict[str, Any]:
-        """Data of the report's figures, ready for JSON.
-
-        "reliability": confidence, accuracy and count of 15 bins (classes); "intervals": nominal and
-        observed coverage of central intervals (real targets); "uncertain": the 12 examples with most
-        entropy, or std; "ood": histograms of that score in both sets; "layers": shape, KL,
-        signal-to-noise ratio and histograms of each posterior, as it is at the first look.
-        """
-        found = figures.of_examples(self.examples, self.outside)
-        return found | {"layers": figures.of_layers(self.net, self.elbo)}
+    def __init__(
+        self,
+        metrics: Mapping[str, float] = {},
+        examples: Columns | None = None,
+        outside: Columns | None = None,
+    ) -> None:
+        super().__init__(metrics)
+        self.examples: Columns = examples or {}
+        self.outside = outside
 
 
 def evaluate(
-    model: Model | Trained,
+    model: nn.Module | Trained | Callable[[Any], Prediction],
     data: Any,
     *,
     samples: int = 100,
@@ -71,10 +57,10 @@ def evaluate(
     chunk: int | None = None,
     seed: int = 0,
     estimator: Estimator | str = shared,
-    output: Callable[[Any], Tensor] | None = None,
+    output: Output = None,
     target_scale: float | Tensor = 1.0,
     target_mean: float | Tensor = 0.0,
-) -> dict[str, float]:
+) -> Evaluation:
     """Every metric of a model on a data set, as plain floats.
 
     Classes: accuracy, nll, gibbs_nll, brier, ece, confidence, entropy, mutual_information. Real
@@ -91,18 +77,21 @@ def evaluate(
     Args:
         model: an objective (ELBO, MaximumLikelihood) or what `kasuri.fit` gave; a converted network; an
             ordinary network, evaluated as one draw; or a function of inputs that returns a `Prediction`
-            and is called once per chunk (an ensemble, dropout at test time).
+            and is called once per chunk (`kasuri.ensemble`, `kasuri.mc_dropout`, your own).
         data: (x, y); anything with attributes x and y; or a loader of such pairs.
         samples: number of draws.
         likelihood: what a network's outputs mean. Objectives and functions bring their own.
         outside: inputs of another set; anything with attributes x and y; or a loader.
-        chunk: at most so many examples run at once; 1000 if not told.
-        seed: of the draws. Global generators are left as they were.
+        chunk: at most so many examples run at once; 1000 by default.
+        seed: of the draws, and of loaders and functions that draw. Global generators are left as they were.
         estimator: "shared" draws functions; "local" draws outputs, see `predict`.
         output: takes the tensor out of what a network returns.
         target_scale: a standardised target times this is in its own unit, in which rmse, crps,
-            std, widths and densities (nll, gibbs_nll, neg_elbo) are then told.
-        target_mean: what was taken from a standardised target; for labels and guesses of `assess`.
+            std, widths and densities (nll, gibbs_nll, neg_elbo) are then given.
+        target_mean: what was taken from a standardised target; for labels and guesses in `examples`.
+
+    Returns:
+        A dictionary; its attribute `examples` has the scores and uncertainties of every example.
 
     Examples:
         >>> import kasuri
@@ -111,151 +100,196 @@ def evaluate(
         >>> result = evaluate(elbo, (torch.randn(8, 3), torch.arange(8) % 2), samples=10)
         >>> result["nll"] <= result["gibbs_nll"] <= result["neg_elbo"]
         True
-    """
-    found = assess(
-        model,
-        data,
-        samples=samples,
-        likelihood=likelihood,
-        outside=outside,
-        chunk=chunk,
-        seed=seed,
-        estimator=estimator,
-        output=output,
-        target_scale=target_scale,
-        target_mean=target_mean,
-    )
-    return found.metrics
-
-
-def assess(
-    model: Model | Trained,
-    data: Any,
-    *,
-    samples: int = 100,
-    likelihood: Likelihood | None = None,
-    outside: Any = None,
-    chunk: int | None = None,
-    seed: int = 0,
-    estimator: Estimator | str = shared,
-    output: Callable[[Any], Tensor] | None = None,
-    target_scale: float | Tensor = 1.0,
-    target_mean: float | Tensor = 0.0,
-) -> Evaluation:
-    """Metrics as by `evaluate`, with the data of figures and all rows from the same prediction.
-
-    The arguments are those of `evaluate`.
-
-    Examples:
-        >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
-        >>> x, y = torch.randn(8, 3), torch.arange(8) % 2
-        >>> result = assess(bnn, (x, y), likelihood=kasuri.Categorical(), samples=5)
         >>> result.examples["nll"].shape
         torch.Size([8])
-        >>> [layer["name"] for layer in result.figures["layers"]]
-        ['weight', 'bias']
     """
     chunk = CHUNK if chunk is None else chunk
-    if samples < 1 or chunk < 1:
-        raise ValueError(f"evaluate(samples={samples}, chunk={chunk}): both are at least 1")
-    net = elbo = None
-    found: Model = objective_of(model)
-    if isinstance(found, nn.Module):
-        elbo = found if isinstance(found, ELBO) else None
-        net, likelihood, output = _parts(found, likelihood, output)
-        predictor = columns.of_network(
-            net, likelihood, samples=samples, estimator=estimator, seed=seed, output=output
-        )
+    for name, value in (("samples", samples), ("chunk", chunk)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    given = objective_of(model)
+    predictor: Callable[[Any], Prediction]
+    if isinstance(given, nn.Module):
+        network = _network(given, likelihood, output)
+
+        def predictor(x: Any) -> Prediction:
+            return predicted(network, x, samples, estimator=estimator, seed=seed)
+
     elif likelihood is not None:
         raise ValueError("likelihood=: the predictions of a function bring their own; leave it out")
     else:
-        predictor = columns.of_function(found)
-    generators = list(range(torch.cuda.device_count()))
-    with torch.no_grad(), torch.random.fork_rng(generators):
-        torch.manual_seed(seed)  # for loaders that shuffle and functions that draw
-        unit = Unit(target_scale, target_mean)
-        inside = columns.collect(predictor, data, chunk, unit)
+        predictor = cast("Callable[[Any], Prediction]", given)
+    ours = isinstance(given, nn.Module | Predictor)
+    scale, zero = (
+        torch.as_tensor(value, dtype=torch.float64) for value in (target_scale, target_mean)
+    )
+    with torch.no_grad(), _seeding_others(seed, ours, data, outside):
+        inside = _in_unit(_collect(predictor, _pairs(data), chunk), scale, zero)
         other = None
         if outside is not None:
-            other = columns.collect(predictor, outside, chunk, unit, labels=False)
-        return Evaluation(_metrics(inside, other, elbo), inside, other, net, elbo)
+            rest = ((x, None) for x in batches(outside))
+            other = _in_unit(_collect(predictor, rest, chunk), scale, zero)
+    metrics = _metrics(inside, other, given if isinstance(given, ELBO) else None)
+    return Evaluation(metrics, inside, other)
 
 
-def _parts(
-    model: nn.Module, likelihood: Likelihood | None, output: Callable[[Any], Tensor] | None
-) -> tuple[nn.Module, Likelihood, Callable[[Any], Tensor] | None]:
-    if isinstance(model, Objective):
-        if not model.has_targets:
+def _network(given: nn.Module, likelihood: Likelihood | None, output: Output) -> Model:
+    if isinstance(given, Objective):
+        if not given.has_targets:
             raise TypeError(
-                f"evaluate({type(model).__name__}(...)): it explains inputs and predicts no targets; "
+                f"evaluate({type(given).__name__}(...)): it explains inputs and predicts no targets; "
                 "write kasuri.vae.evaluate(vae, data)"
             )
-        if likelihood not in (None, model.likelihood):
+        if likelihood not in (None, given.likelihood):
             raise ValueError("likelihood=: the objective has its own; evaluate its network instead")
-        return model.net, model.likelihood, output or model.output
-    if likelihood is None:
+    elif likelihood is None:
         raise ValueError(
             "evaluate cannot know what a network's outputs mean: write likelihood="
             "kasuri.Categorical() for classes or likelihood=kasuri.Gaussian(0.1) for real targets"
         )
-    return model, likelihood, output
+    return model_of(given, likelihood, output)
+
+
+@contextmanager
+def _seeding_others(seed: int, ours: bool, *data: Any) -> Iterator[None]:
+    """Seed torch's global generators for loaders that shuffle and functions that draw, if there are any."""
+    tensors = all(
+        part is None or isinstance(part, Labelled | Tensor | tuple | Mapping) for part in data
+    )
+    if ours and tensors:
+        yield
+        return
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _collect(
+    predictor: Callable[[Any], Prediction], data: Iterable[tuple[Any, Tensor | None]], chunk: int
+) -> Columns:
+    """All columns of a data set; where there are no labels, the uncertainties only."""
+    parts: list[Columns] = []
+    for x, y in data:
+        for start in range(0, count(x, y), chunk):
+            rows = slice(start, start + chunk)
+            prediction = predictor(take(x, rows))
+            if not isinstance(prediction, Prediction):
+                raise TypeError(
+                    f"the function returned {type(prediction).__name__}, not a Prediction; write e.g. "
+                    "lambda x: kasuri.predict(bnn, x, likelihood=kasuri.Categorical())"
+                )
+            if y is None:
+                refuse_non_finite("predictions", prediction.mean)
+                parts.append(prediction.uncertainty())
+            else:
+                parts.append(prediction.score(y[rows]))
+    if not parts:
+        raise ValueError("the data set has no examples")
+    return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+
+
+def _pairs(data: Any) -> Iterator[tuple[Any, Tensor]]:
+    if isinstance(data, Labelled):
+        yield data.x, data.y
+        return
+    if isinstance(data, Tensor | Mapping) or not isinstance(data, Iterable):
+        raise TypeError(
+            f"evaluate cannot take examples from {type(data).__name__}: give (x, y), an object with "
+            "attributes x and y, or a loader, e.g. DataLoader(dataset, batch_size=100)"
+        )
+    for batch in [data] if isinstance(data, tuple) else data:
+        if not (
+            isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor)
+        ):
+            kind = (
+                f"{len(batch)} things" if isinstance(batch, tuple | list) else type(batch).__name__
+            )
+            raise ValueError(
+                f"a batch must be a pair of inputs and a tensor of targets, got {kind}"
+            )
+        yield batch[0], batch[1]
+
+
+_POWERS = {"std": 1, "epistemic": 1, "crps": 1, "interval_width_90": 1, "squared_error": 2}
+
+
+def _in_unit(columns: Columns, scale: Tensor, zero: Tensor) -> Columns:
+    """Columns in the target's own unit; (N, 1) becomes (N,)."""
+    if not bool((scale > 0).all()):
+        raise ValueError(f"target_scale must be positive, got {scale.tolist()}")
+    if "entropy" in columns and bool((scale != 1).any()):
+        raise ValueError("target_scale is a unit of real targets; leave it out for classes")
+    made = dict(columns)
+    if "std" in columns:
+        unit = scale.cpu().expand(columns["std"].shape[1:])
+        made |= {
+            name: columns[name] * unit**power for name, power in _POWERS.items() if name in made
+        }
+        made |= {
+            name: columns[name] * unit + zero.cpu() for name in ("label", "guess") if name in made
+        }
+        made |= {
+            name: columns[name] + unit.log().sum() for name in ("nll", "gibbs_nll") if name in made
+        }
+    return {
+        name: column.reshape(-1) if column.numel() == len(column) else column
+        for name, column in made.items()
+    }
 
 
 def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dict[str, float]:
-    told: dict[str, float] = {"count": len(inside["nll"])}
+    found: dict[str, float] = {"count": len(inside["nll"])}
     for name in ("accuracy", "nll", "gibbs_nll", "brier", "crps"):
         if name in inside:
-            told[name], told[f"{name}_sem"] = mean_sem(inside[name])
+            found[name], found[f"{name}_sem"] = mean_sem(inside[name])
     for name in ("confidence", "entropy", "mutual_information", "std", "interval_width_90"):
         if name in inside:
-            told[name] = mean_sem(inside[name]).mean
-    told |= _class_metrics(inside) if "accuracy" in inside else _real_metrics(inside)
+            found[name] = mean_sem(inside[name]).mean
+    found |= _class_metrics(inside) if "accuracy" in inside else _real_metrics(inside)
     if elbo is not None:
-        told |= _elbo_metrics(elbo, told["gibbs_nll"], told["gibbs_nll_sem"])
+        found |= _elbo_metrics(elbo, found["gibbs_nll"], found["gibbs_nll_sem"])
     if outside is not None:
-        told |= _outside_metrics(inside, outside)
-    one = len(inside["nll"]) == 1  # has no standard error
-    return {name: value for name, value in told.items() if not (one and name.endswith("_sem"))}
+        found |= _outside_metrics(inside, outside)
+    if found["count"] == 1:  # has no standard error
+        return {name: value for name, value in found.items() if not name.endswith("_sem")}
+    return found
 
 
 def _class_metrics(inside: Columns) -> dict[str, float]:
-    def ece(stated: Tensor, happened: Tensor) -> float:
-        return calibration_bins(stated.reshape(-1), happened.reshape(-1)).error
-
     pair = inside["confidence"], inside["accuracy"]
-    return {"ece": ece(*pair), "ece_sem": bootstrap_sem(ece, *pair)}
+    return {"ece": calibration_error(*pair), "ece_sem": bootstrap_sem(calibration_error, *pair)}
 
 
 def _real_metrics(inside: Columns) -> dict[str, float]:
     """Root mean squared error, its standard error by the delta method, and coverages."""
     square, sem = mean_sem(inside["squared_error"])
     root = math.sqrt(square)
-    told = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
+    found = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
     central = (2 * inside["pit"] - 1).abs()
     for level in LEVELS:
         name = f"coverage_{level}"
-        told[name], told[f"{name}_sem"] = mean_sem((central <= level / 100).double())
-    return told
+        found[name], found[f"{name}_sem"] = mean_sem((central <= level / 100).double())
+    return found
 
 
 def _elbo_metrics(elbo: ELBO, gibbs: float, sem: float) -> dict[str, float]:
-    kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
-    told = {"kl": kl}
+    with torch.no_grad():
+        kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
+    found = {"kl": kl}
     if noise_kl is not None:
-        told["noise_kl"] = float(noise_kl)
+        found["noise_kl"] = float(noise_kl)
         gibbs += float(noise_kl) / elbo.num_data
-    told |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
+    found |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
     if isinstance(elbo.temperature, Constant) and elbo.temperature.value != 1:
-        told["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
-    return told
+        found["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
+    return found
 
 
 def _outside_metrics(inside: Columns, outside: Columns) -> dict[str, float]:
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     for name in ("entropy", "mutual_information", "std"):
         if name in outside:
-            pair = (one[name].reshape(len(one[name]), -1).mean(1) for one in (inside, outside))
-            told[f"ood_auroc_{name}"] = auroc(*pair)
-            told[f"{name}_outside"] = float(outside[name].double().mean())
-    return told
+            pair = (part[name].reshape(len(part[name]), -1).mean(1) for part in (inside, outside))
+            found[f"ood_auroc_{name}"] = auroc(*pair)
+            found[f"{name}_outside"] = float(outside[name].double().mean())
+    return found

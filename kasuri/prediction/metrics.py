@@ -1,7 +1,7 @@
 """Metrics: one number for a whole set of examples, as pure functions of tensors.
 
-Per-example scores (`correct`, `nll`, `brier`, `confidence`, `crps`, ...) come from `kasuri.scores`
-and are offered here as well; `mean_sem` makes a mean and its standard error over examples of them.
+Scores of single examples (`correct`, `nll`, `brier`, `confidence`, `crps`, `pit`) are offered here as
+well; `mean_sem` makes a mean and its standard error over examples of them.
 
 These are a few lines of torch each rather than calls of torchmetrics, which is the oracle in the
 tests, for measured reasons (torchmetrics 1.9): importing it takes two seconds, since it
@@ -18,16 +18,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kasuri.prediction.scores import DrawNLL as DrawNLL
-from kasuri.prediction.scores import brier as brier
-from kasuri.prediction.scores import checked, refuse_non_finite
-from kasuri.prediction.scores import confidence as confidence
-from kasuri.prediction.scores import correct as correct
-from kasuri.prediction.scores import crps as crps
-from kasuri.prediction.scores import mixture_nll as mixture_nll
-from kasuri.prediction.scores import nll as nll
-from kasuri.prediction.scores import nll_of_draws as nll_of_draws
-from kasuri.prediction.scores import pit as pit
+from kasuri.numerics.scores import DrawNLL as DrawNLL
+from kasuri.numerics.scores import brier as brier
+from kasuri.numerics.scores import checked, refuse_non_finite
+from kasuri.numerics.scores import confidence as confidence
+from kasuri.numerics.scores import correct as correct
+from kasuri.numerics.scores import crps as crps
+from kasuri.numerics.scores import nll as nll
+from kasuri.numerics.scores import nll_of_draws as nll_of_draws
+from kasuri.numerics.scores import pit as pit
 
 
 class Estimate(NamedTuple):
@@ -136,6 +135,31 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
     return Reliability(stated, observed, count)
 
 
+def calibration_error(
+    confidence: Tensor, correct: Tensor, bins: int = 15, batch: int | None = None
+) -> float:
+    """Σ_b n_b/N |accuracy_b - confidence_b| of stated probabilities.
+
+    Args:
+        confidence: stated probabilities, of any shape.
+        correct: whether the event happened, 0 or 1, of the same shape.
+        bins: number of equal bins.
+        batch: the mean over consecutive batches of this size instead, see `ece`.
+
+    Examples:
+        >>> calibration_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
+        0.5
+    """
+    confidence, correct = confidence.reshape(-1), correct.reshape(-1)
+    if batch is None:
+        return calibration_bins(confidence, correct, bins).error
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    pairs = zip(confidence.split(batch), correct.split(batch), strict=True)
+    errors = [calibration_bins(*pair, bins).error for pair in pairs]
+    return sum(errors) / len(errors)
+
+
 def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> Reliability:
     """The reliability diagram of the most probable class.
 
@@ -174,17 +198,11 @@ def ece(
         >>> ece(torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 0]))
         0.25
     """
-    if batch is not None:
-        if batch < 1:
-            raise ValueError(f"ece(batch={batch}): at least one example per batch")
-        pairs = zip(probs.split(batch), y.split(batch), strict=True)
-        parts = [ece(p, t, bins, classwise=classwise) for p, t in pairs]
-        return sum(parts) / len(parts)
     if not classwise:
-        return reliability(probs, y, bins).error
+        return calibration_error(confidence(probs), correct(probs, y), bins, batch)
     probs, y = checked(probs, y)
     columns = enumerate(probs.unbind(1))
-    errors = [calibration_bins(column, y == label, bins).error for label, column in columns]
+    errors = [calibration_error(column, y == label, bins, batch) for label, column in columns]
     return sum(errors) / len(errors)
 
 

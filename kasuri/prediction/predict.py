@@ -1,8 +1,8 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,31 @@ from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
 from kasuri.network.calls import Given, all_draws
 from kasuri.network.contexts import drawing_from, evaluating, using
 from kasuri.network.estimators import Estimator, resolve, shared
-from kasuri.network.random import require_posteriors
+from kasuri.network.random import named_posteriors, require_posteriors
 from kasuri.numerics.local_linear import repeating
-from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.streams import fresh, mix, seeded
+
+Output = Callable[[Any], Tensor] | None
+
+
+class Model(NamedTuple):
+    """A network, what its outputs mean, and what takes them out of what it returns."""
+
+    net: nn.Module
+    likelihood: Likelihood | None
+    output: Output
+
+
+def model_of(
+    given: nn.Module | Trained, likelihood: Likelihood | None = None, output: Output = None
+) -> Model:
+    """The parts of a network, of an objective or of what `kasuri.fit` gave; what is said beside it wins."""
+    given = objective_of(given)
+    if isinstance(given, Objective):
+        return Model(given.net, likelihood or given.likelihood, output or given.output)
+    return Model(given, likelihood, output)
 
 
 def predict(
@@ -30,7 +50,7 @@ def predict(
     chunk: int | None = None,
     seed: int | None = None,
     keep_draws: bool = True,
-    output: Callable[[Any], Tensor] | None = None,
+    output: Output = None,
 ) -> Prediction:
     """Draw functions from the posterior, run them on x and summarise.
 
@@ -38,8 +58,8 @@ def predict(
     network runs in evaluation mode (dropout off, batch-norm statistics fixed) and is left as it was.
 
     Args:
-        bnn: a network from `bayesianize`; or an ELBO or what `kasuri.fit` gave, whose network, likelihood
-            and `output` are used.
+        bnn: a network from `bayesianize`; or an objective or what `kasuri.fit` gave, whose network,
+            likelihood and `output` are used. An ordinary network in an objective is one draw.
         x: a tensor (batch first), a tuple of inputs, a mapping of named inputs, or a loader: any
             other iterable of batches, of which the first element is the input if they are tuples.
         samples: number of draws S.
@@ -49,7 +69,7 @@ def predict(
             network of linear layers, cheaper, but no coherent function; seeds are then not reusable.
         chunk: at most so many examples run at once.
         seed: makes the result reproducible; otherwise torch's global generator decides.
-        keep_draws: keep all S outputs (needed for intervals and the entropy of regressions); without,
+        keep_draws: keep all S outputs (needed for intervals, scores and the entropy of regressions); without,
             memory does not depend on S.
         output: takes the tensor out of what the network returns.
 
@@ -59,53 +79,75 @@ def predict(
         >>> pred = kasuri.predict(bnn, torch.randn(5, 3), samples=10, likelihood=kasuri.Categorical())
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
+        >>> pred.score(torch.zeros(5).long())["nll"].shape
+        torch.Size([5])
     """
-    bnn = objective_of(bnn)
-    if isinstance(bnn, ELBO):
-        likelihood = likelihood or bnn.likelihood
-        output = output or bnn.output
-        bnn = bnn.bnn
-    if samples < 1 or (chunk is not None and chunk < 1):
-        raise ValueError(f"predict(samples={samples}, chunk={chunk}): both are at least 1")
-    require_posteriors(bnn)
-    estimator = resolve(estimator)
-    base = fresh() if seed is None else seed
-    seeds = [mix(base, draw) for draw in range(samples)]
-    parts: list[Draws] = []
-    with torch.no_grad(), evaluating(bnn) as net, _drawing(net, estimator) as turn_to:
-        for batch in batches(x):
-            pieces = split(batch, chunk)
-            draws = [Draws([] if keep_draws else None) for _ in pieces]
-            with repeating(piece for piece in pieces if isinstance(piece, Tensor)):
-                for one in seeds:
-                    turn_to(one)
-                    for piece, draw in zip(pieces, draws, strict=True):
-                        draw.add(*_moments(run(net, piece, output), likelihood))
-            parts += draws
-    if not parts:
-        raise ValueError("predict was given a loader without batches")
-    joined = Draws.join(parts)
-    return (
-        RealPrediction(joined, seeds) if likelihood is None else likelihood.summarise(joined, seeds)
+    model = model_of(bnn, likelihood, output)
+    if not isinstance(objective_of(bnn), Objective):
+        require_posteriors(model.net)
+    return predicted(
+        model,
+        x,
+        samples,
+        estimator=estimator,
+        chunk=chunk,
+        seed=seed,
+        keep_draws=keep_draws,
     )
 
 
-def _moments(
-    f: Tensor, likelihood: Likelihood | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    return (f, None, None) if likelihood is None else likelihood.moments(f)
+def predicted(
+    model: Model,
+    x: Any,
+    samples: int,
+    *,
+    estimator: Estimator | str = shared,
+    chunk: int | None = None,
+    seed: int | None = None,
+    keep_draws: bool = True,
+) -> Prediction:
+    """`predict` of any network; an ordinary one is one draw."""
+    for name, value in (("samples", samples), ("chunk", chunk)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    net, likelihood, output = model
+    seeds: list[int] = []
+    if next(named_posteriors(net), None) is not None:
+        base = fresh() if seed is None else seed
+        seeds = [mix(base, draw) for draw in range(samples)]
+    parts: list[Draws] = []
+    with torch.no_grad(), evaluating(net) as still, _drawing(still, resolve(estimator)) as turn_to:
+        for batch in batches(x):
+            pieces = split(batch, chunk)
+            draws = [Draws(keep_draws) for _ in pieces]
+            with repeating(piece for piece in pieces if isinstance(piece, Tensor)):
+                for number in seeds or [0]:
+                    turn_to(number)
+                    for piece, part in zip(pieces, draws, strict=True):
+                        part.add(run(still, piece, output), likelihood)
+            parts += draws
+    if not parts:
+        raise ValueError("predict was given a loader without batches")
+    return summarise(Draws.join(parts), likelihood, seeds)
+
+
+def summarise(draws: Draws, likelihood: Likelihood | None, seeds: Sequence[int] = ()) -> Prediction:
+    """The prediction made of draws; without a likelihood, of values of a function."""
+    if likelihood is None:
+        return RealPrediction(draws, seeds)
+    return likelihood.summarise(draws, seeds)
 
 
 @contextmanager
-def _drawing(bnn: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
+def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
     """Yields what turns to the function, or the stream of noise, that belongs to a seed."""
+    posteriors = [posterior for _, posterior in named_posteriors(net)]
     if estimator is shared:
-        posteriors = require_posteriors(bnn).values()
         weights = Given({})
-        with drawing_from(bnn, weights):
+        with drawing_from(net, weights):
             yield lambda seed: weights.turn_to(all_draws(posteriors, seed))
     else:
-        with using(bnn, estimator), ExitStack() as noise:
+        with using(net, estimator), ExitStack() as noise:
 
             def turn_to(seed: int) -> None:
                 noise.close()

@@ -14,9 +14,9 @@ from experiments.networks import MLP, TwoLayer
 from experiments.report import Result, compare
 from experiments.report.sweeps import pooled
 from experiments.spec import Where
-from experiments.tempering import Tempered, at_each_tau, batched_error
+from experiments.tempering import Tempered, at_each_tau
 from experiments.wide import Wide, widths
-from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.diagnostics.reference import wide_optimum
 
 ALONE = Where(None, show=False)
 DIGITS = Tempered(
@@ -68,15 +68,6 @@ def test_a_sweep_over_tau_is_good_where_it_is_cold_and_at_chance_where_it_is_hot
         100.0: [hot["accuracy"]],
     }
     assert set(drawn["tau"].scores) == {"accuracy", "gibbs_nll", "ece_batched", "confidence"}
-
-
-def test_the_error_of_batches_is_that_of_metrics():
-    probs = torch.rand(300, 4).softmax(-1).double()
-    y = torch.randint(4, (300,))
-    stated, guess = probs.max(1)
-    assert batched_error(stated, (guess == y).double()) == pytest.approx(
-        kasuri.metrics.ece(probs, y, batch=128)
-    )
 
 
 def test_the_learning_rate_falls_in_steps():

@@ -4,7 +4,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,63 +11,37 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import kasuri
 from kasuri.export import export as exporting
-from tests.export.nets import NAMES, make
+from kasuri.export.programs import _computed_beforehand
+from tests.export.files import run_file
+from tests.prediction.moments.nets import NAMES, make
 
-ROOT = Path(__file__).parents[2]
 LONG = ("lenet", "lstm", "transformer")  # to convert with a variance
+CLASSES = ("mean", "std", "entropy", "mutual_information")
 
 
-def onnx_run(data: bytes, *inputs: torch.Tensor) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
-    outputs = [one.name for one in session.get_outputs()]
-    fed = {name: one.numpy() for name, one in zip(names, inputs, strict=True)}
-    return dict(zip(outputs, session.run(outputs, fed), strict=True))
-
-
-def differs(found: np.ndarray, expected: torch.Tensor) -> float:
-    assert tuple(found.shape) == tuple(expected.shape)
-    return float((torch.from_numpy(found) - expected).abs().max())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_network_in_onnx(name):
-    net, x = make(name)
-    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1)).eval()
-    mean = kasuri.export(bnn, x)
-    assert mean.error <= 1e-5
-    for count in (1, 6, 11):
-        batch = x[torch.arange(count) % len(x)]
-        assert differs(onnx_run(mean.data, batch)["output"], bnn(batch).detach()) <= 1e-5
-    onnx.checker.check_model(onnx.load_model_from_string(mean.data))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_network_for_torch(name):
-    net, x = make(name)
-    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1)).eval()
-    module = torch.export.load(io.BytesIO(kasuri.export(bnn, x, format="torch").data)).module()
-    for count in (1, 6, 11):
-        batch = x[torch.arange(count) % len(x)]
-        assert torch.allclose(module(batch)[0], bnn(batch), atol=1e-5)
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", ["onnx", "torch"])
-def test_a_draw_is_a_function_of_the_posterior(form, name):
+@pytest.mark.parametrize("kind", ["mean", "draw"])
+def test_one_function(name, form, kind):
     net, x = make(name)
-    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1))
-    draw = kasuri.export(bnn, x, kind="draw", seed=3, format=form)
-    with torch.no_grad(), kasuri.frozen(bnn.eval(), 3):
-        expected = bnn(x)
+    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1)).eval()
+    file = kasuri.export(bnn, x, kind=kind, seed=3, format=form)
+    assert file.error <= 1e-5
+    plain = kasuri.collapse(bnn, "mean" if kind == "mean" else "sample", seed=3).eval()
+    for count in (1, 6, 11):
+        batch = x[torch.arange(count) % len(x)]
+        with torch.no_grad():
+            close(run_file(file, batch)["output"], plain(batch))
     if form == "onnx":
-        assert differs(onnx_run(draw.data, x)["output"], expected) <= 1e-5
-    else:
-        (found,) = torch.export.load(io.BytesIO(draw.data)).module()(x)
-        assert torch.allclose(found, expected, atol=1e-5)
+        onnx.checker.check_model(onnx.load_model_from_string(file.data))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,14 +54,10 @@ def test_an_ensemble_says_what_predict_says(name, form):
     assert file.error <= 1e-5
     batch = x[torch.arange(9) % len(x)]
     pred = kasuri.predict(elbo, batch, samples=3, seed=5)
-    if form == "onnx":
-        found = onnx_run(file.data, batch)
-    else:
-        outputs = torch.export.load(io.BytesIO(file.data)).module()(batch)
-        found = dict(zip(file.outputs, (one.numpy() for one in outputs), strict=True))
-    assert list(found) == ["mean", "std", "entropy", "mutual_information"]
+    found = run_file(file, batch)
+    assert tuple(found) == CLASSES
     for word, value in found.items():
-        assert differs(value, getattr(pred, word)) <= 1e-5
+        close(value, getattr(pred, word))
 
 
 @pytest.mark.parametrize(
@@ -111,21 +80,17 @@ def test_a_variance_says_what_predict_moments_says(name, form):
     assert file.error <= 1e-5
     batch = x[torch.arange(8) % len(x)]
     pred = kasuri.predict_moments(bnn, batch, likelihood=likelihood)
-    if form == "onnx":
-        found = list(onnx_run(file.data, batch).values())
-    else:
-        found = [one.numpy() for one in torch.export.load(io.BytesIO(file.data)).module()(batch)]
-    for word, value in zip(file.outputs, found, strict=True):
-        assert differs(value, getattr(pred, word)) <= 1e-5
+    for word, value in run_file(file, batch).items():
+        close(value, getattr(pred, word))
 
 
 def test_a_diagonal_variance():
     net, x = make("mlp")
     bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=0.1))
     file = kasuri.export(bnn, x, kind="variance", covariance="diagonal")
-    pred = kasuri.predict_moments(bnn, x, covariance="diagonal")
     assert file.outputs == ("mean", "std")
-    assert differs(onnx_run(file.data, x)["std"], pred.std) <= 1e-5
+    pred = kasuri.predict_moments(bnn, x, covariance="diagonal")
+    close(run_file(file, x)["std"], pred.std)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +109,12 @@ def test_every_likelihood(likelihood, kind):
     elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=10)
     x = torch.randn(5, 3)
     file = kasuri.export(elbo, x, kind=kind, members=4, format="torch")
-    pred = (
-        kasuri.predict(elbo, x, samples=4, seed=0)
-        if kind == "ensemble"
-        else kasuri.predict_moments(elbo, x)
-    )
-    outputs = torch.export.load(io.BytesIO(file.data)).module()(x)
-    for word, value in zip(file.outputs, outputs, strict=True):
-        assert torch.allclose(value, getattr(pred, word), atol=1e-5), word
+    if kind == "ensemble":
+        pred = kasuri.predict(elbo, x, samples=4, seed=0)
+    else:
+        pred = kasuri.predict_moments(elbo, x)
+    for word, value in run_file(file, x).items():
+        close(value, getattr(pred, word))
 
 
 def test_units_of_the_target():
@@ -159,17 +122,15 @@ def test_units_of_the_target():
     bnn = kasuri.bayesianize(nn.Linear(3, 1), kasuri.MeanField(scale=0.2))
     elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.3), kasuri.Normal(1.0), num_data=10)
     x = torch.randn(5, 3)
-    units = {"target_mean": 7.0, "target_scale": 2.5}
-    file = kasuri.export(elbo, x, kind="ensemble", members=4, format="torch", **units)
+    units = {"target_mean": 7.0, "target_scale": 2.5, "format": "torch"}
     pred = kasuri.predict(elbo, x, samples=4, seed=0)
-    mean, std, noise, spread = torch.export.load(io.BytesIO(file.data)).module()(x)
-    assert torch.allclose(mean, pred.mean * 2.5 + 7)
-    assert torch.allclose(std, pred.std * 2.5)
-    assert torch.allclose(noise, pred.aleatoric * 2.5**2)
-    assert torch.allclose(spread, pred.epistemic * 2.5**2)
-    single = kasuri.export(elbo, x, format="torch", **units)
-    (output,) = torch.export.load(io.BytesIO(single.data)).module()(x)
-    assert torch.allclose(output, bnn.eval()(x) * 2.5 + 7)
+    found = run_file(kasuri.export(elbo, x, kind="ensemble", members=4, **units), x)
+    close(found["mean"], pred.mean * 2.5 + 7)
+    close(found["std"], pred.std * 2.5)
+    close(found["aleatoric"], pred.aleatoric * 2.5**2)
+    close(found["epistemic"], pred.epistemic * 2.5**2)
+    (output,) = run_file(kasuri.export(elbo, x, **units), x).values()
+    close(output, bnn.eval()(x) * 2.5 + 7)
 
 
 def test_an_estimator_exports_what_it_predicts(tmp_path):
@@ -180,16 +141,34 @@ def test_an_estimator_exports_what_it_predicts(tmp_path):
     target = 300 + 20 * rows[:, 0] + rng.normal(size=40)
     options = {"max_epochs": 2, "n_samples": 5, "random_state": 0}
     model = BayesianRegressor((6,), **options).fit(rows, target)
-    model.export(tmp_path / "model.onnx")
-    found = onnx_run((tmp_path / "model.onnx").read_bytes(), torch.from_numpy(rows))
+    found = run_file(model.export(tmp_path / "model.onnx"), torch.from_numpy(rows))
     mean, std = model.predict(rows, return_std=True)
     assert np.allclose(found["mean"][:, 0], mean, rtol=1e-9)
     assert np.allclose(found["std"][:, 0], std, rtol=1e-9)
     labels = np.where(target > 400, "high", "low")
     labels[:5] = "high"
     classifier = BayesianClassifier((6,), **options).fit(rows, labels)
-    found = onnx_run(classifier.export().data, torch.from_numpy(rows))
+    found = run_file(classifier.export(), torch.from_numpy(rows))
     assert np.allclose(found["mean"], classifier.predict_proba(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("activation", "noise"),
+    [
+        ("silu", "heteroscedastic"),  # whose derivative torch.onnx does not take apart by itself
+        pytest.param("tanh", "heteroscedastic", marks=pytest.mark.thorough),
+        pytest.param("relu", "gaussian", marks=pytest.mark.thorough),
+        pytest.param("gelu", "gaussian", marks=pytest.mark.thorough),
+    ],
+)
+def test_estimators_in_double_precision_export_moments(activation, noise):
+    from kasuri.sklearn import BayesianRegressor
+
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    model = BayesianRegressor(
+        (6,), activation=activation, likelihood=noise, max_epochs=2, random_state=0
+    ).fit(rows, rows[:, 0])
+    assert model.export(kind="variance").error <= 1e-5
 
 
 class Two(nn.Module):
@@ -213,8 +192,7 @@ def test_several_named_inputs_and_an_output_to_take_out():
         assert file.inputs == ("right", "left")
         assert file.metadata["kasuri.inputs"] == "right, left"
     named = kasuri.export(bnn, x, output=take, input_names=["r", "l"])
-    found = onnx_run(named.data, x["right"], x["left"])["output"]
-    assert differs(found, take(bnn(**x)).detach()) <= 1e-5
+    close(run_file(named, x["right"], x["left"])["output"], take(bnn(**x)).detach())
 
 
 def test_what_a_file_says_about_itself(tmp_path):
@@ -223,13 +201,16 @@ def test_what_a_file_says_about_itself(tmp_path):
     file = kasuri.export(bnn, x, tmp_path / "net.onnx", kind="ensemble", members=2, seed=9)
     assert (tmp_path / "net.onnx").read_bytes() == file.data
     session = onnxruntime.InferenceSession(file.data)
-    told = session.get_modelmeta().custom_metadata_map
-    assert told["kasuri.kind"] == "ensemble"
-    assert told["kasuri.members"] == "2"
-    assert told["kasuri.seed"] == "9"
-    assert told["kasuri.family"] == "KTied, MeanField"
-    assert told["kasuri.version"] == kasuri.__version__
-    assert told["kasuri.outputs"] == "mean, std"
+    found = session.get_modelmeta().custom_metadata_map
+    expected = {
+        "kind": "ensemble",
+        "members": "2",
+        "seed": "9",
+        "family": "KTied, MeanField",
+        "version": kasuri.__version__,
+        "outputs": "mean, std",
+    }
+    assert {key: found[f"kasuri.{key}"] for key in expected} == expected
     assert session.get_inputs()[0].shape[0] == "batch"
     stored = kasuri.export(bnn, x, kind="draw", format="torch")
     extra = {"kasuri.json": ""}
@@ -239,9 +220,9 @@ def test_what_a_file_says_about_itself(tmp_path):
 
 def test_an_ordinary_network_and_a_batch_of_one():
     net, x = make("lenet")
-    found = onnx_run(kasuri.export(net.train(), x[:1]).data, x)["output"]
+    found = run_file(kasuri.export(net.train(), x[:1]), x)["output"]
     assert net.training
-    assert differs(found, net.eval()(x).detach()) <= 1e-5
+    close(found, net.eval()(x).detach())
 
 
 def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
@@ -249,74 +230,12 @@ def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_text("old")
     monkeypatch.setattr(exporting, "largest_error", lambda *_: 0.5)
-    with pytest.raises(
-        kasuri.ExportError, match=r"differs from PyTorch by 0\.5.*nothing was written"
-    ):
+    with pytest.raises(kasuri.ExportError, match=r"0\.5"):
         kasuri.export(net, x, path)
     assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["net.onnx"]
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
     assert kasuri.export(net, x, path, verify=False).error is None
     assert path.read_bytes() != b"old"
-
-
-class Branching(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
-def test_refusals_are_sentences():
-    net, x = make("mlp")
-    bnn = kasuri.bayesianize(net, kasuri.MeanField())
-    with pytest.raises(ValueError, match="no posterior to draw from"):
-        kasuri.export(net, x, kind="ensemble")
-    with pytest.raises(ValueError, match="did you mean 'variance'"):
-        kasuri.export(bnn, x, kind="variances")
-    with pytest.raises(ValueError, match="there is: 'onnx', 'torch'"):
-        kasuri.export(bnn, x, format="h5")
-    with pytest.raises(ValueError, match='one function is kind="draw"'):
-        kasuri.export(bnn, x, kind="ensemble", members=1)
-    with pytest.raises(ValueError, match="at least 2"):
-        kasuri.export(bnn, x, kind="ensemble", members=2.5)
-    with pytest.raises(ValueError, match="seed='a'"):
-        kasuri.export(bnn, x, kind="draw", seed="a")
-    with pytest.raises(ValueError, match="two tensors"):
-        kasuri.export(bnn, x, input_scaling=(0.0, 1.0))
-    with pytest.raises(ValueError, match="tolerance=-1"):
-        kasuri.export(bnn, x, tolerance=-1)
-    with pytest.raises(ValueError, match="classes have no unit"):
-        kasuri.export(bnn, x, kind="ensemble", likelihood=kasuri.Categorical(), target_scale=2.0)
-    with pytest.raises(ValueError, match="positive"):
-        kasuri.export(bnn, x, target_scale=-2.0)
-    with pytest.raises(TypeError, match="have a method `export`"):
-        kasuri.export("network", x)
-    with pytest.raises(TypeError, match="give a tensor"):
-        kasuri.export(bnn, "rows")
-    with pytest.raises(TypeError, match="give a tensor"):
-        kasuri.export(bnn, None)
-    with pytest.raises(ValueError, match="1 inputs want 1 different names"):
-        kasuri.export(bnn, x, input_names=["a", "b"])
-    with pytest.raises(ValueError, match="all have as many"):
-        kasuri.export(
-            Two(), (torch.randn(3, 3), torch.randn(4, 4)), output=lambda out: out["logits"]
-        )
-    with pytest.raises(kasuri.ExportError, match="`if` on the values"):
-        kasuri.export(Branching(), x)
-
-
-def test_refusals_of_inputs_and_places(tmp_path):
-    net, x = make("mlp")
-    bnn = kasuri.bayesianize(net, kasuri.MeanField())
-    for kind in ("mean", "ensemble", "variance"):
-        with pytest.raises(ValueError, match="does not run on it, float64"):
-            kasuri.export(bnn, x.double(), kind=kind)
-    with pytest.raises(ValueError, match=r"shape \(2,\) for inputs"):
-        kasuri.export(bnn, x, input_scaling=(torch.zeros(2), torch.ones(2)))
-    with pytest.raises(IsADirectoryError, match="path of a file in it"):
-        kasuri.export(bnn, x, tmp_path)
-    with pytest.raises(ValueError, match="Write kind='ensemble'"):
-        kasuri.export(bnn, x, "ensemble")
-    with pytest.raises(TypeError, match=r"\['pixels'\]"):
-        kasuri.export(bnn, x, input_names="pixels")
 
 
 def test_a_torch_file_needs_no_kasuri(tmp_path):
@@ -335,43 +254,76 @@ def test_a_torch_file_needs_no_kasuri(tmp_path):
     assert done.stdout.strip() == "(3, 3)", done.stderr
 
 
-def test_inputs_and_outputs_have_different_names(tmp_path):
-    bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
-    x = torch.randn(2, 3)
-    with pytest.raises(ValueError, match="'output' would be an input and an output"):
-        kasuri.export(bnn, x, input_names=["output"])
-    with pytest.raises(ValueError, match='write "full" or "diagonal"'):
-        kasuri.export(bnn, x, kind="mean", covariance="diag")
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        kasuri.export(bnn, x, tmp_path / "missing" / "net.onnx")
-
-
-@pytest.mark.parametrize(
-    ("activation", "noise"),
-    [
-        ("silu", "heteroscedastic"),  # whose derivative torch.onnx does not take apart by itself
-        pytest.param("tanh", "heteroscedastic", marks=pytest.mark.thorough),
-        pytest.param("relu", "gaussian", marks=pytest.mark.thorough),
-        pytest.param("gelu", "gaussian", marks=pytest.mark.thorough),
-    ],
-)
-def test_estimators_in_double_precision_export_moments(activation, noise):
-    from kasuri.sklearn import BayesianRegressor
-
-    rows = np.random.default_rng(0).normal(size=(40, 3))
-    model = BayesianRegressor(
-        (6,), activation=activation, likelihood=noise, max_epochs=2, random_state=0
-    ).fit(rows, rows[:, 0])
-    file = model.export(kind="variance")
-    assert file.error <= 1e-5
+class Rotation(nn.Module):
+    def forward(self, x):
+        return torch.linalg.qr(x.view(-1, 2, 2)).Q.flatten(1)
 
 
 def test_what_onnx_has_not_is_said():
-    class Rotation(nn.Module):
-        def forward(self, x):
-            return torch.linalg.qr(x.view(-1, 2, 2)).Q.flatten(1)
-
     bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 4), Rotation()), kasuri.MeanField())
-    with pytest.raises(kasuri.ExportError, match=r'linalg_qr.*write format="torch"'):
+    with pytest.raises(kasuri.ExportError, match="linalg_qr"):
         kasuri.export(bnn, torch.randn(2, 3))
     assert kasuri.export(bnn, torch.randn(2, 3), format="torch").error == 0
+
+
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_encoders_with_masks_are_exported_without_shortcuts(format):
+    """In evaluation mode torch writes zeros at masked positions, if it takes its shortcut."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    bnn = kasuri.bayesianize(nn.TransformerEncoder(layer, 1), kasuri.MeanField())
+    mask = torch.zeros(3, 6, dtype=torch.bool)
+    mask[:, 4:] = True
+    example = {"src": torch.randn(3, 6, 8), "src_key_padding_mask": mask}
+    assert kasuri.export(bnn, example, format=format).error < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *((kind, form) for kind in ("mean", "ensemble") for form in ("onnx", "torch")),
+        ("variance", "torch"),
+        pytest.param("variance", "onnx", marks=pytest.mark.thorough),
+    ],
+)
+def test_channels_last(kind, form):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)
+    net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    bnn = kasuri.bayesianize(net, kasuri.MeanField())
+    options = {"kind": kind, "format": form, "members": 3, "likelihood": kasuri.Categorical()}
+    assert kasuri.export(bnn, torch.randn(4, 3, 8, 8), **options).error < 1e-5
+
+
+def test_what_changes_is_not_computed_beforehand():
+    class Changing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.ones(3))
+
+        def forward(self, x):
+            total = torch.zeros_like(self.weight)
+            total.add_(x.sum(0))
+            other = self.weight.clone()
+            early = x * other
+            other.mul_(2)
+            seen = self.weight * 2
+            seen.view(3, 1).add_(x.sum())
+            return x * total + early + other + seen + (self.weight * 3).exp()
+
+    x = torch.ones(2, 3)
+    made = make_fx(net := Changing())(x)
+    _computed_beforehand(made)
+    made.recompile()
+    for _ in range(2):
+        assert torch.equal(made(x), net(x))
+    assert any(name.startswith("_known") for name, _ in made.named_buffers())
+
+
+def test_files_do_not_hold_weights_twice():
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
+    held = sum(parameter.numel() for parameter in net.parameters())
+    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1))
+    made = kasuri.export(bnn, torch.randn(2, 64), kind="variance", format="torch")
+    program = torch.export.load(io.BytesIO(made.data))
+    stored = (*program.constants.values(), *program.state_dict.values())
+    assert sum(value.numel() for value in stored) < 2.2 * held  # means and standard deviations

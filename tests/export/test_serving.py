@@ -1,4 +1,4 @@
-"""The serving example needs numpy and onnxruntime alone; the table in the docs is that of the results."""
+"""The serving example needs numpy and onnxruntime alone."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kasuri
-from tests.export.nets import make
+from tests.prediction.moments.nets import make
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serve_onnx.py"

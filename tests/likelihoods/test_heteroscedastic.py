@@ -126,15 +126,15 @@ def test_training_finds_where_the_noise_is_large(convert):
         seed=0,
         **options,
     )
-    found = kasuri.assess(fitted.objective, (x[600:], y[600:]), samples=20)
+    found = kasuri.evaluate(fitted.objective, (x[600:], y[600:]), samples=20)
     # a smooth function cannot jump: look beside the edge
     std, left, right = found.examples["std"], x[600:, 0] < -0.2, x[600:, 0] > 0.2
     assert std[right].mean() > 5 * std[left].mean()
-    assert found.metrics["coverage_90"] == pytest.approx(0.9, abs=0.06)
+    assert found["coverage_90"] == pytest.approx(0.9, abs=0.06)
     for part in (left, right):
         inside = (2 * found.examples["pit"][part] - 1).abs() <= 0.9
         assert inside.double().mean().item() == pytest.approx(0.9, abs=0.09)
-    assert 0.4 < found.metrics["rmse"] < 0.95
+    assert 0.4 < found["rmse"] < 0.95
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.likelihoods.predictions import Draws
 from kasuri.prediction.metrics import crps, pit
 from kasuri.streams import mix
 from tests.likelihoods.test_gamma import noise
@@ -90,10 +89,7 @@ def test_a_function_is_scored_like_the_network_it_is_made_of(name):
     elbo, x, y, fs = model(name)
 
     def by_hand(inputs):
-        draws = Draws([])
-        for f in fs:
-            draws.add(*elbo.likelihood.moments(f[: len(inputs)]))
-        return elbo.likelihood.summarise(draws, ())
+        return elbo.likelihood.prediction(f[: len(inputs)] for f in fs)
 
     ours, theirs = kasuri.evaluate(by_hand, (x, y)), kasuri.evaluate(elbo, (x, y), samples=12)
     for key, value in ours.items():
@@ -186,13 +182,14 @@ def test_an_ensemble_of_posteriors_mixes_their_draws_and_their_noise():
 
 
 def test_an_ensemble_of_different_tails_is_refused():
-    with pytest.raises(ValueError, match="degrees of freedom differ"):
-        kasuri.ensemble(members_of(noise(9.0, 1.0), noise(8.0, 1.0)))
+    for other in (noise(8.0, 1.0), kasuri.Gaussian()):
+        with pytest.raises(ValueError, match="degrees of freedom"):
+            kasuri.ensemble(members_of(noise(9.0, 1.0), other))
 
 
 def test_noise_without_a_variance_cannot_be_summarised():
     bnn = kasuri.bayesianize(nn.Linear(3, 1), kasuri.MeanField())
     pred = kasuri.predict(bnn, torch.randn(4, 3), 5, likelihood=kasuri.GammaGaussian((1.0, 1.0)))
     assert pred.std.isinf().all()
-    with pytest.raises(ValueError, match=r"2 degrees of freedom has no variance.*train first"):
+    with pytest.raises(ValueError, match="2 degrees of freedom"):
         pred.interval()

@@ -132,7 +132,7 @@ def test_vectors_can_have_another_prior():
 
 
 def test_the_shares_of_layers_add_up():
-    from kasuri.prediction.figures import kl_by_name
+    from kasuri.objectives.kl_shares import kl_by_name
 
     bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), kasuri.MeanField())
     for prior in (kasuri.ARD(), kasuri.GroupARD(), kasuri.GroupARD(learn="gradient")):

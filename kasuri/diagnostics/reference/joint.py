@@ -13,8 +13,8 @@ from kasuri.network.calls import Given
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.kl_shares import at_its_scale
 from kasuri.posteriors.base import Dense, Posterior
-from kasuri.prediction.figures import at_its_scale
 from kasuri.priors.base import Prior
 from kasuri.training.batches import tensors
 

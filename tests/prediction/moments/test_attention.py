@@ -41,14 +41,3 @@ def test_with_little_noise_the_mean_is_the_network_and_the_spread_that_of_draws(
         bnn, x, 2000, seed=0
     ).std  # relative error of a standard deviation: 1.6 %
     torch.testing.assert_close(pred.std, drawn, rtol=0.1, atol=0)
-
-
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_encoders_with_masks_are_exported_without_shortcuts(format):
-    """In evaluation mode torch writes zeros at masked positions, if it takes its shortcut."""
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    bnn = kasuri.bayesianize(nn.TransformerEncoder(layer, 1), kasuri.MeanField())
-    mask = torch.zeros(3, 6, dtype=torch.bool)
-    mask[:, 4:] = True
-    example = {"src": torch.randn(3, 6, 8), "src_key_padding_mask": mask}
-    assert kasuri.export(bnn, example, format=format).error < 1e-5

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.prediction import metrics
-from kasuri.prediction.evaluate import Evaluation, assess, evaluate
-from kasuri.prediction.figures import kl_by_name
+from experiments.figures import figures
+from kasuri import evaluate, metrics
 
 S = 12
 
@@ -34,15 +33,13 @@ def regressor(outputs=1):
 
 def test_figures_of_a_classifier():
     elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical()), classes()
-    result = assess(elbo, (x, y), samples=S, outside=3 * x[:30])
-    assert isinstance(result, Evaluation)
-    assert result.metrics == evaluate(elbo, (x, y), samples=S, outside=3 * x[:30])
-    figures = json.loads(json.dumps(result.figures, allow_nan=False))
+    made = figures(evaluate(elbo, (x, y), samples=S, outside=3 * x[:30]), elbo)
+    made = json.loads(json.dumps(made, allow_nan=False))
     pred = kasuri.predict(elbo, x, S, seed=0)
     diagram = metrics.reliability(pred.mean, y)
-    assert figures["reliability"]["count"] == diagram.counts.tolist()
-    assert figures["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
-    rows = figures["uncertain"]
+    assert made["reliability"]["count"] == diagram.counts.tolist()
+    assert made["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
+    rows = made["uncertain"]
     assert len(rows) == 12
     assert [row["entropy"] for row in rows] == sorted((r["entropy"] for r in rows), reverse=True)
     for row in rows:
@@ -51,30 +48,32 @@ def test_figures_of_a_classifier():
         assert row["probability"] == pytest.approx(pred.mean[i].max().item(), rel=1e-5)
         assert row["epistemic"] == pytest.approx(pred.epistemic[i].item(), abs=1e-5)
     assert rows[0]["entropy"] == pytest.approx(pred.entropy.max().item(), rel=1e-5)
-    ood = figures["ood"]
+    ood = made["ood"]
     assert (sum(ood["inside"]), sum(ood["outside"]), ood["score"]) == (40, 30, "entropy")
     assert len(ood["edges"]) == len(ood["inside"]) + 1
 
 
 def test_figures_of_a_regression():
     elbo, x, y = regressor(), torch.randn(200, 4), torch.randn(200, 1)
-    result = assess(elbo, (x, y), samples=S, outside=x)
-    figures = json.loads(json.dumps(result.figures, allow_nan=False))
-    curve = dict(zip(*figures["intervals"].values(), strict=True))
-    assert curve[0.9] == pytest.approx(result.metrics["coverage_90"])
+    result = evaluate(elbo, (x, y), samples=S, outside=x)
+    made = json.loads(json.dumps(figures(result, elbo), allow_nan=False))
+    curve = dict(zip(*made["intervals"].values(), strict=True))
+    assert curve[0.9] == pytest.approx(result["coverage_90"])
     assert list(curve.values()) == sorted(curve.values())
-    assert "reliability" not in figures
+    assert "reliability" not in made
     pred = kasuri.predict(elbo, x, S, seed=0)
-    assert figures["uncertain"][0]["index"] == pred.std.argmax().item()
-    assert figures["uncertain"][0]["std"] == pytest.approx(pred.std.max().item(), rel=1e-5)
+    assert made["uncertain"][0]["index"] == pred.std.argmax().item()
+    assert made["uncertain"][0]["std"] == pytest.approx(pred.std.max().item(), rel=1e-5)
     spread = pred.epistemic[pred.std.argmax()].sqrt().item()
-    assert figures["uncertain"][0]["epistemic"] == pytest.approx(spread, rel=1e-5)
-    assert figures["ood"]["inside"] == figures["ood"]["outside"]
+    assert made["uncertain"][0]["epistemic"] == pytest.approx(spread, rel=1e-5)
+    assert made["ood"]["inside"] == made["ood"]["outside"]
 
 
 def test_layers_tell_the_posteriors():
     elbo = elbo_of(classifier(family=kasuri.MeanField), kasuri.Categorical())
-    layers = {one["name"]: one for one in assess(elbo, classes(), samples=2).figures["layers"]}
+    layers = {
+        one["name"]: one for one in figures(evaluate(elbo, classes(), samples=2), elbo)["layers"]
+    }
     for name, q in kasuri.named_posteriors(elbo.bnn):
         told, ratio = layers[name], (q.mean.abs() / q.scale).flatten().sort().values
         assert told["shape"] == list(q.shape)
@@ -89,39 +88,15 @@ def test_layers_tell_the_posteriors():
 
 
 def test_layers_without_randomness_or_objective():
-    point = assess(classifier(family=kasuri.Point), classes(), likelihood=kasuri.Categorical())
-    first = json.loads(json.dumps(point.figures, allow_nan=False))["layers"][0]
-    assert (first["snr"], first["scale"], first["kl"], first["mean_std"]) == (None, None, None, 0)
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [
-        kasuri.Normal(0.3),
-        kasuri.Normal(0.3, learn="gradient"),
-        kasuri.Normal(0.3, learn="closed form"),
-        kasuri.HeNormal(),
-        {"*.bias": kasuri.Normal(1.0), "*": kasuri.Normal(0.3, learn="closed form")},
-    ],
-)
-def test_shares_of_the_kl_add_up(prior):
-    elbo = elbo_of(classifier(), kasuri.Categorical(), prior)
-    shares = kl_by_name(elbo)
-    assert shares.keys() == dict(kasuri.named_posteriors(elbo.bnn)).keys()
-    assert sum(shares.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
-
-
-def test_a_prior_that_cannot_be_divided_says_so():
-    class Joint(kasuri.Normal):
-        def kl(self, *posteriors):
-            return super().kl(*posteriors) * len(posteriors)
-
-    shares = kl_by_name(elbo_of(classifier(), kasuri.Categorical(), Joint(0.3)))
-    assert set(shares.values()) == {None}
+    point = elbo_of(classifier(family=kasuri.Point), kasuri.Categorical())
+    found = evaluate(point, classes(), samples=1)
+    first = json.loads(json.dumps(figures(found, point), allow_nan=False))["layers"][0]
+    assert (first["snr"], first["scale"], first["mean_std"]) == (None, None, 0)
+    assert figures(found)["layers"] == []
 
 
 def test_several_outputs_are_one_row():
     x, y = torch.randn(20, 4), torch.randn(20, 2)
-    row = assess(regressor(2), (x, y), samples=S, target_scale=3.0).figures["uncertain"][0]
+    row = figures(evaluate(regressor(2), (x, y), samples=S, target_scale=3.0))["uncertain"][0]
     assert row["label"] == pytest.approx((3 * y[row["index"]]).tolist())
     assert isinstance(row["std"], float)

@@ -1,4 +1,4 @@
-"""From normal outputs of a network to a prediction: the likelihood at fixed points of that normal."""
+"""Fixed points that stand for the normal outputs of a network, and make a prediction like draws do."""
 
 import functools
 import math
@@ -6,8 +6,6 @@ import math
 import torch
 from torch import Tensor
 
-from kasuri.likelihoods import Likelihood
-from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
 from kasuri.numerics.gaussian_moments import factor
 
 POINTS = 256
@@ -61,35 +59,3 @@ def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
             steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
         steps = steps.reshape(points.shape[0], -1, *shape)
     return mean.unsqueeze(0) + steps
-
-
-def gathered(fs: Tensor, likelihood: Likelihood | None, *, keep: bool) -> Prediction:
-    """The prediction of outputs (S, batch, ...) of S equally likely functions.
-
-    Args:
-        fs: outputs.
-        likelihood: what they mean.
-        keep: keep the S outputs, for intervals.
-    """
-    count = fs.shape[0]
-    value: Tensor | None = fs
-    noise = entropy = None
-    if likelihood is not None:
-        parts = likelihood.moments(fs.flatten(0, 1))  # draws are examples to it
-        whole = torch.contiguous_format  # a copy: views of expanded tensors hinder torch.export
-        value, noise, entropy = (
-            None if part is None else part.clone(memory_format=whole).unflatten(0, (count, -1))
-            for part in parts
-        )
-    assert value is not None
-    mean = value.mean(0)
-    draws = Draws(
-        list(value.unbind(0)) if keep else None,
-        count,
-        mean,
-        (value - mean).square().sum(0),
-        None if entropy is None else entropy.mean(0),
-        None if noise is None else noise.mean(0),
-        list(noise.unbind(0)) if keep and noise is not None else [],
-    )
-    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws, ())

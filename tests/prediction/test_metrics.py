@@ -132,14 +132,17 @@ def test_the_truth_is_calibrated_and_a_sharpened_truth_is_not():
     assert metrics.ece((3 * logits).softmax(-1), y) > 0.2
 
 
-def test_ece_averaged_over_batches_is_inflated():
-    """Trap F10: why `ece` takes the whole set."""
+@pytest.mark.parametrize("classwise", [False, True])
+def test_ece_averaged_over_batches_is_inflated(classwise):
+    """Trap F10: why `ece` takes the whole set unless told otherwise."""
     probs = (2.3 * torch.randn(12_800, 10)).softmax(-1)
     y = drawn_from(probs)
     pieces = zip(probs.split(128), y.split(128), strict=True)
-    averaged = sum(metrics.ece(p, t) for p, t in pieces) / 100
-    assert metrics.ece(probs, y) < 0.02
-    assert averaged > 0.06
+    averaged = sum(metrics.ece(p, t, classwise=classwise) for p, t in pieces) / 100
+    whole, batched = (metrics.ece(probs, y, classwise=classwise, batch=n) for n in (None, 128))
+    assert batched == pytest.approx(averaged)
+    assert batched > 4 * whole
+    assert metrics.ece(probs, y, batch=20_000, classwise=classwise) == pytest.approx(whole)
 
 
 def test_ece_and_log_score_of_a_proper_prediction_is_best(probs):
@@ -224,22 +227,13 @@ def mixture(outputs=()):
     return means, scale, torch.randn(20, *outputs).double()
 
 
-@pytest.mark.parametrize("outputs", [(), (1,), (3,)])
-def test_mixture_nll_is_that_of_torch_distributions(outputs):
-    means, scale, y = mixture(outputs)
-    normal = td.Independent(td.Normal(means.movedim(0, 1), scale.unsqueeze(1)), len(outputs))
-    mixed = td.MixtureSameFamily(td.Categorical(logits=torch.zeros(20, 7)), normal)
-    torch.testing.assert_close(metrics.mixture_nll(means, scale, y), -mixed.log_prob(y))
-
-
-def test_mixture_nll_far_away_is_finite_and_below_that_of_the_average_draw():
-    means, scale, y = mixture()
-    far = metrics.mixture_nll(means, scale, y + 1e6)
-    assert far.isfinite().all()
-    logs = td.Normal(means, scale).log_prob(y)
+def test_the_mixture_of_draws_scores_at_least_as_well_as_the_average_draw():
+    logs = td.Normal(*mixture()[:2]).log_prob(torch.randn(20)).double()
     both = metrics.nll_of_draws(logs)
-    assert (both.predictive <= both.gibbs).all()
+    torch.testing.assert_close(both.predictive, -logs.exp().mean(0).log())
     torch.testing.assert_close(both.gibbs, -logs.mean(0))
+    assert (both.predictive <= both.gibbs).all()
+    assert metrics.nll_of_draws(logs - 1e6).predictive.isfinite().all()
 
 
 def test_crps_is_the_integral_it_stands_for():
@@ -330,6 +324,7 @@ SPOILT = torch.tensor([[0.5, 0.5], [NAN, 0.5], [0.5, NAN], [1.0, 0.0]])
         (lambda: metrics.brier(GOOD, LABELS.double()), "integer labels"),
         (lambda: metrics.correct(GOOD[:0], LABELS[:0]), "N at least 1"),
         (lambda: metrics.reliability(GOOD, LABELS, bins=0), "bins=0"),
+        (lambda: metrics.ece(GOOD, LABELS, batch=0), "batch"),
         (lambda: metrics.auroc(torch.tensor([NAN, 1.0]), torch.ones(2)), "1 of 2 rows"),
         (lambda: metrics.auroc(torch.ones(0), torch.ones(2)), "at least one score"),
         (lambda: metrics.mean_sem(torch.tensor([1.0, math.inf])), "1 of 2 rows"),
@@ -338,7 +333,6 @@ SPOILT = torch.tensor([[0.5, 0.5], [NAN, 0.5], [0.5, NAN], [1.0, 0.0]])
         (lambda: metrics.crps(torch.zeros(3, 2), 1.0, torch.tensor([NAN, 0])), "1 of 2 rows"),
         (lambda: metrics.pit(torch.full((3, 2), NAN), 1.0, torch.zeros(2)), "2 of 2 rows"),
         (lambda: metrics.crps(torch.zeros(3, 2), -1.0, torch.zeros(2)), "nowhere negative"),
-        (lambda: metrics.mixture_nll(torch.zeros(3, 2), 0.0, torch.zeros(2)), "no density"),
         (lambda: metrics.rmse(torch.zeros(4, 1), torch.zeros(4)), "all pairs"),
         (lambda: metrics.coverage(*3 * [torch.tensor([NAN])]), "1 of 1 rows"),
     ],

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from scipy import integrate, stats
 
 from kasuri.numerics import gaussian_moments as gm
-from kasuri.prediction.moments.link import normal_points, spread_out
+from kasuri.prediction.moments.points import normal_points, spread_out
 
 CASES = [(0.3, 0.5), (-1.2, 0.8), (2.0, 0.1), (0.0, 2.0)]
 

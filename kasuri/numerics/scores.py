@@ -13,8 +13,6 @@ from torch import Tensor
 from kasuri.numerics.gamma import normals_of_student_t
 from kasuri.numerics.mixture import mixture_cdf
 
-_LOG_TWO_PI = math.log(2 * math.pi)
-
 
 def correct(probs: Tensor, y: Tensor) -> Tensor:
     """1 where the most probable class is the right one, else 0.
@@ -100,48 +98,6 @@ def nll_of_draws(log_probs: Tensor) -> DrawNLL:
     return DrawNLL(math.log(len(logs)) - logs.logsumexp(0), -logs.mean(0))
 
 
-def normal_log_probs(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
-    """Log-densities log N(y; means_s, scale²) of every draw, summed over outputs.
-
-    Args:
-        means: (S, N, ...) centres.
-        scale: standard deviation of the noise, of any shape that broadcasts against `means`.
-        y: (N, ...) targets.
-
-    Returns:
-        (S, N)
-
-    Examples:
-        >>> normal_log_probs(torch.zeros(1, 1), 1.0, torch.zeros(1))
-        tensor([[-0.9189]], dtype=torch.float64)
-    """
-    means, scale, y = _mixture(means, scale, y)
-    if not bool((scale > 0).all()):
-        raise ValueError("draws without noise have no density: a scale above 0 is wanted")
-    logs = -0.5 * (((y - means) / scale).square() + _LOG_TWO_PI) - scale.log()
-    return logs.reshape(*logs.shape[:2], -1).sum(2)
-
-
-def mixture_nll(means: Tensor, scale: Tensor | float, y: Tensor) -> Tensor:
-    """-log (1/S) Σ_s N(y; means_s, scale²): minus the log predictive density.
-
-    Several outputs of an example are scored jointly: the product over outputs is inside the sum.
-
-    Args:
-        means: (S, N, ...) centres.
-        scale: standard deviation of the noise, of any shape that broadcasts against `means`.
-        y: (N, ...) targets.
-
-    Returns:
-        (N,)
-
-    Examples:
-        >>> mixture_nll(torch.zeros(2, 1), 1.0, torch.zeros(1))
-        tensor([0.9189], dtype=torch.float64)
-    """
-    return nll_of_draws(normal_log_probs(means, scale, y)).predictive
-
-
 def crps(
     means: Tensor, scale: Tensor | float, y: Tensor, concentration: Tensor | None = None
 ) -> Tensor:
@@ -224,7 +180,7 @@ def checked(probs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     probs = _probabilities(probs)
     if y.shape != probs.shape[:1] or y.is_floating_point():
         raise ValueError(
-            f"probabilities of shape {tuple(probs.shape)} want integer labels of shape "
+            f"probabilities of shape {tuple(probs.shape)} need integer labels of shape "
             f"({len(probs)},), got {tuple(y.shape)} of {y.dtype}; one-hot: write y.argmax(-1)"
         )
     classes, y = probs.shape[1], y.long()
@@ -240,13 +196,13 @@ def checked(probs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def _probabilities(probs: Tensor) -> Tensor:
     if probs.dim() != 2 or not len(probs):
         raise ValueError(
-            f"class probabilities have shape (N, C) with N at least 1, got {tuple(probs.shape)}"
+            f"class probabilities must have shape (N, C) with N at least 1, got {tuple(probs.shape)}"
         )
     refuse_non_finite("probabilities", probs)
     slack = max(1e-3, 4 * torch.finfo(probs.dtype).eps)
     probs = probs.double()
     if bool((probs < -slack).any()) or bool(((probs.sum(1) - 1).abs() > slack).any()):
-        raise ValueError("rows of probabilities sum to 1; of logits, write logits.softmax(-1)")
+        raise ValueError("rows of probabilities must sum to 1; of logits, write logits.softmax(-1)")
     return probs.clamp(0, 1)
 
 
@@ -254,14 +210,16 @@ def _mixture(means: Tensor, scale: Tensor | float, y: Tensor) -> tuple[Tensor, T
     """Draws, their scales (expanded to them) and targets in double precision, checked."""
     if means.dim() < 2 or means.shape[1:] != y.shape or not means.numel():
         raise ValueError(
-            f"draws of shape (S, N, ...) = {tuple(means.shape)} want targets of shape "
+            f"draws of shape (S, N, ...) = {tuple(means.shape)} need targets of shape "
             f"{tuple(means.shape[1:])}, got {tuple(y.shape)}; write y.reshape(draws.shape[1:])"
         )
     refuse_non_finite("targets", y)
     refuse_non_finite("draws", means.transpose(0, 1))
     wide = torch.as_tensor(scale, dtype=torch.float64, device=means.device).expand_as(means)
     if not bool((wide >= 0).all()):
-        raise ValueError("scale is a standard deviation: nowhere negative, nowhere NaN")
+        raise ValueError(
+            "scale is a standard deviation: it must be nowhere negative and nowhere NaN"
+        )
     return means.double(), wide, y.double()
 
 

@@ -8,10 +8,9 @@ from torch import nn
 from torch.func import functional_call
 
 import kasuri
-from kasuri.prediction.moments.places import Place
-from kasuri.prediction.moments.predictor import MomentNetwork
-from tests.export.nets import NAMES, make
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from tests.laws.families import FAMILIES
+from tests.prediction.moments.nets import NAMES, make
 
 CORRELATED = [name for name in FAMILIES if "radial" not in name and not name.startswith("point")]
 
@@ -179,18 +178,6 @@ def test_refusals_are_sentences():
         kasuri.predict_moments(
             kasuri.bayesianize(pool, kasuri.MeanField()), torch.randn(3, 1, 7, 7)
         )
-
-
-@pytest.mark.parametrize("place", [Place(0), Place(1), Place(0, 2, 1), Place(1, 1, 3)])
-def test_places_undo_themselves(place):
-    shape = [5, 4]
-    shape[place.dim] = 5 * place.before * place.after
-    value = torch.randn(shape)
-    assert torch.equal(place.join(place.split(value)), value)
-    assert len(place.split(value)) == 5
-    twice = place.split(place.repeat(value, 2))
-    assert torch.equal(twice[:5], place.split(value))
-    assert torch.equal(twice[5:], place.split(value))
 
 
 @pytest.mark.parametrize("numerator", ["certain", "random"])

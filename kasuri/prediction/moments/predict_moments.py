@@ -1,6 +1,5 @@
 """Predictions with uncertainty from one pass forward and one backward for each output."""
 
-from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import torch
@@ -8,12 +7,13 @@ from torch import Tensor, nn
 
 from kasuri.checks import is_whole
 from kasuri.likelihoods import Likelihood
-from kasuri.likelihoods.predictions import Prediction
+from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
-from kasuri.objectives.elbo import ELBO
-from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction.moments.link import gathered, normal_points, spread_out
-from kasuri.prediction.moments.predictor import Covariance, MomentNetwork
+from kasuri.objectives.trained import Trained
+from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
+from kasuri.prediction.moments.points import normal_points, spread_out
+from kasuri.prediction.moments.trace import positional
+from kasuri.prediction.predict import Output, model_of, summarise
 
 _NUMBERS = 2**25  # derivatives in weights that are held at once
 
@@ -25,7 +25,7 @@ def predict_moments(
     likelihood: Likelihood | None = None,
     covariance: Covariance = "full",
     chunk: int | None = None,
-    output: Callable[[Any], Tensor] | None = None,
+    output: Output = None,
 ) -> Prediction:
     """A prediction without drawing weights: the outputs' means and covariances by moment propagation.
 
@@ -57,46 +57,22 @@ def predict_moments(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
-    bnn = objective_of(bnn)
-    if isinstance(bnn, ELBO):
-        likelihood, output, bnn = likelihood or bnn.likelihood, output or bnn.output, bnn.bnn
+    net, likelihood, output = model_of(bnn, likelihood, output)
     if covariance not in get_args(Covariance):
         raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
     if chunk is not None and not is_whole(chunk, 1):
-        raise ValueError(f"predict_moments(chunk={chunk!r}): a whole number, at least 1")
+        raise ValueError(f"chunk must be a whole number and at least 1, got {chunk!r}")
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise TypeError(
             f"predict_moments(likelihood={likelihood!r}): give an object, such as kasuri.Categorical()"
         )
-    require_posteriors(bnn)
+    require_posteriors(net)
     names, inputs = positional(x)
-    network = MomentNetwork(bnn, inputs, covariance, names, output)
+    network = MomentNetwork(net, inputs, covariance, names, output)
     mean, spread = in_chunks(network, inputs, chunk)
     with torch.no_grad():
         points = normal_points(mean.shape[1:].numel())
-        return gathered(spread_out(mean, spread, points), likelihood, keep=True)
-
-
-def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
-    """(names of named inputs, all inputs in their order)."""
-    names = tuple(x) if isinstance(x, Mapping) else None
-    several = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple | list) else ()
-    inputs = (x,) if isinstance(x, Tensor) else tuple(several)
-    if not inputs or not all(isinstance(one, Tensor) for one in inputs):
-        raise TypeError(
-            f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones"
-        )
-    sizes = {one.shape[:1] for one in inputs}
-    if not all(one.numel() for one in inputs):
-        raise ValueError(
-            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: nothing in them"
-        )
-    if len(sizes) != 1 or sizes == {()}:
-        raise ValueError(
-            f"the inputs have shapes {[tuple(one.shape) for one in inputs]}: the first dimension of every "
-            "input counts examples, and all have as many"
-        )
-    return names, inputs
+        return summarise(Draws.stacked(spread_out(mean, spread, points), likelihood), likelihood)
 
 
 def in_chunks(
@@ -105,6 +81,6 @@ def in_chunks(
     """Means and covariances of all examples, so many at a time."""
     if chunk is None:
         chunk = network.affordable(_NUMBERS)
-    pieces = zip(*(one.split(chunk) for one in inputs), strict=True)
+    pieces = zip(*(part.split(chunk) for part in inputs), strict=True)
     means, spreads = zip(*(network(*piece) for piece in pieces), strict=True)
     return torch.cat(means), torch.cat(spreads)

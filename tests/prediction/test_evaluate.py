@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import kasuri
-from kasuri.likelihoods.predictions import ClassPrediction, Draws, RealPrediction
 from kasuri.prediction import metrics
-from kasuri.prediction.evaluate import assess, evaluate
+from kasuri.prediction.evaluate import evaluate
 
 S = 12
 
@@ -144,10 +144,7 @@ def test_target_scale_gives_the_numbers_of_the_unscaled_problem():
 
     def in_raw_units(x):
         pred = kasuri.predict(elbo, x, S, seed=0)
-        draws = Draws([])
-        for draw in pred.draws:
-            draws.add(7 * draw, 49 * pred.noise, None)
-        return RealPrediction(draws)
+        return kasuri.Gaussian(7 * 0.4).prediction(7 * pred.draws)
 
     scaled = evaluate(elbo, (x, y), samples=S, target_scale=7.0)
     raw = evaluate(in_raw_units, (x, 7 * y))
@@ -166,16 +163,16 @@ def test_yes_and_no_are_two_classes(shape):
     net = kasuri.bayesianize(nn.Linear(4, 1), kasuri.MeanField(scale=0.5))
     output = None if shape else lambda f: f.squeeze(1)
     x, y = torch.randn(25, 4), torch.randint(2, (25, *shape)).float()
-    told = assess(net, (x, y), likelihood=kasuri.Bernoulli(), samples=S, output=output)
+    told = evaluate(net, (x, y), likelihood=kasuri.Bernoulli(), samples=S, output=output)
     p = kasuri.predict(
         net, x, S, seed=0, likelihood=kasuri.Bernoulli(), output=output
     ).mean.reshape(25)
     probs, labels = torch.stack([1 - p, p], 1), y.reshape(25).long()
-    assert told.metrics["accuracy"] == pytest.approx(metrics.accuracy(probs, labels))
-    assert told.metrics["brier"] == pytest.approx(metrics.brier(probs, labels).mean().item())
-    assert told.metrics["ece"] == pytest.approx(metrics.ece(probs, labels))
-    assert told.metrics["nll"] == pytest.approx(metrics.nll(probs, labels).mean().item(), rel=1e-5)
-    assert isinstance(told.figures["uncertain"][0]["label"], int)
+    assert told["accuracy"] == pytest.approx(metrics.accuracy(probs, labels))
+    assert told["brier"] == pytest.approx(metrics.brier(probs, labels).mean().item())
+    assert told["ece"] == pytest.approx(metrics.ece(probs, labels))
+    assert told["nll"] == pytest.approx(metrics.nll(probs, labels).mean().item(), rel=1e-5)
+    assert told.examples["label"].dtype == torch.long
 
 
 def test_an_example_with_positions_is_one_example():
@@ -183,17 +180,17 @@ def test_an_example_with_positions_is_one_example():
     net = kasuri.bayesianize(nn.Conv2d(2, 3, 1), kasuri.MeanField(scale=0.3))
     x, y = torch.randn(9, 2, 4, 5), torch.randint(3, (9, 4, 5))
     like = kasuri.Categorical(dim=1)
-    result = assess(net, (x, y), likelihood=like, samples=S, chunk=4)
+    told = evaluate(net, (x, y), likelihood=like, samples=S, chunk=4)
     pred = kasuri.predict(net, x, S, seed=0, likelihood=like)
     probs = pred.mean.movedim(1, -1).reshape(-1, 3)
-    told, rows = result.metrics, metrics.correct(probs, y.flatten())
+    rows = metrics.correct(probs, y.flatten())
     assert told["count"] == 9
     assert told["accuracy"] == pytest.approx(rows.mean().item())
     assert told["accuracy_sem"] == pytest.approx(stats.sem(rows.reshape(9, -1).mean(1)))
     assert told["ece"] == pytest.approx(metrics.ece(probs, y.flatten()))
     logs = td.Categorical(probs=pred.draws.movedim(2, -1)).log_prob(y).sum((2, 3))
     assert told["nll"] == pytest.approx((math.log(S) - logs.logsumexp(0)).mean().item(), rel=1e-5)
-    assert len(result.figures["uncertain"]) == 9
+    assert told.examples["entropy"].shape == (9, 4, 5)
 
 
 # models
@@ -230,16 +227,12 @@ def test_ensembles_and_dropout_are_functions():
     x, y = classes()
 
     def ensemble(x):  # dropout stays on: it draws from the global generator
-        draws = Draws([])
-        for net in nets:
-            draws.add(*kasuri.Categorical().moments(net(x)))
-        return ClassPrediction(draws)
+        return kasuri.Categorical().prediction(net(x) for net in nets)
 
     told = evaluate(ensemble, (x, y), seed=5)
     assert told == evaluate(ensemble, (x, y), seed=5)
     assert told["nll"] != evaluate(ensemble, (x, y), seed=6)["nll"]
     assert told["mutual_information"] > 0
-    assert assess(ensemble, (x, y)).figures["layers"] == []
 
 
 # data, chunks, seeds
@@ -300,6 +293,23 @@ def test_seeded_and_without_traces():
         False,
     ]
     assert all(p.grad is None for p in elbo.parameters())
+
+
+def test_threads_do_not_disturb_each_other_or_the_global_generator():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    plain = kasuri.MaximumLikelihood(net, kasuri.Categorical())
+    elbo, data = elbo_of(classifier(), kasuri.Categorical()), classes()
+    models = [elbo, kasuri.mc_dropout(plain, 5), kasuri.ensemble([elbo, elbo], 3)]
+    alone = [evaluate(model, data, samples=5, seed=1) for model in models]
+    state = torch.random.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(lambda n: evaluate(models[n % 3], data, samples=5, seed=1), range(24))
+        )
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert found == alone * 8
+    assert elbo.training
+    assert net.training
 
 
 def test_a_single_example_has_no_standard_error():
@@ -370,14 +380,14 @@ REAL = (torch.ones(5, 4), torch.tensor([[1.0], [float("nan")], [2.0], [float("in
         (lambda: evaluate(nan_net(), DATA, likelihood=CAT), "5 of 5 rows are not finite"),
         (lambda: evaluate(regressor(), REAL, samples=2), "2 of 5 rows are not finite"),
         (lambda: evaluate(nn.Linear(4, 3), (DATA[0], DATA[1][:4]), likelihood=CAT), r"\[5, 4\]"),
-        (lambda: evaluate(nn.Linear(4, 3), (DATA[0],), likelihood=CAT), "got 1 things"),
-        (lambda: evaluate(nn.Linear(4, 3), [DATA[0]], likelihood=CAT), "got Tensor"),
+        (lambda: evaluate(nn.Linear(4, 3), (DATA[0],), likelihood=CAT), "1 things"),
+        (lambda: evaluate(nn.Linear(4, 3), [DATA[0]], likelihood=CAT), "Tensor"),
         (lambda: evaluate(nn.Linear(4, 3), DATA[0], likelihood=CAT), r"give \(x, y\)"),
         (lambda: evaluate(nn.Linear(4, 3), TensorDataset(*DATA), likelihood=CAT), "DataLoader"),
         (lambda: evaluate(nn.Linear(4, 3), [], likelihood=CAT), "no examples"),
         (lambda: evaluate(nn.Linear(4, 3), DATA, likelihood=CAT, target_scale=2), "real targets"),
         (lambda: evaluate(regressor(), (DATA[0], torch.ones(5, 1)), target_scale=-1), "positive"),
-        (lambda: evaluate(lambda x: kasuri.predict(classifier(), x, 2), DATA), "predict with a"),
+        (lambda: evaluate(lambda x: kasuri.predict(classifier(), x, 2), DATA), "likelihood="),
     ],
 )
 def test_impossible_requests_are_refused(call, words):

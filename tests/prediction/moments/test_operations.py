@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import kasuri
-from kasuri.prediction.moments.rules import RULES
-from kasuri.prediction.moments.values import Gauss
+from kasuri.prediction.moments.operations import Gauss, apply
 
 aten = torch.ops.aten
 SHAPES = {1: (2, 3, 7), 2: (2, 3, 5, 6), 3: (1, 2, 4, 3, 4)}
@@ -29,7 +28,7 @@ def test_averages(dims, options):
     x, draws = moments(SHAPES[dims])
     op = AVERAGES[dims].default
     given = [[one] * dims for one in options]
-    found = RULES[op].variance(op, x, *given)
+    found = apply(op, (x, *given), {}).variance
     true = torch.stack([op(one, *given) for one in draws[:20_000]]).var(0)
     assert (found / true - 1).abs().max() < 0.06  # standard error 0.01
 
@@ -38,7 +37,7 @@ def test_averages(dims, options):
 def test_adaptive_averages(dims):
     x, draws = moments(SHAPES[dims])
     op = ADAPTIVE[dims].default
-    found = RULES[op].variance(op, x, [1] * dims)
+    found = apply(op, (x, [1] * dims), {}).variance
     true = draws.flatten(3).mean(-1).var(0).reshape(found.shape)
     assert (found / true - 1).abs().max() < 0.06
 
@@ -51,12 +50,14 @@ def test_maxima_of_two_are_exact(dims, padding):
     op = MAXIMA[dims].default
     rest = [1] * (dims - 1)
     given = ([2, *rest], [2, *rest], [padding, *[0] * (dims - 1)], [2, *rest])
-    mean, variance = RULES[op].mean(op, x, *given), RULES[op].variance(op, x, *given)
+    found = apply(op, (x, *given), {})
     pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[dims]
     true = torch.stack([pool(one, *given) for one in draws[:20_000]])
-    assert mean.shape == true.shape[1:]
-    assert ((mean - true.mean(0)) / true.std(0)).abs().max() < 0.04  # standard error 0.007
-    assert (variance / true.var(0) - 1).abs().max() < 0.06
+    assert found.mean.shape == true.shape[1:]
+    assert ((found.mean - true.mean(0)) / true.std(0)).abs().max() < 0.04  # standard error 0.007
+    assert (found.variance / true.var(0) - 1).abs().max() < 0.06
+    certain = apply(op, (x.mean, *given), {})
+    torch.testing.assert_close(certain, pool(x.mean, *given))
 
 
 def test_a_network_of_sequences():

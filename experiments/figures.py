@@ -1,0 +1,100 @@
+"""Figures: what the report draws of an evaluation, as lists and numbers ready for JSON."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kasuri import named_posteriors
+from kasuri.diagnostics.collapse import histogram
+from kasuri.likelihoods.predictions import Columns
+from kasuri.objectives.elbo import ELBO, Objective
+from kasuri.objectives.kl_shares import kl_by_name
+from kasuri.posteriors.base import Posterior
+from kasuri.prediction.evaluate import Evaluation
+from kasuri.prediction.metrics import calibration_bins
+
+BINS = 30
+SHOWN = 12
+_KEYS = {"confidence": "probability", "mutual_information": "epistemic"}  # of columns, in figures
+
+
+def figures(evaluation: Evaluation, objective: Objective | None = None) -> dict[str, Any]:
+    """Data of the report's figures.
+
+    "reliability": confidence, accuracy and count of 15 bins (classes); "intervals": nominal and
+    observed coverage of central intervals (real targets); "uncertain": the 12 examples with most
+    entropy, or std; "ood": histograms of that score in both sets; "layers": shape, KL,
+    signal-to-noise ratio and histograms of each posterior of the objective's network.
+    """
+    inside, outside = evaluation.examples, evaluation.outside
+    if "entropy" in inside:
+        score, names = "entropy", ["confidence", "entropy", "mutual_information"]
+        found: dict[str, Any] = {"reliability": _reliability(inside)}
+    else:
+        score, names = "std", ["std", "epistemic"]
+        found = {"intervals": _intervals(inside["pit"])}
+    order = _per_example(inside[score]).argsort(descending=True, stable=True)[:SHOWN]
+    found["uncertain"] = [_row(inside, names, index) for index in order.tolist()]
+    if outside is not None:
+        found["ood"] = _two_histograms(score, inside[score], outside[score])
+    return found | {"layers": [] if objective is None else _layers(objective)}
+
+
+def _row(inside: Columns, names: list[str], index: int) -> dict[str, Any]:
+    """One example: label and guess (lists if it has several), and its uncertainties."""
+    row = {"index": index} | {name: inside[name][index].tolist() for name in ("label", "guess")}
+    return row | {
+        _KEYS.get(name, name): float(inside[name][index].double().mean()) for name in names
+    }
+
+
+def _intervals(pit: Tensor) -> dict[str, list[float]]:
+    """How many targets central intervals of each probability contain: equal if calibrated."""
+    nominal = [level / 20 for level in range(1, 20)]
+    central = (2 * pit - 1).abs()
+    observed = [float((central <= level).double().mean()) for level in nominal]
+    return {"nominal": nominal, "observed": observed}
+
+
+def _reliability(inside: Columns) -> dict[str, list[float]]:
+    bins = calibration_bins(inside["confidence"].reshape(-1), inside["accuracy"].reshape(-1))
+    return {
+        "confidence": bins.confidence.tolist(),
+        "accuracy": bins.accuracy.tolist(),
+        "count": bins.counts.tolist(),
+    }
+
+
+def _layers(objective: Objective) -> list[dict[str, Any]]:
+    kls = kl_by_name(objective) if isinstance(objective, ELBO) else {}
+    return [_layer(name, q, kls.get(name)) for name, q in named_posteriors(objective.net)]
+
+
+@torch.no_grad()
+def _layer(name: str, q: Posterior, kl: float | None) -> dict[str, Any]:
+    mean, std = q.mean.double().cpu().flatten(), q.variance.double().cpu().flatten().sqrt()
+    random = bool((std > 0).all())
+    return {
+        "name": name,
+        "shape": list(q.shape),
+        "parameters": sum(parameter.numel() for parameter in q.parameters()),
+        "kl": kl,
+        "snr": float((mean.abs() / std).median()) if random else None,
+        "mean": histogram(mean),
+        "scale": histogram(std.log10()) if random else None,
+        "mean_abs": float(mean.abs().mean()),
+        "mean_std": float(std.mean()),
+    }
+
+
+def _two_histograms(score: str, inside: Tensor, outside: Tensor) -> dict[str, Any]:
+    pair = [_per_example(inside), _per_example(outside)]
+    top = float(torch.cat(pair).max()) or 1.0
+    edges = torch.linspace(0, top, BINS + 1, dtype=torch.float64)
+    counts = [torch.histogram(values, edges).hist.long().tolist() for values in pair]
+    return {"edges": edges.tolist(), "inside": counts[0], "outside": counts[1], "score": score}
+
+
+def _per_example(values: Tensor) -> Tensor:
+    return values.double().reshape(len(values), -1).mean(1)

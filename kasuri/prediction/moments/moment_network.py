@@ -1,0 +1,166 @@
+"""The network that predicts means and covariances of its outputs, without a draw."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from kasuri.prediction.moments.linearise import Tap, Use, directions, find_taps, per_feature
+from kasuri.prediction.moments.operations import Gauss, apply, is_random, known_variance, mean_of
+from kasuri.prediction.moments.trace import Traced, trace
+from kasuri.prediction.predict import Output
+
+Covariance = Literal["full", "diagonal"]
+
+
+class MomentNetwork(nn.Module):
+    """Inputs to (mean, covariance) of the outputs under the posterior.
+
+    Means and variances of independent numbers go forward through the graph. With "diagonal" that is all:
+    the covariance is diagonal, and the result is variances. With "full" the network, its
+    nonlinear operations smoothed by these variances, is linearised in its weights: J Σ Jᵀ, with one backward
+    pass for each output, holds all that weights shared by positions and time steps, and layers
+    one after the other, have in common.
+
+    Args:
+        bnn: a network from `bayesianize`.
+        inputs: example inputs, batch first.
+        kind: "full" or "diagonal".
+        names: of inputs given by name.
+        output: takes the tensor out of what the network returns.
+    """
+
+    def __init__(
+        self,
+        bnn: nn.Module,
+        inputs: tuple[Tensor, ...],
+        kind: Covariance = "full",
+        names: tuple[str, ...] | None = None,
+        output: Output = None,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.traced: Traced = trace(bnn, inputs, names, output)
+        self.variances = {node: weight.variance() for node, weight in self.traced.random.items()}
+        self.taps: list[Tap] = []
+        lost: list[str] = []
+        first = tuple(part[:1] for part in inputs)
+        with torch.no_grad():
+            values = self._run(first, lost=lost)
+        self.outputs = mean_of(values[self._output]).numel()
+        unlinear = None
+        try:
+            self.taps = find_taps(self.traced)
+        except ValueError as error:
+            unlinear = error
+        draws = "leave it out of the conversion, or use kasuri.predict with draws"
+        if kind == "full" and unlinear is not None:
+            other = "" if lost else 'write covariance="diagonal", '
+            raise ValueError(f"{unlinear}: {other}{draws}")
+        if kind == "diagonal" and lost:
+            other = 'write covariance="full", which linearises the network there'
+            raise ValueError(
+                f'covariance="diagonal": there is no rule for the variance of {lost[0]}: '
+                f"{other if unlinear is None else draws}"
+            )
+        # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
+        self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
+        self.noisy = [is_random(values[tap.source]) for tap in self.taps]
+
+    @property
+    def _output(self) -> fx.Node:
+        return next(node for node in self.traced.graph.nodes if node.op == "output")
+
+    def affordable(self, numbers: int) -> int:
+        """How many examples at once keep derivatives in weights below so many numbers."""
+        outputs = self.outputs if self.kind == "full" else 1
+        sizes = [weight.posterior.numel() for weight in self.traced.random.values()]
+        return max(1, min(1024, numbers // (outputs * max(sizes))))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (batch, ...), and covariances (batch, O, O) of the O outputs or variances (batch, ...)."""
+        if self.kind == "diagonal":
+            with torch.no_grad():
+                out = self._run(inputs)[self._output]
+            return mean_of(out), known_variance(out)
+        with torch.no_grad():
+            mean, derivatives, covariance = torch.vmap(self._linearised, randomness="different")(
+                *inputs
+            )
+            for name, derivative in derivatives.items():
+                posterior = self.traced.random[name].posterior
+                flat = derivative.reshape(-1, *posterior.shape)
+                pulled = posterior.pull(flat).unflatten(0, derivative.shape[:2])
+                covariance = covariance + pulled @ pulled.mT
+        return mean, covariance
+
+    def _linearised(self, *inputs: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """(mean, derivatives in random weights, the rest of the covariance) of one example."""
+        rows = tuple(part.unsqueeze(0) for part in inputs)
+
+        def outputs(shifts: list[Tensor]) -> Any:
+            shift = dict(zip(self.zeros, shifts, strict=True))
+            values = self._run(rows, lambda node, x: x + shift[node] if node in shift else x)
+            mean = mean_of(values[self._output])[0]
+            sources = [values[tap.source] for tap in self.taps]
+            noise = [source.variance for source in sources if is_random(source)]
+            return mean.reshape(-1), (mean, mean_of(sources), noise)
+
+        zeros = list(self.zeros.values())
+        found: Any = torch.func.vjp(outputs, zeros, has_aux=True)
+        _, pull_back, (mean, centres, noise) = found
+        each = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
+        (slopes,) = torch.vmap(pull_back)(each)
+        variances = iter(noise)
+        uses = [
+            Use(tap, Gauss(centre, next(variances)) if noisy else centre, per_feature(tap, slope))
+            for tap, noisy, centre, slope in zip(
+                self.taps, self.noisy, centres, slopes, strict=True
+            )
+        ]
+        derivatives, rest = directions(uses, self.traced.random, self.variances)
+        return mean, derivatives, rest
+
+    def _run(
+        self,
+        inputs: tuple[Tensor, ...],
+        change: Callable[[fx.Node, Tensor], Tensor] | None = None,
+        lost: list[str] | None = None,
+    ) -> dict[fx.Node, Any]:
+        """The value of every node: a Gauss where a variance is known, otherwise a tensor.
+
+        Args:
+            inputs: of the network.
+            change: what to make of the mean of a node.
+            lost: where to list operations at which a variance was lost.
+        """
+        given = {**self.traced.constants, **dict(zip(self.traced.inputs, inputs, strict=True))}
+        values: dict[fx.Node, Any] = {}
+        for node in self.traced.graph.nodes:
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            if node.op == "placeholder":
+                value: Any = given[node.name]
+                if node.name in self.variances:
+                    value = Gauss(value, self.variances[node.name])
+            elif node.op == "output":
+                (value,) = args[0]
+            elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+                continue
+            else:
+                value = apply(node.target, args, kwargs)
+                if lost is not None and is_random(args) and _is_certain(value):
+                    lost.append(str(node.target))
+                if change is not None and isinstance(value, Gauss):
+                    value = Gauss(change(node, value.mean), value.variance)
+                elif change is not None and isinstance(value, Tensor):
+                    value = change(node, value)
+            values[node] = value
+        return values
+
+
+def _is_certain(value: Any) -> bool:
+    """Whether it holds numbers without a variance."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_certain, value))
+    return isinstance(value, Tensor) and value.is_floating_point()

@@ -1,0 +1,461 @@
+"""Rules: what one torch operation does to means and variances of independent normal numbers.
+
+A rule gives mean and variance of the result, (op, *arguments) -> (mean, variance). Operations without a rule
+are taken at the mean of their arguments, and the variance of what they give is unknown.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kasuri.numerics import gaussian_moments as gm
+from kasuri.prediction.moments.folding import convolve, join, linear, part
+
+aten = torch.ops.aten
+Call = Callable[..., Any]
+_LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
+
+
+@dataclass(frozen=True)
+class Gauss:
+    """Independent normal numbers.
+
+    Args:
+        mean: their means.
+        variance: their variances, shaped like the mean.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+
+def apply(op: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operation: a Gauss, or its value at the means if no variance is known."""
+    # a view as a reshape: other strides than those of the traced network may come about
+    op = aten.reshape.default if op is aten.view.default else op
+    if op in _RULES and (op in _SPELT_OUT or is_random(args)):
+        return _joined(*_RULES[op](op, *args, **kwargs))
+    return op(*mean_of(args), **{key: mean_of(value) for key, value in kwargs.items()})
+
+
+def mean_of(value: Any) -> Any:
+    """The mean of a Gauss, also inside lists; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)(mean_of(item) for item in value)
+    return value.mean if isinstance(value, Gauss) else value
+
+
+def is_random(value: Any) -> bool:
+    """Whether a variance is known for it, or for something inside it."""
+    if isinstance(value, list | tuple):
+        return any(is_random(item) for item in value)
+    return isinstance(value, Gauss)
+
+
+def variance_of(value: Any) -> Tensor | None:
+    """The variance of a Gauss; None for what is certain."""
+    return value.variance if isinstance(value, Gauss) else None
+
+
+def known_variance(value: Any) -> Tensor:
+    """The variance of an argument, zeros for what is certain."""
+    return value.variance if isinstance(value, Gauss) else torch.zeros_like(value)
+
+
+def _joined(mean: Any, variance: Any) -> Any:
+    if variance is None:
+        return mean
+    if isinstance(mean, list | tuple):
+        return [Gauss(*pair) for pair in zip(mean, variance, strict=True)]
+    # variances smooth and are constants: no derivative goes through them
+    return Gauss(mean, variance.detach())
+
+
+def _moved(op: Call, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Operations that move numbers about move variances likewise."""
+
+    def variances(value: Any) -> Any:
+        if isinstance(value, list | tuple) and is_random(value):
+            return [known_variance(item) for item in value]
+        return value.variance if isinstance(value, Gauss) else value
+
+    return op(*mean_of(args), **kwargs), op(*map(variances, args), **kwargs)
+
+
+def _joined_parts(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
+    """Those that are certain have no variance."""
+    spread = join([known_variance(part) for part in parts], dim) if is_random(parts) else None
+    return join(mean_of(parts), dim), spread
+
+
+def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor | None]:
+    spread = None if variance_of(x) is None else op(x.variance, dim, *where)
+    return part(op, mean_of(x), dim, *where), spread
+
+
+def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
+    means, ends = [], [0]
+    for piece in op(mean_of(x), sizes, dim):
+        ends.append(ends[-1] + piece.shape[dim])
+        means.append(part(aten.slice.Tensor, mean_of(x), dim, ends[-2], ends[-1]))
+    return means, op(x.variance, sizes, dim) if is_random(x) else None
+
+
+def _same(op: Call, x: Gauss, *rest: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return op(x.mean, *rest, **kwargs), x.variance
+
+
+# arithmetic
+
+
+def _added(op: Call, a: Any, b: Any, alpha: float = 1) -> tuple[Tensor, Tensor]:
+    mean = op(mean_of(a), mean_of(b), alpha=alpha)
+    parts = [
+        value.variance * factor**2 for value, factor in ((a, 1), (b, alpha)) if is_random(value)
+    ]
+    return mean, sum(parts[1:], parts[0]).expand_as(mean)
+
+
+def _multiplied(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    (am, bm), (av, bv) = mean_of((a, b)), (variance_of(a), variance_of(b))
+    if av is None or bv is None:
+        return op(am, bm), bv * (am * am) if av is None else av * (bm * bm)
+    return op(am, bm), am.square() * bv + bm.square() * av + av * bv
+
+
+def _divided(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """To first order in the noise of both, as if they were independent."""
+    am, bm = mean_of((a, b))
+    mean, variance = op(am, bm), known_variance(a) / (bm * bm)
+    if is_random(b):
+        variance = variance + (am / (bm * bm)) ** 2 * b.variance
+    return mean, variance
+
+
+def _averaged(
+    op: Call, x: Gauss, dims: Any, keepdim: bool = False, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    number = math.prod(x.mean.shape[dim] for dim in dims)
+    return op(x.mean, dims, keepdim, **kwargs), op(x.variance, dims, keepdim) / number
+
+
+CONVOLUTIONS = frozenset(
+    {
+        aten.conv1d.default,
+        aten.conv2d.default,
+        aten.conv3d.default,
+        aten.conv1d.padding,
+        aten.conv2d.padding,
+        aten.conv3d.padding,
+        aten.conv_transpose1d.default,
+        aten.conv_transpose2d.input,
+        aten.conv_transpose3d.input,
+    }
+)
+
+
+def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+    """Sums of products of independent factors: Var Σ w x = Σ (w̄² + v_w) v_x + v_w x̄²."""
+    with_bias = op in CONVOLUTIONS or op is aten.linear.default
+    bias = rest[0] if with_bias and rest else None
+    plain = (None, *rest[1:]) if with_bias else rest
+    ones = [] if op is aten.linear.default else [1] * (mean_of(w).dim() - 2)
+    (xm, wm), (xv, wv) = mean_of((x, w)), (variance_of(x), variance_of(w))
+
+    def product(x: Tensor, w: Tensor) -> Tensor:
+        return convolve(op, x, w, plain[1:]) if op in CONVOLUTIONS else op(x, w, *plain, **kwargs)
+
+    mean = product(xm, wm)
+    if bias is not None:
+        mean = mean + mean_of(bias).reshape(-1, *ones)
+    parts = []
+    if xv is not None:
+        parts.append(product(xv, wm.square() if wv is None else wm.square() + wv))
+    if wv is not None:
+        parts.append(product(xm.square(), wv))
+    if isinstance(bias, Gauss):
+        parts.append(bias.variance.reshape(-1, *ones).expand_as(mean))
+    return mean, sum(parts[1:], parts[0]) if parts else None
+
+
+# activations
+
+
+def _rectifier(default: float) -> Call:
+    def rule(op: Call, x: Gauss, slope: float = default) -> tuple[Tensor, Tensor]:
+        pair = x.mean, x.variance
+        return gm.rectified_mean(*pair, slope), gm.rectified_variance(*pair, slope)
+
+    return rule
+
+
+def _smooth(function: Call) -> Call:
+    def rule(op: Call, x: Gauss, *options: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return gm.smooth_moments(lambda z: function(z, *options, **kwargs), x.mean, x.variance)
+
+    return rule
+
+
+def _gelu(z: Tensor, approximate: str = "none") -> Tensor:
+    if approximate == "none":
+        return z * gm.ndtr(z)
+    return 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
+
+
+def _prelu(op: Call, x: Any, slope: Any) -> tuple[Tensor, Tensor]:
+    """Exact for a normal input and an independent slope: E y² = E max(x, 0)² + E a² E max(-x, 0)²."""
+    mean, variance = mean_of(x), known_variance(x)
+    ones = [1] * (mean.dim() - 2)  # one slope for all, or one for each channel
+    a, noise = mean_of(slope).reshape(-1, *ones), known_variance(slope).reshape(-1, *ones)
+    up, down = (gm.rectified_mean(centre, variance) for centre in (mean, -mean))
+    up2, down2 = (
+        gm.rectified_variance(centre, variance) + first.square()
+        for centre, first in ((mean, up), (-mean, down))
+    )
+    result = up - a * down
+    return result, (up2 + (a.square() + noise) * down2 - result.square()).clamp(min=0)
+
+
+def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
+    """To first order."""
+    probs = op(x.mean, dim, *rest)
+    return probs, gm.softmax_variance(probs, x.variance, dim)
+
+
+# layers
+
+
+def _batch_norm(op: Call, x: Any, *rest: Any) -> tuple[Any, Any]:
+    """With the statistics of training: a gain and a shift for each channel."""
+    weight, bias, mean, variance, _, eps = mean_of(rest)
+    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - mean * gain
+    centre = mean_of(x)
+    gain, shift = (part.reshape([-1, *[1] * (centre.dim() - 2)]) for part in (gain, shift))
+    spread = variance_of(x)
+    return [centre * gain + shift], None if spread is None else [spread * gain.square()]
+
+
+def _layer_norm(
+    op: Call,
+    x: Any,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *rest: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Statistics taken at the mean."""
+    centre, weight, bias = mean_of((x, weight, bias))
+    dims, spread = tuple(range(-len(shape), 0)), variance_of(x)
+    gain = (centre.var(dims, correction=0, keepdim=True) + eps).rsqrt()
+    gain = gain if weight is None else gain * weight
+    mean = (centre - centre.mean(dims, keepdim=True)) * gain
+    mean = mean if bias is None else mean + bias
+    return mean, None if spread is None else spread * gain.square()
+
+
+def _embedding(op: Call, w: Gauss, ids: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return op(w.mean, ids, *rest), F.embedding(ids, w.variance)
+
+
+def _attention(
+    op: Call,
+    q: Any,
+    k: Any,
+    v: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
+
+    Variances of values and, through the softmax to first order, of scores. Arguments are called as torch
+    calls them, so that they may be given by name.
+    """
+    query, key, value, mask = mean_of((q, k, v, attn_mask))
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query @ key.mT * scale
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    weights = scores.softmax(-1)
+    if not is_random((q, k, v)):
+        return weights @ value, None
+    pair = Gauss(query, known_variance(q)), Gauss(key.mT, known_variance(k).mT)
+    spread = gm.softmax_variance(weights, _bilinear(torch.matmul, *pair)[1] * scale**2, -1)
+    return _bilinear(torch.matmul, Gauss(weights, spread), Gauss(value, known_variance(v)))
+
+
+# pooling
+
+
+def per_dimension(value: Any, dims: int) -> list[int]:
+    """A size for every dimension of the pictures."""
+    value = [value] if isinstance(value, int) else list(value)
+    return value * dims if len(value) == 1 else value
+
+
+def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
+    """F.pad, by joining tensors: torch's own makes a constant of the batch size when it is traced."""
+    for index in range(len(pads) // 2):
+        dim = x.dim() - 1 - index
+        widths = pads[2 * index : 2 * index + 2]
+        left, right = (
+            x.new_full((*x.shape[:dim], width, *x.shape[dim + 1 :]), value) for width in widths
+        )
+        if any(widths):
+            x = join([left, x, right], dim)
+    return x
+
+
+def windows(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float
+) -> list[Tensor]:
+    """The places of every window, one picture for each place of the kernel."""
+    sizes, pads, gaps, steps = (
+        per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
+    )
+    x = padded(x, [pad for pad in reversed(pads) for _ in range(2)], fill)
+    counts = [
+        (length - gap * (size - 1) - 1) // step + 1
+        for length, size, gap, step in zip(x.shape[2:], sizes, gaps, steps, strict=True)
+    ]
+
+    def window(place: tuple[int, ...]) -> Tensor:
+        rows = [
+            slice(at * gap, at * gap + (count - 1) * step + 1, step)
+            for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
+        ]
+        return linear(lambda x, lead: x[(slice(None),) * (2 + lead) + tuple(rows)], x)
+
+    return [window(place) for place in product(*map(range, sizes))]
+
+
+def _max_pool(
+    op: Call,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The largest of every window, by Clark's formula, pair by pair as in a tournament."""
+    if ceil:
+        raise ValueError(
+            "max pooling with ceil_mode=True has windows of different sizes, for which there is no rule: "
+            "use kasuri.predict with draws"
+        )
+    where = kernel, stride, padding, dilation
+    means = windows(mean_of(x), *where, fill=_LOWEST)
+    if not is_random(x):
+        largest = means[0]
+        for window in means[1:]:
+            largest = torch.maximum(largest, window)
+        return largest, None
+    players = list(zip(means, windows(x.variance, *where, fill=0.0), strict=True))
+    while len(players) > 1:
+        pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
+        left = players[len(pairs) * 2 :]
+        spreads = [gm.larger_variance(*(part.detach() for part in pair)) for pair in pairs]
+        players = [(gm.larger_mean(*a), b) for a, b in zip(pairs, spreads, strict=True)] + left
+    return players[0]
+
+
+def _avg_pool(op: Call, x: Gauss, kernel: Any, *options: Any) -> tuple[Tensor, Tensor]:
+    number = math.prod(per_dimension(kernel, x.mean.dim() - 2))
+    return op(x.mean, kernel, *options), op(x.variance, kernel, *options) / number
+
+
+def _adaptive(op: Call, x: Gauss, size: Any) -> tuple[Tensor, Tensor]:
+    mean = op(x.mean, size)
+    share = math.prod(mean.shape[2:]) / math.prod(x.mean.shape[2:])
+    return mean, op(x.variance, size) * share
+
+
+_MOVES = (
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.numpy_T.default,
+    aten.unsqueeze.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.expand.default,
+    aten.unbind.int,
+    aten.stack.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.alias.default,
+    aten.movedim.int,
+    aten.flip.default,
+    aten.to.dtype,
+    aten.sum.dim_IntList,
+    operator.getitem,
+)
+_SMOOTH: dict[Any, Call] = {
+    aten.tanh.default: torch.tanh,
+    aten.sigmoid.default: torch.sigmoid,
+    aten.gelu.default: _gelu,
+    aten.silu.default: F.silu,
+    aten.elu.default: F.elu,
+    aten.softplus.default: F.softplus,
+    aten.exp.default: torch.exp,
+}
+# even where no variance is known: torch's own form cannot be exported with its backward pass and any batch
+_SPELT_OUT: dict[Any, Call] = {
+    **dict.fromkeys(CONVOLUTIONS, _bilinear),
+    aten.max_pool1d.default: _max_pool,
+    aten.max_pool2d.default: _max_pool,
+    aten.max_pool3d.default: _max_pool,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    aten.scaled_dot_product_attention.default: _attention,
+    aten.layer_norm.default: _layer_norm,
+    aten.cat.default: _joined_parts,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split,
+    aten.chunk.default: _split,
+    aten.select.int: _part,
+    aten.slice.Tensor: _part,
+}
+_RULES: dict[Any, Call] = {
+    **dict.fromkeys(_MOVES, _moved),
+    aten.linear.default: _bilinear,
+    **{op: _smooth(function) for op, function in _SMOOTH.items()},
+    **_SPELT_OUT,
+    aten.matmul.default: _bilinear,
+    aten.bmm.default: _bilinear,
+    aten.mm.default: _bilinear,
+    aten.relu.default: _rectifier(0.0),
+    aten.leaky_relu.default: _rectifier(0.01),
+    aten.prelu.default: _prelu,
+    aten.add.Tensor: _added,
+    aten.sub.Tensor: _added,
+    aten.mul.Tensor: _multiplied,
+    aten.div.Tensor: _divided,
+    aten.mean.dim: _averaged,
+    aten.avg_pool1d.default: _avg_pool,
+    aten.avg_pool2d.default: _avg_pool,
+    aten.avg_pool3d.default: _avg_pool,
+    aten.adaptive_avg_pool1d.default: _adaptive,
+    aten.adaptive_avg_pool2d.default: _adaptive,
+    aten.adaptive_avg_pool3d.default: _adaptive,
+    aten.softmax.int: _softmax,
+    aten.embedding.default: _embedding,
+    aten.dropout.default: _same,
+}

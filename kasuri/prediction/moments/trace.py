@@ -1,0 +1,197 @@
+"""The graph of a converted network: what torch.export sees of its mean, and which weights are random."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from kasuri.checks import described, told
+from kasuri.inputs import call, count, run, tensors
+from kasuri.network.convert import collapse
+from kasuri.network.random import named_layers, posterior_of
+from kasuri.network.views import View
+from kasuri.posteriors.base import Posterior
+from kasuri.prediction.predict import Output
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+class TraceError(RuntimeError):
+    """A network of which torch.export makes no graph."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(
+            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are an "
+            "`if` on the values of a tensor and a batch size used as a number. kasuri.predict draws weights "
+            f"instead, and needs no graph.\n{error}"
+        )
+
+
+def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
+    """(names of named inputs, all inputs in their order)."""
+    names, parts = tuple(x) if isinstance(x, Mapping) else None, tuple(tensors(x))
+    if not parts or not all(isinstance(part, Tensor) and part.dim() for part in parts):
+        raise TypeError(
+            f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones, "
+            "whose first dimension counts examples"
+        )
+    if not count(parts) or not all(part.numel() for part in parts):
+        raise ValueError(f"inputs must not be empty, got {described(*parts)}")
+    return names, parts
+
+
+class Positional(nn.Module):
+    """A network whose inputs, named or not, come by position.
+
+    Args:
+        net: any network.
+        names: names of its inputs, if they are given by name.
+        output: takes the tensor out of what the network returns.
+    """
+
+    def __init__(
+        self, net: nn.Module, names: tuple[str, ...] | None = None, output: Output = None
+    ) -> None:
+        super().__init__()
+        self.net, self.names, self.output = net, names, output
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The network's output tensor."""
+        return run(self.net, self._arranged(inputs), self.output)
+
+    def returned(self, *inputs: Tensor) -> Any:
+        """What the network returns, or what `output` takes out of it."""
+        out = call(self.net, self._arranged(inputs))
+        return out if self.output is None else self.output(out)
+
+    def _arranged(self, inputs: tuple[Tensor, ...]) -> Any:
+        return inputs if self.names is None else dict(zip(self.names, inputs, strict=True))
+
+
+@dataclass(frozen=True)
+class RandomWeight:
+    """A random weight of the graph.
+
+    Args:
+        name: in the ordinary network.
+        posterior: of the weight as a matrix.
+        view: from the layer's layout to the matrix; it knows a row of an embedding that is not random.
+    """
+
+    name: str
+    posterior: Posterior
+    view: View
+
+    def variance(self) -> Tensor:
+        """Variances in the layer's layout."""
+        return self.view.tensor(self.without_padding(self.posterior.variance.detach()))
+
+    def without_padding(self, matrix: Tensor) -> Tensor:
+        """The matrix (..., rows, columns) with 0 in the row that is not random."""
+        if self.view.padding is None:
+            return matrix
+        rows = torch.arange(matrix.shape[-2], device=matrix.device) != self.view.padding
+        return matrix * rows.to(matrix.dtype).unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A network's graph.
+
+    Args:
+        graph: calls of torch operations; recurrent layers are unrolled.
+        constants: tensors of the graph by the name of their node.
+        random: which of them are means of random weights.
+        inputs: names of the nodes for inputs.
+    """
+
+    graph: fx.Graph
+    constants: Mapping[str, Tensor]
+    random: Mapping[str, RandomWeight]
+    inputs: tuple[str, ...]
+
+
+def trace(
+    bnn: nn.Module,
+    inputs: tuple[Tensor, ...],
+    names: tuple[str, ...] | None = None,
+    output: Output = None,
+) -> Traced:
+    """The graph of a converted network's mean, with any batch size.
+
+    Args:
+        bnn: a network from `bayesianize`.
+        inputs: example inputs, batch first.
+        names: of inputs given by name.
+        output: takes the tensor out of what the network returns.
+    """
+    plain = Positional(collapse(bnn, seed=0), names, output).eval().requires_grad_(False)
+    try:
+        with torch.no_grad():
+            plain(*inputs)
+    except Exception as error:  # said before torch.export says so at length
+        raise ValueError(
+            f"the network does not run on its inputs, {described(*inputs)} ({told(error)}); give a batch of "
+            "them"
+        ) from error
+    program = exported(plain, inputs)
+    table = torch.export.default_decompositions()
+    with quiet():
+        program = program.run_decompositions(
+            {op: rule for op, rule in table.items() if _is_recurrent(op)}
+        )
+    signature = program.graph_signature
+    targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    targets |= signature.inputs_to_lifted_tensor_constants
+    values = {**program.state_dict, **program.constants}
+    weights = {weight.name: weight for weight in _random_weights(bnn)}
+    random = {
+        node: weights[name.removeprefix("net.")]
+        for node, name in targets.items()
+        if name.removeprefix("net.") in weights
+    }
+    constants = {node: values[name].detach() for node, name in targets.items()}
+    return Traced(program.graph, constants, random, tuple(signature.user_inputs))
+
+
+def _is_recurrent(op: Any) -> bool:
+    return str(op).removeprefix("aten.").partition(".")[0] in _RECURRENT
+
+
+def _random_weights(bnn: nn.Module) -> Iterator[RandomWeight]:
+    for prefix, layer, conversion in named_layers(bnn):
+        for parameter, view in conversion.views.items():
+            name = f"{prefix}.{parameter}" if prefix else parameter
+            yield RandomWeight(name, posterior_of(layer, parameter), view)
+
+
+def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> "torch.export.ExportedProgram":
+    """torch.export of a module of positional tensors (`forward(*inputs)`), with any batch size."""
+    if len(inputs[0]) == 1:  # torch takes a size of 1 for a constant
+        inputs = tuple(torch.cat([part, part]) for part in inputs)
+    batch = torch.export.Dim("batch")
+    try:
+        with quiet(), torch.no_grad():
+            return torch.export.export(
+                module, inputs, dynamic_shapes=(tuple({0: batch} for _ in inputs),), strict=False
+            )
+    except (RuntimeError, torch._dynamo.exc.UserError) as error:
+        raise TraceError(error) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings that torch.export gives about torch's own code."""
+    with warnings.catch_warnings():
+        for message, category in (
+            (r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning),
+            (r"The tensor attributes? .*_flat_weights.* assigned during export", UserWarning),
+            # weights in channels-last layout; they are on the CPU, and the file is compared afterwards
+            ("No complete tensor found in the group", UserWarning),
+        ):
+            warnings.filterwarnings("ignore", message, category)
+        yield
