@@ -250,6 +250,10 @@ def divergence(kappa: Tensor, prior: float, d: int) -> Tensor:
         return found.divergence - prior * kappa * found.spread
 
     function = _exactly(value, lambda k: (k - prior) * _slope(d)(k))
+    if prior == 0:
+        return function(kappa)
+    if torch.compiler.is_compiling():  # which sees no caches
+        return function(kappa) + terms(torch.full_like(kappa, prior), d).ell
     return function(kappa) + _ell_of_number(prior, d)
 
 

@@ -223,7 +223,7 @@ def large(q, p):  # no recurrence; `kl` compiles in the tests of the distributio
 
 
 def small(q, p):  # two steps of the recurrence
-    return vmf.divergence_from_uniform(q, 26) + vmf.ell(p, 26)
+    return vmf.divergence_from_uniform(q, 26) + vmf.ell(p, 26) + vmf.divergence(q, 2.0, 26)
 
 
 @pytest.mark.parametrize("function", [large, small])
