@@ -16,9 +16,8 @@ from experiments.spec import FIXED, Where
 from experiments.supervised import Supervised
 from kasuri.compression.compress import compress
 from kasuri.compression.counting import count
-from kasuri.compression.latency import latency
-from kasuri.compression.report import CompressionReport
-from kasuri.compression.searching import Loss, loss_of
+from kasuri.compression.report import CompressionReport, latency
+from kasuri.compression.search import Loss, LossOf, PerLayer, validation_loss
 from kasuri.likelihoods import Categorical
 from kasuri.objectives.elbo import MaximumLikelihood
 from kasuri.posteriors.radial.prior import RadialPrior
@@ -169,12 +168,9 @@ class Compressed(Sparse):
             fitted.objective,
             data.train.x[:64],
             criterion=self.criterion,
-            threshold="layers",
-            price=self.price,
+            threshold=PerLayer(self.stage_tolerance, self.price, budget),
             structure=self.structure,
             validation=(check.x, check.y),
-            tolerance=self.stage_tolerance,
-            budget=budget,
             keep_posterior=True,
             calls=0,
         )
@@ -187,22 +183,19 @@ class Compressed(Sparse):
         metrics, figures = Supervised.tested(self, fits, data, seed)
         objective = fits[0].objective
         points, reports = [], []
-        searching: dict[str, Any] = {
-            "threshold": "layers" if self.stages else "loss",
-            "price": self.price,
-            "validation": remembered(loss_of((data.valid.x, data.valid.y), objective)),
-        }
-        if self.refit:  # validation data were trained on, and say nothing any more
-            searching = {"threshold": 0.0}
+        validation = remembered(validation_loss((data.valid.x, data.valid.y), objective))
         for tolerance in (0.0,) if self.refit else self.tolerances:
+            threshold: Any = PerLayer(tolerance, self.price) if self.stages else Loss(tolerance)
+            if self.refit:  # validation data were trained on, and say nothing any more
+                threshold = 0.0
             small, report = compress(
                 objective,
                 data.test.x[:64],
                 criterion=self.criterion,
                 structure=self.structure,
-                tolerance=tolerance,
+                threshold=threshold,
+                validation=None if self.refit else validation,
                 calls=0,
-                **searching,
             )
             report = since(report, self.network(data), small, data.test.x[:64])
             points.append({"tolerance": tolerance} | scored(small, report, data))
@@ -220,7 +213,7 @@ class Compressed(Sparse):
         return metrics | left, figures | told
 
 
-def remembered(loss: Loss) -> Loss:
+def remembered(loss: LossOf) -> LossOf:
     """The same function, which looks at networks with the same weights once: searches share many of them."""
     known: dict[bytes, float] = {}
 

@@ -1,5 +1,6 @@
 """Relevance priors: how much of a network is left, and what the rest is worth."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -7,7 +8,8 @@ from typing import Any, Literal
 from experiments.data.dataset import Dataset, Split
 from experiments.spec import FIXED
 from experiments.supervised import Supervised
-from kasuri.compression.sparsity import sparsify
+from kasuri.compression.compress import compress
+from kasuri.compression.report import CompressionReport
 from kasuri.objectives.schedules import Exponential, HoldThenRamp
 from kasuri.prediction.evaluate import evaluate
 from kasuri.priors.base import Normal, Prior
@@ -68,11 +70,9 @@ class Sparse(Supervised):
         """As in every experiment, and once more without what is irrelevant."""
         metrics, figures = super().tested(fits, data, seed)
         elbo = fits[0].objective
-        sides = {
-            "weights": self.relevance in ("constant", "weights", "both"),
-            "rows": self.relevance in ("rows", "both"),
-            "columns": self.relevance in ("columns", "both"),
-        }
+        several = {"constant": ["weights"], "both": ["weights", "rows", "columns"]}
+        structure = several.get(self.relevance, [self.relevance])
+        criterion = "snr" if self.relevance in ("constant", "weights") else "group_ard"
         check = Split(data.valid.x[:VALIDATED], data.valid.y[:VALIDATED])
 
         def scores(model: Any, part: Split) -> dict[str, float]:
@@ -82,7 +82,9 @@ class Sparse(Supervised):
 
         limit = scores(elbo.net, check)["nll"] + self.tolerance
         for threshold in self.thresholds:
-            net, report = sparsify(elbo, threshold, **sides)
+            net, report = compress(
+                elbo, criterion=criterion, structure=structure, threshold=threshold
+            )
             if scores(net, check)["nll"] <= limit:
                 break
         pruned = scores(net, data.test)
@@ -95,4 +97,13 @@ class Sparse(Supervised):
             "accuracy_pruned": pruned["accuracy"],
             "nll_pruned": pruned["nll"],
         }
-        return metrics | left, figures | {"sparsity": report.as_dict()}
+        return metrics | left, figures | {"sparsity": sparsity(report, threshold)}
+
+
+def sparsity(report: CompressionReport, threshold: float) -> dict[str, Any]:
+    """What is left of every weight matrix and of all together, for a result file."""
+    *layers, total = (
+        dataclasses.asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
+        for matrix in (*report.matrices, report.total)
+    )
+    return {"threshold": threshold, "layers": layers, "total": total}

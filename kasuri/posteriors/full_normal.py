@@ -17,6 +17,7 @@ from kasuri.posteriors.base import LOG_TWO_PI, Dense, Family, Located
 from kasuri.posteriors.kronecker import build_side
 from kasuri.posteriors.marginal import Marginal
 from kasuri.posteriors.mean_field import MeanField
+from kasuri.posteriors.parts import entries, positions
 from kasuri.posteriors.sides import Side
 from kasuri.streams import normal_like
 
@@ -129,3 +130,9 @@ class FullNormalPosterior(Located, Dense, Marginal):
         away = (weight - self.loc).flatten(-2).unsqueeze(-2)
         square = (away * self.side.solve(away)).sum()
         return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
+        """The rows of F that are left."""
+        assert columns is not None
+        side = self.side.part(positions(rows, columns, self.shape[-1]))
+        return FullNormalPosterior(entries(self.loc, rows, columns), side)

@@ -1,11 +1,14 @@
 """A side of any covariance, by its Cholesky factor."""
 
+from itertools import product
+
 import torch
 from torch import Tensor, is_grad_enabled, nn
 
 from kasuri.numerics import eigenvalues, triangular
 from kasuri.numerics.torch_internals import eager
-from kasuri.posteriors.sides import LOG_CEILING, Side, Spectrum
+from kasuri.posteriors.parts import along
+from kasuri.posteriors.sides import LOG_CEILING, DiagonalSide, Side, Spectrum
 
 NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to
 
@@ -21,6 +24,7 @@ class FullSide(Side):
             log-determinant of these is a sum; None for all. Files tell it by next to no noise there.
     """
 
+    structure = "full"
     only: Tensor | None
 
     def __init__(
@@ -97,3 +101,41 @@ class FullSide(Side):
         return torch.linalg.solve_triangular(
             unit, white, upper=False, left=False, unitriangular=True
         )
+
+    def part(self, index: Tensor) -> Side:
+        """Its Cholesky factor again."""
+        return cut_side(self, index)
+
+    def apart(self, mask: Tensor) -> Side:
+        """As of every side: what is left has a factor of its own."""
+        if bool(mask.all()):
+            return self
+        logs = torch.where(mask, self.log_scale.detach(), NO_NOISE)
+        unit = torch.eye(self.size, dtype=torch.float64, device=logs.device)
+        units = unit.expand(*mask.shape, self.size).clone()
+        factor = self._factor(torch.float64).detach()
+        for block in product(*map(range, mask.shape[:-1])):
+            kept = mask[block].nonzero().squeeze(-1)
+            if len(kept):
+                part, unit = _decomposed(factor[block][kept])
+                logs[block][kept] = part.to(logs.dtype)
+                units[block][kept.unsqueeze(-1), kept] = unit
+        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling, only=mask)
+
+
+def cut_side(side: Side, index: Tensor) -> Side:
+    """Some entries (*blocks, n') of any side as a full one; a single entry as a diagonal one."""
+    # the ceiling acts on rows of the factor by their own variance, which is the same in any part
+    factor = side._factor(torch.float64).detach()
+    logs, unit = _decomposed(along(factor.mT, index.unsqueeze(-2)).mT)
+    logs = logs.to(side.log_scale.dtype)
+    if index.shape[-1] == 1:
+        return DiagonalSide(logs, side.ceiling)
+    return FullSide(logs, triangular.fold(unit).to(side.log_scale.dtype), side.ceiling)
+
+
+def _decomposed(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Log d (*blocks, n) and unit lower-triangular T with T diag(d)² Tᵀ = F Fᵀ, F (*blocks, n, width)."""
+    lower = torch.linalg.qr(factor.mT).R.mT  # Cholesky factor up to signs, without squaring
+    scale = lower.diagonal(dim1=-2, dim2=-1)
+    return scale.abs().log(), lower / scale.unsqueeze(-2)

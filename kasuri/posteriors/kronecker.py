@@ -1,7 +1,7 @@
 """What families with a row and a column covariance share: options, initial values, draws."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -11,11 +11,12 @@ from kasuri.numerics import local_kronecker
 from kasuri.numerics.safe import safe_sqrt, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
 from kasuri.numerics.triangular import folded_shape
-from kasuri.posteriors.base import LOG_TWO_PI, Family, Located
+from kasuri.posteriors.base import LOG_TWO_PI, Builder, Family, Located
 from kasuri.posteriors.full_side import FullSide
 from kasuri.posteriors.low_rank_side import LowRankSide
 from kasuri.posteriors.marginal import Marginal, less_each
 from kasuri.posteriors.mean_field import MeanField
+from kasuri.posteriors.parts import entries
 from kasuri.posteriors.sides import LOG_CEILING, DiagonalSide, Side
 from kasuri.streams import normal
 
@@ -128,6 +129,22 @@ class KroneckerPosterior(Located, Marginal):
             rows: mask (*blocks, out) of rows to which the covariance is cut; None for all.
             columns: mask (*blocks, in) of columns, given if and only if `rows` is.
         """
+
+    def cut(self, rows: Tensor, columns: Tensor | None) -> tuple[Tensor, Side, Side]:
+        """Means and sides of some rows and columns, for `part`."""
+        assert columns is not None
+        loc = entries(self.loc, rows, columns)
+        return loc, self.rows.part(rows), self.columns.part(columns)
+
+    def family_of_part(self, family: Builder) -> Builder:
+        """Structures that follow sizes are fixed."""
+        if not isinstance(family, KroneckerFamily):
+            return family
+        return replace(family, rows=self.rows.structure, columns=self.columns.structure)
+
+    def set_apart(self, mask: Tensor) -> None:
+        """Both sides."""
+        self.rows, self.columns = self.rows.apart(mask.any(-1)), self.columns.apart(mask.any(-2))
 
     def settle(self, mask: Tensor) -> None:
         """Let both sides see whether what is left of them is apart."""

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from kasuri.posteriors.full_side import cut_side
+from kasuri.posteriors.parts import along
 from kasuri.posteriors.sides import Side
 
 
@@ -12,6 +14,18 @@ class LowRankSide(Side):
     def __init__(self, log_scale: Tensor, loadings: Tensor, ceiling: float | None = None) -> None:
         super().__init__(log_scale, ceiling)
         self.loadings = nn.Parameter(loadings)
+
+    @property
+    def structure(self) -> int:
+        """The number of common directions."""
+        return self.loadings.shape[-1]
+
+    def part(self, index: Tensor) -> Side:
+        """With the same directions, unless the full side of these entries has fewer numbers."""
+        if index.shape[-1] <= 2 * self.structure + 1:
+            return cut_side(self, index)
+        loadings = along(self.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
+        return LowRankSide(along(self.log_scale, index), loadings, self.ceiling)
 
     @property
     def width(self) -> int:

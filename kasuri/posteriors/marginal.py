@@ -19,6 +19,12 @@ class Marginal(ABC):
     def settle(self, mask: Tensor) -> None:
         """Take notice of a mask that was loaded with the parameters."""
 
+    def set_apart(self, mask: Tensor) -> None:
+        """Let what the mask leaves vary without the noise of the rest, if it can; the law stays the same.
+
+        Its log-determinant is a sum then, and training as fast as without a mask.
+        """
+
 
 def less_each(entropy: Tensor, variance: Tensor, dropped: Tensor) -> Tensor:
     """A lower bound of what is left: H(left) = H(all) - H(dropped | left) ≥ H(all) - Σ H(each dropped).

@@ -128,3 +128,7 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
     def push_is_cheaper(self, vectors: int) -> bool:
         """B (in² + out²) against out · in² + in · out², for full sides."""
         return self.kronecker_push_is_cheaper(vectors)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "MatrixNormalPosterior":
+        """Parts of both sides."""
+        return MatrixNormalPosterior(*self.cut(rows, columns))

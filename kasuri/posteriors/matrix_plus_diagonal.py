@@ -20,6 +20,7 @@ from kasuri.numerics.determinants import places
 from kasuri.numerics.safe import bounded_logs, sum_squares
 from kasuri.posteriors.base import LOG_TWO_PI, Op, Pushable, noisy_output
 from kasuri.posteriors.kronecker import KroneckerPosterior
+from kasuri.posteriors.parts import along, entries
 from kasuri.posteriors.sides import LOG_CEILING, Side, Spectrum
 from kasuri.streams import normal_like, seeded
 
@@ -190,6 +191,12 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         rows, columns = self._factors(self.loc.dtype)
         return op.draw_low_rank(x, self.loc, rows.unsqueeze(-2), columns.unsqueeze(-2))
 
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
+        """Parts of both sides and of both factors of √D."""
+        assert columns is not None
+        logs = along(self.log_rows, rows), along(self.log_columns, columns)
+        return RankOneDiagonalPosterior(*self.cut(rows, columns), *logs, self.ceiling)
+
 
 class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
     """√D = exp(log_extra), any positive matrix: its entropy is a lower bound.
@@ -245,3 +252,8 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     def _noisy(self, op: Op, x: Tensor) -> Tensor:
         return noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
+        """Parts of both sides and of √D."""
+        extra = entries(self.log_extra, rows, columns)
+        return FreeDiagonalPosterior(*self.cut(rows, columns), extra, self.ceiling)

@@ -21,6 +21,7 @@ from kasuri.numerics.safe import (
 )
 from kasuri.numerics.sampling import sample_normal
 from kasuri.posteriors.base import Elementwise, Family
+from kasuri.posteriors.parts import entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +84,18 @@ class MeanFieldPosterior(Elementwise):
     def extra_repr(self) -> str:
         """Shape, and note."""
         return ", ".join(filter(None, (super().extra_repr(), self.note)))
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
+        """Independent weights stay what they are."""
+        loc, log_scale = (entries(p, rows, columns) for p in (self.loc, self.log_scale))
+        small = MeanFieldPosterior(loc, log_scale, self.max_scale)
+        small.note = self.note
+        return small
+
+
+def independent(mean: Tensor, variance: Tensor, note: str = "") -> MeanFieldPosterior:
+    """Independent normal weights with these moments."""
+    tiny = torch.finfo(variance.dtype).tiny
+    posterior = MeanFieldPosterior(mean, 0.5 * variance.clamp(min=tiny).log())
+    posterior.note = note
+    return posterior

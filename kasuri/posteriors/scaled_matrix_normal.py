@@ -19,6 +19,7 @@ from kasuri.numerics import kronecker
 from kasuri.numerics.safe import held, safe_sqrt, soft_min_inverse, sum_squares
 from kasuri.posteriors.base import LOG_TWO_PI
 from kasuri.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
+from kasuri.posteriors.parts import entries
 from kasuri.posteriors.sides import LOG_CEILING, Side
 from kasuri.streams import normal_like
 
@@ -143,3 +144,8 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + Σ log S + ½ Σ log(1 + λ_i μ_j)."""
         return self.half_log_det() + self.numel() * 0.5 * (1 + LOG_TWO_PI)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
+        """Parts of both sides and of S."""
+        logs = entries(self.log_scale, rows, columns)
+        return ScaledMatrixNormalPosterior(*self.cut(rows, columns), logs, self.max_scale)

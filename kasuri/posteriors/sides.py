@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from kasuri.numerics import determinants, eigenvalues
 from kasuri.numerics.safe import capped_exp, held, safe_sqrt
 from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.parts import along
 
 Spectrum = tuple[Tensor, Tensor | None]
 """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""
@@ -78,6 +79,19 @@ class Side(nn.Module, ABC):
         """Half the log-determinant of F Fᵀ, summed over blocks."""
         total = self._log_det()
         return total if (reach := self.reach()) is None else total + reach.log().sum()
+
+    @property
+    @abstractmethod
+    def structure(self) -> str | int:
+        """As families name it: "full", "diagonal", or the number of common directions."""
+
+    @abstractmethod
+    def part(self, index: Tensor) -> "Side":
+        """The side of some of its entries, (*blocks, n')."""
+
+    def apart(self, mask: Tensor) -> "Side":
+        """The same law where the mask (*blocks, n) is True, without the noise of the other entries."""
+        return self
 
     def settle(self, mask: Tensor) -> None:
         """Take notice of which entries (*blocks, n) a mask leaves, after loading."""
@@ -182,6 +196,12 @@ def _shrink(variances: Tensor, ceiling: float) -> Tensor:
 
 class DiagonalSide(Side):
     """Independent entries: F = diag(d)."""
+
+    structure = "diagonal"
+
+    def part(self, index: Tensor) -> "DiagonalSide":
+        """These entries."""
+        return DiagonalSide(along(self.log_scale, index), self.ceiling)
 
     @property
     def cost(self) -> int:

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.slicing import set_apart
 from kasuri.posteriors.masked import masked
-from tests.compression.test_posterior import randomised
+from tests.compression.test_kept_posterior import randomised
 
 FAMILIES = {
     "matrix normal": kasuri.MatrixNormal(),
@@ -33,7 +32,7 @@ def both(family, shape):
         mask[0, 2] = False  # blocks lose different numbers
     before = masked(q, mask)
     after = copy.deepcopy(before)
-    set_apart(after)
+    after.set_apart()
     return before, after
 
 
@@ -121,7 +120,7 @@ def test_another_mask_that_is_loaded_counts(family):
     _, few = both(family, (6, 7))
     more = masked(copy.deepcopy(few.base), few.mask.clone())
     more.mask[:, 5] = False
-    set_apart(more)
+    more.set_apart()
     alone, whole = copy.deepcopy(few), masked(randomised(family, (6, 7)), torch.ones_like(few.mask))
     for source, target in ((few, more), (whole, few)):
         target.load_state_dict(source.state_dict())

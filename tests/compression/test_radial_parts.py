@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.slicing import slice_posterior
 from kasuri.posteriors.radial.polar import to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from tests.compression.test_posterior import part_of, randomised
+from tests.compression.test_kept_posterior import part_of, randomised
 
 SINGLE = {
     "rows": kasuri.Radial(grouping="row"),
@@ -34,7 +33,7 @@ ROWS, COLUMNS = [0, 2, 3, 5], [2, 3, 4, 5]
 
 def cut(family, shape):
     q = randomised(family, shape)
-    return q, slice_posterior(q, part_of(shape, ROWS, COLUMNS))
+    return q, part_of(q, ROWS, COLUMNS)
 
 
 def left(matrix):
@@ -77,7 +76,7 @@ def test_bounds_hold_in_fewer_dimensions():
     family = kasuri.Radial(grouping="row", gap=0.1, min_gap=0.05)
     q = randomised(family, (6, 8))
     q.rows.directions.log_concentration.data += 20  # at the bound
-    new = slice_posterior(q, part_of((6, 8), ROWS, COLUMNS))
+    new = part_of(q, ROWS, COLUMNS)
     torch.testing.assert_close(new.mean, left(q.mean), rtol=1e-8, atol=1e-12)
     built = family(torch.randn(4, 4))
     assert new.rows.directions.bound == pytest.approx(built.rows.directions.bound)
@@ -87,16 +86,20 @@ def test_bounds_hold_in_fewer_dimensions():
 def test_rows_of_which_nothing_is_left_are_next_to_nothing():
     weight = torch.randn(6, 8).double()
     weight[2, COLUMNS] = 0
-    new = slice_posterior(kasuri.Radial(grouping="row")(weight), part_of((6, 8), ROWS, COLUMNS))
+    new = part_of(kasuri.Radial(grouping="row")(weight), ROWS, COLUMNS)
     assert all(bool(one.isfinite().all()) for one in (new.mean, new.variance, new.rsample()))
     assert new.mean[1].abs().max() < 1e-9
 
 
 @pytest.mark.parametrize(("rows", "columns"), [([3], COLUMNS), (ROWS, [1]), (ROWS, [2, 3])])
-def test_a_side_of_length_one_is_none(rows, columns):
+def test_a_side_of_length_one_has_normal_weights(rows, columns):
     positions = 2 if len(columns) == 2 else 1
     q = randomised(kasuri.Radial(grouping="double", positions=positions), (6, 8))
-    assert slice_posterior(q, part_of((6, 8), rows, columns)) is None
+    new = part_of(q, rows, columns)
+    assert not isinstance(new, RadialPosterior)
+    for moment in ("mean", "variance"):
+        want = getattr(q, moment)[rows][:, columns]
+        torch.testing.assert_close(getattr(new, moment), want)
 
 
 def network():
@@ -113,7 +116,7 @@ def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
     options = {"criterion": "log_mode", "structure": "rows", "calls": 0}
     if family.grouping == "column":
         options["structure"] = "columns"
-    _, report = kasuri.compress(bnn, x, threshold="gap", **options)
+    _, report = kasuri.compress(bnn, x, threshold=kasuri.Gap(), **options)
     level = sorted(one.edges[len(one.edges) // 2] for one in report.histograms)[1]
     plain, _ = kasuri.compress(bnn, x, threshold=level, **options)
     small, report = kasuri.compress(bnn, x, threshold=level, keep_posterior=True, **options)
@@ -134,7 +137,7 @@ def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
 def test_vectors_that_stay_whole_keep_their_law():
     q = randomised(kasuri.Radial(grouping="column", positions=2), (6, 8))
     q.columns.directions.log_concentration.data += 15
-    new = slice_posterior(q, part_of((6, 8), list(range(6)), COLUMNS))
+    new = part_of(q, list(range(6)), COLUMNS)
     torch.testing.assert_close(new.variance, q.variance[:, COLUMNS], rtol=1e-12, atol=0)
     vectors = to_vectors(q.mean, "columns", 2)[1:3]
     torch.testing.assert_close(to_vectors(new.mean, "columns", 2), vectors, rtol=1e-12, atol=0)

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from kasuri.compression.sparsity import LayerSparsity, SparsityReport
+from experiments.sparse import sparsity
+from kasuri.compression.counting import Counts
+from kasuri.compression.report import CompressionReport, MatrixLeft
 from tests.report import samples
 
 LAYERS = {"hidden.weight": (40, 56), "out.weight": (10, 40)}
@@ -164,8 +166,10 @@ def _sparsity(rank: int, seed: int) -> dict[str, Any]:
     for name, (out, inputs) in LAYERS.items():
         left = out * inputs // 2 if not layers else out * inputs - rank - seed
         layers.append(
-            LayerSparsity(
+            MatrixLeft(
                 name, (out, inputs), out * inputs, left, out, out - rank, inputs, inputs - 1
             )
         )
-    return SparsityReport(0.05, tuple(layers)).as_dict()
+    counts = Counts(0, 0, 0)
+    report = CompressionReport("snr", "weights", counts, counts, tuple(layers))
+    return sparsity(report, 0.05)

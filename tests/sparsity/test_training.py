@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import kasuri
+from kasuri.compression.importance import matrices_of, signal_and_noise
 from kasuri.objectives import schedules
 from tests.sparsity.common import line, network, some_inputs_matter, trained
 from tests.training import jobs
@@ -17,6 +18,7 @@ PRIORS = {
     "both": kasuri.GroupARD,
     "gradient": lambda: kasuri.GroupARD(learn="gradient"),
 }
+EVERYTHING = ("weights", "rows", "columns")
 FAMILIES = {
     "mean-field": kasuri.MeanField(scale=0.05),
     "2-tied": kasuri.KTied(rank=2, scale=0.05),
@@ -27,25 +29,26 @@ FAMILIES = {
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_inputs_that_do_not_matter_are_dropped(prior):
     elbo = trained(prior(), line)
-    columns = kasuri.relevance(elbo)["weight"].columns
-    assert columns[:2].min() > 1000
-    assert columns[2:].max() < 0.05
-    sparse, report = kasuri.sparsify(elbo)
-    assert (report.total.weights_left, report.total.columns_left) == (2, 2)
+    for threshold in (0.05, 1000):
+        options = {"criterion": "group_ard", "structure": EVERYTHING, "threshold": threshold}
+        sparse, report = kasuri.compress(elbo, **options)
+        assert (report.total.weights_left, report.total.columns_left) == (2, 2)
     plain = kasuri.collapse(sparse)
     assert torch.equal(plain.weight[0] != 0, torch.arange(10) < 2)
 
 
 @pytest.fixture(scope="module")
 def under_a_normal_prior():
-    return kasuri.sparsity(trained(kasuri.Normal(1.0), network)).total.weights_left
+    elbo = trained(kasuri.Normal(1.0), network)
+    _, report = kasuri.compress(elbo, structure=EVERYTHING, threshold=0.05)
+    return report.total.weights_left
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 @pytest.mark.parametrize("prior", [kasuri.ARD, kasuri.GroupARD], ids=["ARD", "both"])
 def test_a_network_becomes_sparse_and_predicts_as_before(prior, family, under_a_normal_prior):
     elbo = trained(prior(), network, family)
-    sparse, report = kasuri.sparsify(elbo)
+    sparse, report = kasuri.compress(elbo, structure=EVERYTHING, threshold=0.05)
     assert report.total.weights_left < 0.6 * under_a_normal_prior
     for name, q in kasuri.named_posteriors(sparse):
         if name.endswith("weight"):
@@ -63,7 +66,9 @@ def test_a_network_becomes_sparse_and_predicts_as_before(prior, family, under_a_
 
 
 def test_group_prior_separates_inputs_by_columns():
-    columns = kasuri.relevance(trained(kasuri.GroupARD(), network))["0.weight"].columns
+    elbo = trained(kasuri.GroupARD(), network)
+    by_row, by_column = signal_and_noise("0.weight", matrices_of(elbo)["0.weight"], "group_ard")
+    columns = by_column[0].sum(0) / by_column[1].sum(0)
     assert columns[:2].min() > 10 * columns[2:].max()
 
 

@@ -6,8 +6,8 @@ from torch import nn
 
 import kasuri
 from experiments import data as datasets
-from kasuri.compression.masking import masked_net
-from kasuri.compression.probing import probes
+from kasuri.compression.units import masked_net
+from kasuri.compression.probes import probes
 
 
 class Gated(nn.Module):
@@ -150,7 +150,7 @@ def test_what_was_not_trained_is_not_trained():
     bnn[0].requires_grad_(False)
     bnn[2].posteriors.weight.loc.requires_grad_(False)
     small, _ = kasuri.compress(
-        bnn, torch.randn(3, 4), threshold=0.7, agree="either", keep_posterior=True, calls=0
+        bnn, torch.randn(3, 4), threshold=0.7, keep_posterior=True, calls=0
     )
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in bnn.parameters())
     assert not any(p.requires_grad for p in small[0].parameters())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from kasuri.checks import told
-from kasuri.compression.running import run, uncompiled
+from kasuri.compression.probes import run, uncompiled
 from kasuri.network.contexts import plain_path
 from kasuri.network.random import named_posteriors
 

@@ -1,4 +1,4 @@
-"""`threshold="layers"`: a level for every layer, and columns that are read at single places."""
+"""Where to cut: a level for every layer, and columns that are read at single places."""
 
 import math
 
@@ -8,9 +8,9 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.counting import count, uses
-from kasuri.compression.masking import masked_net
-from kasuri.compression.statistics import Statistic
-from kasuri.compression.stepping import Block, Savings, Search
+from kasuri.compression.units import masked_net
+from kasuri.compression.importance import Statistic
+from kasuri.compression.search import Block, Savings, Search
 from tests.compression.test_compress import left, noisy
 
 KEYS = (("a", "out"), ("b", "out"))
@@ -32,7 +32,7 @@ def toy(costs: dict[str, list[float]], values: dict[str, list[float]]):
             if not stays
         )
 
-    return blocks, statistics, keep, loss
+    return blocks, statistics, keep, lambda levels: loss(keep(levels))
 
 
 def savings(keep, prices: dict[str, float] | None = None):
@@ -50,8 +50,8 @@ def test_units_go_where_they_cost_least_whatever_their_statistics_say_across_lay
     """By one level for all, the units of a would go first: each of them costs too much."""
     costs = {"a": [1.0, 1.0, 1.0], "b": [0.01, 0.01, 0.5]}
     blocks, statistics, keep, loss = toy(costs, {"a": [-3.0, -2.0, -1.0], "b": [1.0, 2.0, 3.0]})
-    levels, trials = Search(blocks, statistics, keep, loss, savings(keep), 0.1).run()
-    masks = keep(levels)
+    search = Search(blocks, statistics, loss, savings(keep), 0.1)
+    masks, trials = keep(search.run()), search.trials
     assert masks["a"].tolist() == [True] * 3
     assert masks["b"].tolist() == [False, False, True]
     assert trials[0].loss == 0
@@ -63,8 +63,8 @@ def test_what_is_dear_goes_first() -> None:
     values = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
     for prices, gone in (({"a": 10.0, "b": 1.0}, "a"), ({"a": 1.0, "b": 10.0}, "b")):
         blocks, statistics, keep, loss = toy(costs, values)
-        search = Search(blocks, statistics, keep, loss, savings(keep, prices), 0.2)
-        masks = keep(search.run()[0])
+        search = Search(blocks, statistics, loss, savings(keep, prices), 0.2)
+        masks = keep(search.run())
         assert [not bool(masks[name].any()) for name in ("a", "b")] == [gone == "a", gone == "b"]
 
 
@@ -72,8 +72,8 @@ def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
     costs = {"a": [0.0] * 19 + [9.0] * 5, "b": [9.0]}
     values = {"a": [float(n) for n in range(24)], "b": [0.0]}
     blocks, statistics, keep, loss = toy(costs, values)
-    search = Search(blocks, statistics, keep, loss, savings(keep), 0.0)
-    masks = keep(search.run()[0])
+    search = Search(blocks, statistics, loss, savings(keep), 0.0)
+    masks = keep(search.run())
     assert int((~masks["a"]).sum()) == 19
     assert bool(masks["b"].all())
     assert len(search.trials) < 24, "not one by one"
@@ -93,13 +93,13 @@ def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> 
     x = torch.randn(300, 4)
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
-    how = {"validation": (x, y), "tolerance": 0.01, "structure": "columns", "calls": 0}
-    small, report = kasuri.compress(elbo, x, threshold="layers", **how)
+    how = {"validation": (x, y), "structure": "columns", "calls": 0}
+    small, report = kasuri.compress(elbo, x, threshold=kasuri.PerLayer(0.01), **how)
     assert left(report)["0"] <= 4, "the five dead ones are gone"
     with torch.no_grad():
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
     assert loss <= report.trials[0].loss + 0.01 + 1e-6
-    common = kasuri.compress(elbo, x, threshold="loss", **how)[1]
+    common = kasuri.compress(elbo, x, threshold=kasuri.Loss(0.01), **how)[1]
     assert left(common)["0"] == 9, "one level for all would take the needed units first"
 
 
@@ -139,7 +139,7 @@ def test_the_small_network_is_the_masked_one(price: str) -> None:
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
     small, report = kasuri.compress(
-        elbo, x, threshold="layers", price=price, validation=(x, y), tolerance=0.2, calls=0
+        elbo, x, threshold=kasuri.PerLayer(0.2, price), validation=(x, y), calls=0
     )
     assert report.after.parameters < report.before.parameters
     masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
@@ -159,11 +159,8 @@ def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
         _, report = kasuri.compress(
             elbo,
             x,
-            threshold="layers",
-            price=price,
-            budget=budget,
+            threshold=kasuri.PerLayer(0.0, price, budget),
             validation=(x, y),
-            tolerance=0.0,
             calls=0,
         )
         return report.after.nonzero if price == "weights" else report.after.sparse_macs
@@ -177,14 +174,16 @@ def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
     values = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}
     for wanted, gone in ((1.0, 3), (4.0, 4), (5.0, 5)):
         blocks, statistics, keep, loss = toy(costs, values)
-        search = Search(blocks, statistics, keep, loss, savings(keep), 0.1, wanted)
-        masks = keep(search.run()[0])
+        search = Search(blocks, statistics, loss, savings(keep), 0.1, wanted)
+        masks = keep(search.run())
         assert sum(int((~mask).sum()) for mask in masks.values()) == gone
 
 
 def compressed(bnn: nn.Module, x, y, **how):
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=len(y))
-    how = {"threshold": "layers", "validation": (x, y), "tolerance": 0.0, "calls": 0} | how
+    options = {name: how.pop(name) for name in ("price", "budget", "tolerance") if name in how}
+    threshold = kasuri.PerLayer(**({"tolerance": 0.0} | options))
+    how = {"threshold": threshold, "validation": (x, y), "calls": 0} | how
     return kasuri.compress(elbo, x, **how)
 
 
@@ -251,7 +250,7 @@ def test_a_dead_head_saves_what_it_attends_with() -> None:
     bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():  # values of the second head
         bnn.attention.posteriors.in_proj_weight.loc[36:40] = 0.0
-        bnn.attention.posterior("out_proj.weight").loc[:, 4:8] = 0.0
+        bnn.attention.out_proj.posteriors.weight.loc[:, 4:8] = 0.0
     _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3, calls=0)
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
     assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
@@ -265,7 +264,7 @@ def test_all_inputs_but_one_may_go() -> None:
     with torch.no_grad():
         bnn[0].posteriors.weight.loc[:, 1:] *= 1e-3
     x = torch.randn(300, 6)
-    for how in ({"threshold": 0.05}, {"threshold": "gap"}, {"tolerance": 0.001}):
+    for how in ({"threshold": 0.05}, {"threshold": kasuri.Gap()}, {"tolerance": 0.001}):
         _, report = compressed(bnn, x, (x[:, 0] > 0).long(), **how)
         assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),)
     _, report = compressed(bnn, x, (x[:, 0] > 0).long(), threshold=1e9, structure="columns")
@@ -276,7 +275,7 @@ def test_the_loss_told_is_that_of_the_masked_network() -> None:
     bnn, _ = convolution()
     x = torch.randn(200, 1, 6, 6)
     y = kasuri.collapse(bnn)(x).argmax(1)
-    for how in ({"tolerance": 0.05}, {"threshold": "loss", "tolerance": 0.05}, {"budget": 150}):
+    for how in ({"tolerance": 0.05}, {"threshold": kasuri.Loss(0.05)}, {"budget": 150}):
         small, report = compressed(bnn, x, y, **how)
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
         assert report.loss == pytest.approx(loss, rel=1e-5)
@@ -294,22 +293,3 @@ def test_uses_of_weights_add_up_to_the_operations() -> None:
         assert total == count(plain, x).macs
     tokens = uses(layer.eval(), torch.randn(2, 5, 8))
     assert tokens["self_attn.in_proj_weight"] == tokens["linear1.weight"] == 5
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"threshold": "layers"}, "the loss of what"),
-        ({"threshold": "steps"}, '"layers" or a number'),
-        ({"price": "flops"}, '"macs"'),
-        ({"budget": 100}, 'threshold="layers"'),
-        ({"budget": -1, "threshold": "layers", "validation": lambda net: 0.0}, "a whole number"),
-        (
-            {"threshold": "layers", "tolerance": -1.0, "validation": lambda net: 0.0},
-            "0 or more",
-        ),
-    ],
-)
-def test_refusals(how: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        kasuri.compress(noisy(), torch.randn(5, 4), calls=0, **how)

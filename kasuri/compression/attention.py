@@ -7,15 +7,15 @@ the attention it replaces, and can be copied, pickled and loaded without kasuri.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
-from kasuri.compression.running import places
-from kasuri.compression.shrinking import TOLERANCE, distance, outputs
+from kasuri.compression.probes import TOLERANCE, distance, outputs
+from kasuri.compression.units import parents_of
 
 _OPTIONS = {
     "key_padding_mask": None,
@@ -163,8 +163,31 @@ def _wired(query: nn.Linear, inner: nn.MultiheadAttention, batch_first: bool) ->
     return GraphModule(root, graph, "Attention")
 
 
+def head_masks(
+    module: nn.MultiheadAttention, values: Sequence[int], outs: Sequence[int]
+) -> dict[str, Tensor]:
+    """Masks that drop the maps to values of some heads, and the maps from some heads to outputs."""
+    size = module.embed_dim // module.num_heads
+
+    def left(heads: Sequence[int]) -> Tensor:
+        stays = torch.ones(module.num_heads, dtype=torch.bool)
+        stays[list(heads)] = False
+        return stays.repeat_interleave(size)
+
+    either = left([*values, *outs])[:, None]  # to what a dead head attends does not matter
+    masks = {
+        "q_proj_weight": either,
+        "k_proj_weight": either,
+        "v_proj_weight": left(values)[:, None],
+    }
+    if module.in_proj_weight is not None:
+        masks = {"in_proj_weight": torch.cat(list(masks.values()))}
+    masks["out_proj.weight"] = left(outs)
+    return {name: mask.expand_as(module.get_parameter(name)) for name, mask in masks.items()}
+
+
 def shrink_heads(
-    net: nn.Module, inputs: Sequence[Any]
+    net: nn.Module, inputs: list[Any]
 ) -> tuple[nn.Module, dict[str, list[int]], list[str]]:
     """The network without dead heads, which heads went, and why others stayed.
 
@@ -180,33 +203,29 @@ def shrink_heads(
         reason = obstacle_of(module)
         if reason is None:
             before = outputs(net, inputs) if before is None else before
-            trial, reason = _replaced(net, {name: gone}, inputs, before)
+            trial, reason = _replaced(net, name, gone, inputs, before)
             if reason is None:
-                net = trial
-                done[name] = gone
+                net, done[name] = trial, gone
         if reason is not None:
             notes.append(f"{len(gone)} dead heads of {name!r} stay: {reason}")
     return net, done, notes
 
 
 def _replaced(
-    net: nn.Module, heads: Mapping[str, list[int]], inputs: Sequence[Any], before: Sequence[Tensor]
+    net: nn.Module, name: str, gone: list[int], inputs: list[Any], before: list[Tensor]
 ) -> tuple[nn.Module, str | None]:
     trial = copy.deepcopy(net)
-    for name, gone in heads.items():
-        old = trial.get_submodule(name)
-        assert isinstance(old, nn.MultiheadAttention)
-        new = without_heads(old, gone)
-        if _size(new) >= _size(old):
-            return net, "torch's attention with fewer heads needs a map more, and would be larger"
-        for parent, attribute in places(trial).get(id(old), []):
-            parent._modules[attribute] = new
-        trial = new if old is trial else trial
+    old = trial.get_submodule(name)
+    assert isinstance(old, nn.MultiheadAttention)
+    new = without_heads(old, gone)
+    if _size(new) >= _size(old):
+        return net, "torch's attention with fewer heads needs a map more, and would be larger"
+    for parent, attribute in parents_of(trial).get(id(old), []):
+        parent._modules[attribute] = new
+    trial = new if old is trial else trial
     for module in trial.modules():
-        if isinstance(
-            module, nn.TransformerEncoder
-        ):  # nested tensors need all heads of the first layer
-            module.use_nested_tensor = False
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False  # nested tensors need all heads of the first layer
     try:
         difference = distance(before, outputs(trial, inputs))
     except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError):

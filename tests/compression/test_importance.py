@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.criteria import random_weights
-from kasuri.compression.layers import IN, OUT, OWN
-from kasuri.compression.peeling import Ratios, peel
-from kasuri.compression.statistics import HEAD_OUTPUTS, HEAD_VALUES, unit_statistics
-from kasuri.compression.thresholds import bisect, largest_gap
+from kasuri.compression.importance import matrices_of
+from kasuri.compression.units import IN, OUT, OWN
+from kasuri.compression.importance import peel
+from kasuri.compression.importance import HEAD_OUTPUTS, HEAD_VALUES, statistics_of
+from kasuri.compression.search import bisect, largest_gap
 from kasuri.network.random import conversion_of
 
 
@@ -27,14 +27,8 @@ def randomised(net: nn.Module, seed: int = 0, **options: object) -> nn.Module:
 def of(
     bnn: nn.Module, criterion: str = "snr", model: nn.Module | None = None, **sides: bool
 ) -> dict:
-    sides = {"rows": True, "columns": True} | sides
-    found = unit_statistics(
-        kasuri.collapse(bnn),
-        random_weights(model or bnn),
-        criterion,
-        sides["rows"],
-        sides["columns"],
-    )
+    asked = frozenset({"rows", "columns"}) - {side for side, wanted in sides.items() if not wanted}
+    found = statistics_of(kasuri.collapse(bnn), matrices_of(model or bnn), criterion, asked)
     return {key: one.logs for key, one in found.items()}
 
 
@@ -63,7 +57,7 @@ def test_signal_to_noise_of_a_transposed_convolution() -> None:
 def test_hidden_units_pool_their_gates() -> None:
     for blocks in (False, True):
         bnn = randomised(nn.LSTM(3, 5), blocks=blocks)
-        parts = [bnn.posterior(name) for name in ("weight_ih_l0", "weight_hh_l0")]
+        parts = [bnn.posteriors.get_submodule(name) for name in ("weight_ih_l0", "weight_hh_l0")]
         signal = [q.mean.square().reshape(4, 5, -1) for q in parts]
         noise = [q.variance.reshape(4, 5, -1) for q in parts]
         rows = [sum(t.sum((0, 2)) for t in pair) for pair in (signal, noise)]
@@ -75,7 +69,7 @@ def test_hidden_units_pool_their_gates() -> None:
 
 def test_heads_pool_their_rows_and_columns() -> None:
     bnn = randomised(nn.MultiheadAttention(6, 3))
-    values, outputs = bnn.posteriors.in_proj_weight, bnn.posterior("out_proj.weight")
+    values, outputs = bnn.posteriors.in_proj_weight, bnn.out_proj.posteriors.weight
     by_head = [t[12:].reshape(3, -1).sum(1) for t in (values.mean.square(), values.variance)]
     close(of(bnn)["", HEAD_VALUES].exp(), by_head[0] / by_head[1])
     by_head = [t.T.reshape(3, -1).sum(1) for t in (outputs.mean.square(), outputs.variance)]
@@ -130,11 +124,14 @@ def test_log_modes_are_those_of_the_radii() -> None:
         assert found["", IN].shape == (3,)
 
 
-def test_lengths_of_means_stand_in_for_radii() -> None:
-    bnn = randomised(nn.Conv2d(2, 5, 3))
-    found, mean = of(bnn, "log_mode"), kasuri.collapse(bnn).weight
-    close(found["", OUT].exp(), torch.linalg.vector_norm(mean.flatten(1), dim=1))
-    close(found["", IN].exp(), torch.linalg.vector_norm(mean.transpose(0, 1).flatten(1), dim=1))
+def test_lengths_of_means_stand_in_for_radii_beside_radial_layers() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 5, 3)).double()
+    bnn = kasuri.bayesianize(net, kasuri.Radial(), where="0")
+    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="1")
+    found, mean = of(bnn, "log_mode"), kasuri.collapse(bnn)[1].weight
+    close(found["1", OUT].exp(), torch.linalg.vector_norm(mean.flatten(1), dim=1))
+    close(found["1", IN].exp(), torch.linalg.vector_norm(mean.transpose(0, 1).flatten(1), dim=1))
 
 
 def worst_first(signal: list, noise: list, threshold: float) -> tuple[set, set]:
@@ -173,7 +170,7 @@ def test_peeling_is_taking_away_the_worst_until_none_is_below() -> None:
 
 def test_peeling_one_side_is_the_plain_ratio() -> None:
     s, n = torch.rand(3, 4), torch.rand(3, 4)
-    rows, columns = peel(Ratios(s, n, s, n), columns=False)
+    rows, columns = peel((s, n), (s, n), columns=False)
     torch.testing.assert_close(rows, s.sum(1) / n.sum(1))
     torch.testing.assert_close(columns, s.sum(0) / n.sum(0))
 

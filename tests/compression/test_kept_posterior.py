@@ -6,8 +6,6 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.compression.parts import Part
-from kasuri.compression.slicing import slice_posterior
 from tests.compression.networks import NETWORKS, bayesian
 from tests.compression.test_exact import compressed
 
@@ -33,9 +31,10 @@ def randomised(family: kasuri.Family, shape: tuple[int, ...]) -> kasuri.Posterio
     return q
 
 
-def part_of(shape: tuple[int, ...], rows: list[int], columns: list[int]) -> Part:
-    one = torch.tensor([[r * shape[-1] + c for c in columns] for r in rows])
-    return Part(one.expand(*shape[:-2], *one.shape).clone(), shape[-1])
+def part_of(q: kasuri.Posterior, rows: list[int], columns: list[int]) -> kasuri.Posterior:
+    """The same rows and columns of every block."""
+    index = [torch.tensor(side).expand(*q.shape[:-2], -1) for side in (rows, columns)]
+    return q.part(*index)
 
 
 @pytest.mark.parametrize("shape", [(6, 7), (2, 6, 7)], ids=str)
@@ -44,8 +43,7 @@ def test_a_part_has_the_marginal_law(name: str, shape: tuple[int, ...]) -> None:
     q = randomised(FAMILIES[name], shape)
     rows = list(range(6)) if name == "columns" else [0, 2, 3, 5]
     columns = list(range(7)) if name == "rows" else [1, 2, 6]
-    part = part_of(shape, rows, columns)
-    new = slice_posterior(q, part)
+    new = part_of(q, rows, columns)
     assert type(new) is type(q)
     torch.testing.assert_close(new.mean, q.mean[..., rows, :][..., columns])
     torch.testing.assert_close(new.variance, q.variance[..., rows, :][..., columns])
@@ -62,7 +60,7 @@ def test_a_part_has_the_marginal_law(name: str, shape: tuple[int, ...]) -> None:
 def test_a_part_of_a_matrix_normal_has_its_density() -> None:
     q = randomised(kasuri.MatrixNormal(), (4, 5))
     rows, columns = [0, 3], [1, 2, 4]
-    new = slice_posterior(q, part_of((4, 5), rows, columns))
+    new = part_of(q, rows, columns)
     left, right = (side.factor() @ side.factor().mT for side in (q.rows, q.columns))
     covariance = torch.kron(left[rows][:, rows], right[columns][:, columns])
     mean = q.mean[rows][:, columns].flatten()
@@ -149,10 +147,10 @@ def test_tying_and_a_floor_leave_fewer_numbers() -> None:
     bnn, x = bayesian("mlp"), torch.randn(5, 6).double()
     options = {"threshold": 0.3, "structure": "columns", "keep_posterior": True, "calls": 0}
     plain, free = kasuri.compress(bnn, x, **options)
-    tied, report = kasuri.compress(bnn, x, rank=1, **options)
+    tied, report = kasuri.compress(bnn, x, slim=kasuri.Slim(rank=1), **options)
     assert report.variational[1] < free.variational[1]
     assert type(tied[2].posteriors.weight).__name__ == "KTiedPosterior"
-    pointed, report = kasuri.compress(bnn, x, floor=1e9, **options)
+    pointed, report = kasuri.compress(bnn, x, slim=kasuri.Slim(floor=1e9), **options)
     assert report.variational[1] < free.variational[1]
     assert "PointPosterior" in {type(q).__name__ for _, q in kasuri.named_posteriors(pointed)}
     torch.testing.assert_close(kasuri.collapse(pointed)(x), kasuri.collapse(plain)(x))

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.graph import find_groups
-from kasuri.compression.heads import dead_heads, shrink_heads, without_heads
-from kasuri.compression.probing import probes
-from kasuri.compression.shrinking import Shrunk, shrink
+from kasuri.compression.coupling import find_groups
+from kasuri.compression.attention import dead_heads, shrink_heads, without_heads
+from kasuri.compression.probes import probes
+from kasuri.compression.shrink import Shrunk, shrink
 from tests.compression.networks import Beside, Grouped, Recurrent, Residual
 
 

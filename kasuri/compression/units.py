@@ -1,16 +1,19 @@
-"""How the weights of a plain layer belong to its units: made by it, read by it, or its own again."""
+"""How the weights of a plain layer belong to its units: those it makes, those it reads, its own again."""
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 OUT, IN, OWN = "out", "in", "own"
 """Units a layer makes, units it reads, and those of its own it reads at the next time step."""
 
-Parts = dict[str, Tensor]
+Masks = Mapping[str, Tensor]
+"""By name of a parameter, False where a weight is set to 0; parameters without one stay whole."""
 
 
 def is_depthwise(module: nn.Module) -> bool:
@@ -34,7 +37,7 @@ def simple_recurrent(module: nn.Module) -> bool:
 
 def is_follower(module: nn.Module) -> bool:
     """A layer that acts on every unit by itself, with parameters of its own or none."""
-    return isinstance(module, _BatchNorm | nn.PReLU | nn.modules.instancenorm._InstanceNorm)
+    return isinstance(module, _BatchNorm | nn.PReLU | _InstanceNorm)
 
 
 def sides_of(module: nn.Module) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ def units_on(module: nn.Module, side: str) -> int:
         return module.out_channels if side == OUT else module.in_channels
     if isinstance(module, nn.PReLU):
         return module.num_parameters
-    if isinstance(module, _BatchNorm | nn.modules.instancenorm._InstanceNorm):
+    if isinstance(module, _BatchNorm | _InstanceNorm):
         return module.num_features
     assert isinstance(module, nn.RNNBase)
     return module.input_size if side == IN else module.hidden_size
@@ -72,7 +75,7 @@ def weights_on(module: nn.Module, side: str) -> tuple[str, ...]:
     return ("weight",)
 
 
-def marked(module: nn.Module, side: str, units: Iterable[int]) -> Parts:
+def marked(module: nn.Module, side: str, units: Iterable[int]) -> dict[str, Tensor]:
     """For each weight of a side, True at the entries that belong to these units.
 
     Examples:
@@ -84,24 +87,67 @@ def marked(module: nn.Module, side: str, units: Iterable[int]) -> Parts:
     chosen[list(units)] = True
     found = {}
     for name in weights_on(module, side):
-        weight = module.get_parameter(name)
-        mask = torch.zeros(weight.shape, dtype=torch.bool)
-        found[name] = _mark(module, side, chosen, mask)
+        mask = torch.zeros(module.get_parameter(name).shape, dtype=torch.bool)
+        if isinstance(module, nn.RNNBase) and side == OUT:
+            found[name] = mask | chosen.repeat(len(mask) // len(chosen))[:, None]
+        elif isinstance(module, nn.RNNBase | nn.Embedding):
+            found[name] = mask | chosen
+        else:
+            split = blocks(module, mask)
+            wanted = chosen.reshape(split.shape[0], -1)  # (groups, units of a group)
+            spread = wanted[:, :, None, None] if side == OUT else wanted[:, None, :, None]
+            found[name] = unblocked(module, split | spread)
     return found
 
 
-def _mark(module: nn.Module, side: str, chosen: Tensor, mask: Tensor) -> Tensor:
-    if isinstance(module, nn.Embedding):
-        return mask | chosen
-    if isinstance(module, nn.RNNBase):
-        if side == OUT:
-            return mask | chosen.repeat(len(mask) // len(chosen))[:, None]
-        return mask | chosen
-    split, flipped = blocks(module, mask), isinstance(module, _ConvTransposeNd)
-    wanted = chosen.reshape(split.shape[0], -1)  # (groups, units of a group)
-    along = side == OUT
-    spread = wanted[:, :, None, None] if along else wanted[:, None, :, None]
-    return unblocked(split | spread, mask.shape, flipped)
+def masks_without(net: nn.Module, gone: Mapping[tuple[str, str], Iterable[int]]) -> dict[str, Tensor]:
+    """Masks that drop all weights of some units, by layer and side."""
+    masks: dict[str, Tensor] = {}
+    for (layer, side), units in gone.items():
+        for name, dropped in marked(net.get_submodule(layer), side, units).items():
+            full = f"{layer}.{name}" if layer else name
+            masks[full] = masks.get(full, torch.ones_like(dropped)) & ~dropped
+    return masks
+
+
+@torch.no_grad()
+def masked_net(net: nn.Module, masks: Masks) -> nn.Module:
+    """The masked network: a copy of a plain one with 0 wherever a mask is False.
+
+    This is what the small network is compared with. A unit whose incoming weights are 0 is not silent: it
+    gives what its bias, batch norm and activation make of it, the same for every input.
+
+    Examples:
+        >>> masked_net(nn.Linear(2, 1), {"weight": torch.tensor([[True, False]])}).weight[0, 1]
+        tensor(0., grad_fn=<SelectBackward0>)
+    """
+    net = copy.deepcopy(net)
+    for name, mask in masks.items():
+        weight = net.get_parameter(name)
+        weight.masked_fill_(~mask.to(weight.device), 0.0)
+    return net
+
+
+def alive(module: nn.Module, side: str) -> Tensor:
+    """Which units of a side have a weight that is not 0.
+
+    Examples:
+        >>> layer = nn.Linear(3, 2)
+        >>> layer.weight.data[1] = 0
+        >>> alive(layer, OUT)
+        tensor([ True, False])
+    """
+    found = torch.zeros(units_on(module, side), dtype=torch.bool)
+    for name in weights_on(module, side):
+        weight = module.get_parameter(name).detach().cpu() != 0
+        if isinstance(module, nn.RNNBase) and side == OUT:
+            found |= weight.reshape(-1, module.hidden_size, weight.shape[1]).any(0).any(1)
+        elif isinstance(module, nn.RNNBase | nn.Embedding):
+            found |= weight.any(0)
+        else:
+            split = blocks(module, weight).any(-1)
+            found |= (split.any(2) if side == OUT else split.any(1)).flatten()
+    return found
 
 
 def blocks(module: nn.Module, weight: Tensor) -> Tensor:
@@ -113,16 +159,15 @@ def blocks(module: nn.Module, weight: Tensor) -> Tensor:
         torch.Size([2, 3, 2, 9])
     """
     groups = module.groups if isinstance(module, _ConvNd) else 1
-    assert isinstance(groups, int)
     split = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
     return split.transpose(1, 2) if isinstance(module, _ConvTransposeNd) else split
 
 
-def unblocked(split: Tensor, shape: torch.Size, flipped: bool) -> Tensor:
-    """`blocks` undone; `shape` may have other numbers of units than the split."""
-    split = split.transpose(1, 2) if flipped else split
+def unblocked(module: nn.Module, split: Tensor) -> Tensor:
+    """`blocks` undone; there may be fewer units in it than in the module."""
+    split = split.transpose(1, 2) if isinstance(module, _ConvTransposeNd) else split
     groups, first, second = split.shape[:3]
-    return split.reshape(groups * first, second, *shape[2:])
+    return split.reshape(groups * first, second, *module.get_parameter("weight").shape[2:])
 
 
 def bias_name(module: nn.Module) -> str:
@@ -144,3 +189,13 @@ def zero_padded(module: nn.Module) -> bool:
 def feature_dim(module: nn.Module) -> int:
     """The dimension of a layer's input that counts features, from behind."""
     return -(module.weight.dim() - 1) if isinstance(module, _ConvNd) else -1
+
+
+def parents_of(net: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """For every module, by id, each (parent, attribute) where it is."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for parent in net.modules():
+        for name, child in parent._modules.items():
+            if child is not None:
+                found.setdefault(id(child), []).append((parent, name))
+    return found

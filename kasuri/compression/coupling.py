@@ -1,38 +1,38 @@
-"""Which units of which layers go together, from Torch-Pruning's dependency graph.
+"""Which units of which layers go together.
 
-The graph is built on a copy of the plain network in which recurrent layers and attention are replaced by
-linear ones with the same inputs and outputs: their own graphs are full of details that
-say nothing about units. What the graph says is not believed blindly: `kasuri.compression.shrinking`
-compares outputs before and after.
+The dependency graph is built on a copy of the plain network in which recurrent layers and attention are
+replaced by linear ones with the same inputs and outputs: their own graphs are full of details that
+say nothing about units. What the graph says is not believed blindly: `kasuri.compression.shrink` tries it out
+and compares outputs before and after.
 """
 
 import copy
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from kasuri.checks import told
-from kasuri.compression.concatenations import Watch, mend
-from kasuri.compression.layers import (
+from kasuri.compression.dependency_graph import OUTPUT, Coupled, CoupledUnits, coupled_units
+from kasuri.compression.probes import run
+from kasuri.compression.units import (
     IN,
     OUT,
     OWN,
     is_depthwise,
     is_follower,
+    parents_of,
     sides_of,
     simple_recurrent,
     units_on,
 )
-from kasuri.compression.running import places, run
 
 FOLLOWS = "follows"
 OUTPUTS = "they are outputs of the network"
 _SEVERAL = "has several layers, directions or a projection, which share one number of units"
+_UNRESOLVED = "the graph does not say which of them are the same, as in grouped-query attention"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,19 @@ class Member:
     layer: str
     side: str
     places: tuple[tuple[int, ...], ...]
+
+    def of(self, units: Tensor) -> list[int]:
+        """Where the units that are True are on this side."""
+        chosen = units.nonzero().flatten().tolist()
+        return [place for unit in chosen for place in self.places[unit]]
+
+    def any(self, here: Tensor) -> Tensor:
+        """Units with at least one of their places among those that are True."""
+        return torch.tensor([any(bool(here[p]) for p in spread) for spread in self.places])
+
+    def all(self, here: Tensor) -> Tensor:
+        """Units with all of their places among those that are True."""
+        return torch.tensor([all(bool(here[p]) for p in spread) for spread in self.places])
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Group:
 
     def on(self, *sides: str) -> list[Member]:
         """The members on these sides."""
-        return [one for one in self.members if one.side in sides]
+        return [member for member in self.members if member.side in sides]
 
 
 def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
@@ -84,32 +97,20 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
         >>> [(g.name, g.size, g.obstacle) for g in groups]
         [('2', 2, 'they are outputs of the network'), ('0', 4, None)]
     """
-    try:
-        import torch_pruning
-    except ImportError:
-        raise ImportError(
-            "kasuri.compress needs Torch-Pruning for its dependency graph: pip install kasuri[compress]"
-        ) from None
     traced, names = _for_tracing(net)
-    graph = torch_pruning.DependencyGraph()
     try:
-        with torch.enable_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Watch() as concatenations:
-                graph.build_dependency(
-                    traced, example, forward_fn=run, output_transform=_tensors, verbose=False
-                )
-            mend(graph, concatenations.seen)
-            roots = (nn.Linear, _ConvNd, nn.Embedding)
-            found = [_read(graph, one, net, names) for one in graph.get_all_groups([], roots)]
+        found = [_group(one, net, names) for one in coupled_units(traced, example, run, _tensors)]
+    except ImportError:
+        raise
     except Exception as error:
         return [], [f"the network could not be traced ({told(error)}): no unit was taken out"]
-    return [one for one in found if one is not None], list(_unseen(net, found))
+    groups = [group for group in found if group is not None]
+    return groups, list(_unseen(net, groups))
 
 
 def _tensors(out: Any) -> list[Tensor]:
     leaves = torch.utils._pytree.tree_leaves(out)
-    return [one for one in leaves if isinstance(one, Tensor) and one.grad_fn is not None]
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
 
 
 def _for_tracing(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, str]]:
@@ -119,7 +120,7 @@ def _for_tracing(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, str]]:
         if parameter.is_floating_point():
             parameter.requires_grad_()
     names = {module: name for name, module in traced.named_modules()}
-    hung = places(traced)
+    parents = parents_of(traced)
     for module, name in list(names.items()):
         stand_in: nn.Module | None = None
         if isinstance(module, nn.RNNBase):
@@ -133,7 +134,7 @@ def _for_tracing(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, str]]:
         if stand_in is not None:
             names |= {inner: name for inner in stand_in.modules()}
             traced = stand_in if module is traced else traced
-            for parent, attribute in hung.get(id(module), []):
+            for parent, attribute in parents.get(id(module), []):
                 parent._modules[attribute] = stand_in
     return traced, names
 
@@ -145,10 +146,10 @@ class _Recurrent(nn.Module):
         super().__init__()
         self.batch_first, self.pair = layer.batch_first, isinstance(layer, nn.LSTM)
         self.states = layer.num_layers * (1 + layer.bidirectional)
-        size = (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional)
+        self.hidden = layer.proj_size or layer.hidden_size
+        size = self.hidden * (1 + layer.bidirectional)
         weight = layer.weight_ih_l0
         self.inner = nn.Linear(layer.input_size, size, device=weight.device, dtype=weight.dtype)
-        self.hidden = layer.proj_size or layer.hidden_size
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         y = self.inner(x)
@@ -178,41 +179,38 @@ class _Attention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         along = 1 if self.batch_first and query.dim() == 3 else 0
-        others = self.key(key).mean(along, keepdim=True) + self.value(value).mean(
-            along, keepdim=True
-        )
-        return self.query(query) + others, None
+        means = (self.key(key).mean(along, keepdim=True), self.value(value).mean(along, keepdim=True))
+        return self.query(query) + means[0] + means[1], None
 
 
-def _read(graph: Any, group: Any, net: nn.Module, names: Mapping[nn.Module, str]) -> Group | None:
-    """One of Torch-Pruning's groups in our words; None if no known layer makes its units."""
-    size = len(group[0].idxs)
+def _group(found: CoupledUnits, net: nn.Module, names: Mapping[nn.Module, str]) -> Group | None:
+    """Coupled units by names of layers; None if no known layer makes them."""
     members: dict[tuple[str, str], Member] = {}
-    obstacles: list[str] = []
-    for item in group:
-        target = item.dep.target.module
-        if isinstance(target, nn.Parameter):
+    obstacles: list[str] = [] if found.resolved else [_UNRESOLVED]
+    for coupled in found.members:
+        if isinstance(coupled.target, nn.Parameter):
             obstacles.append("a bare parameter is added to them or multiplied with them")
-        elif type(target) is graph.ops._OutputOp:
+        elif coupled.target == OUTPUT:
             obstacles.append(OUTPUTS)
-        elif target in names:
-            name, out = names[target], graph.is_out_channel_pruning_fn(item.dep.handler)
-            side, obstacle = _side(name, net.get_submodule(name), out)
+        elif coupled.target in names:
+            name = names[coupled.target]
+            module = net.get_submodule(name)
+            side, obstacle = _side(name, module, coupled.makes)
             if side is None:
                 obstacles.append(obstacle)
                 continue
-            spread = _spread(item, size)
-            members[name, side] = Member(name, side, spread)
-            if side == OUT and simple_recurrent(net.get_submodule(name)):
-                members[name, OWN] = Member(name, OWN, spread)
+            places = _places(coupled, found.size)
+            members[name, side] = Member(name, side, places)
+            if side == OUT and simple_recurrent(module):
+                members[name, OWN] = Member(name, OWN, places)
     every = tuple(members.values())
-    if not any(one.side == OUT for one in every):
+    if not any(member.side == OUT for member in every):
         return None
-    first = obstacles[0] if obstacles else _trouble(every, net)
-    return Group(names.get(group[0].dep.target.module, ""), size, every, first)
+    obstacle = obstacles[0] if obstacles else _obstacle(every, net)
+    return Group(names.get(found.root, ""), found.size, every, obstacle)
 
 
-def _side(name: str, module: nn.Module, out: bool) -> tuple[str | None, str]:
+def _side(name: str, module: nn.Module, makes: bool) -> tuple[str | None, str]:
     """The side on which a layer is a member, or None and why it cannot be one."""
     if is_follower(module):
         return FOLLOWS, ""
@@ -220,41 +218,41 @@ def _side(name: str, module: nn.Module, out: bool) -> tuple[str | None, str]:
         return None, f"{name!r} is attention, whose embedding keeps its size"
     if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
         return None, f"{name!r} {_SEVERAL}"
-    side = OUT if out or is_depthwise(module) else IN
+    side = OUT if makes or is_depthwise(module) else IN
     if side not in sides_of(module):
         return None, f"{name!r} ({type(module).__name__}) mixes units, or its kind is not known"
     return side, ""
 
 
-def _spread(item: Any, size: int) -> tuple[tuple[int, ...], ...]:
+def _places(coupled: Coupled, size: int) -> tuple[tuple[int, ...], ...]:
     """For every unit its indices in a member."""
-    spread: list[list[int]] = [[] for _ in range(size)]
-    for place, unit in zip(item.idxs, item.root_idxs, strict=True):
-        spread[unit].append(place)
-    return tuple(tuple(sorted(one)) for one in spread)
+    places: list[list[int]] = [[] for _ in range(size)]
+    for place, unit in coupled.units.items():
+        places[unit].append(place)
+    return tuple(tuple(sorted(spread)) for spread in places)
 
 
-def _trouble(members: tuple[Member, ...], net: nn.Module) -> str | None:
-    if not any(one.side == IN for one in members):
+def _obstacle(members: tuple[Member, ...], net: nn.Module) -> str | None:
+    if not any(member.side == IN for member in members):
         return OUTPUTS
     holders: dict[int, set[str]] = {}
     for name, module in net.named_modules(remove_duplicate=False):
         for parameter in module.parameters(recurse=False):
             holders.setdefault(id(parameter), set()).add(name)
-    for one in members:
-        module = net.get_submodule(one.layer)
+    for member in members:
+        module = net.get_submodule(member.layer)
         if any(len(holders[id(p)]) > 1 for p in module.parameters(recurse=False)):
-            return f"a weight of {one.layer!r} is tied to another layer's"
-        if one.side != FOLLOWS and not is_depthwise(module):
-            top = units_on(module, one.side)
-            if any(place >= top for places in one.places for place in places):
-                return f"the graph gives {one.layer!r} units that it does not have"
+            return f"a weight of {member.layer!r} is tied to another layer's"
+        if member.side != FOLLOWS and not is_depthwise(module):
+            top = units_on(module, member.side)
+            if any(place >= top for places in member.places for place in places):
+                return f"the graph gives {member.layer!r} units that it does not have"
     return None
 
 
-def _unseen(net: nn.Module, groups: list[Group | None]) -> Iterator[str]:
+def _unseen(net: nn.Module, groups: list[Group]) -> Iterator[str]:
     """Layers with units of which the graph says nothing."""
-    seen = {one.layer for group in groups if group is not None for one in group.members}
+    seen = {member.layer for group in groups for member in group.members}
     for name, module in net.named_modules():
         known = sides_of(module) and not isinstance(module, nn.Embedding)
         if isinstance(module, nn.RNNBase) and not simple_recurrent(module):

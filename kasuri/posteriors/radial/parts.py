@@ -6,71 +6,42 @@ The posterior of a part has the means of the old one, the second moment of all i
 """
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.parts import Part, along
+from kasuri.posteriors.parts import along, entries
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.directions import Directions
 from kasuri.posteriors.radial.polar import Polar, Side, to_matrix, to_vectors
-from kasuri.posteriors.radial.posterior import RadialPosterior
 from kasuri.posteriors.radial.radii import Radii
 
 SHORTEST = 1e-12  # of what is left of a unit vector: next to nothing, but with a direction
 
 
-def radial_part(q: RadialPosterior, part: Part) -> RadialPosterior | None:
-    """The posterior of these rows and columns; None where `kasuri.Radial` has normal weights anyway."""
-    outs, ins = part.places.shape[-2:]
-    inputs = part.columns_left[..., :: q.positions] // q.positions
-    sides = {outs, ins} if q.rows is not None else set()
-    if q.columns is not None or q.column_radii is not None:
-        sides |= {outs * q.positions, ins // q.positions}
-    if 1 in sides:
-        return None
-    rows, columns, radii = q.rows, q.columns, q.column_radii
-    factor = q.factor
-    if rows is not None:
-        rows = _polar_part(rows, "rows", part.rows_left, part, q.positions)
-    if columns is not None:
-        # as kasuri.Radial(rescale=True) has it for a matrix of this size, so that files agree
-        factor = 1.0 if factor == 1 else math.sqrt(outs * q.positions)
-        columns = _polar_part(columns, "columns", inputs, part, q.positions, q.factor / factor)
-    if radii is not None:
-        radii = some_radii(copy.deepcopy(radii), inputs)
-    return RadialPosterior(
-        part.places.shape,
-        rows=rows,
-        columns=columns,
-        column_radii=radii,
-        positions=q.positions,
-        factor=factor,
-    )
-
-
 @torch.no_grad()
-def _polar_part(
-    polar: Polar, side: Side, index: Tensor, part: Part, positions: int, longer: float = 1.0
+def polar_part(
+    polar: Polar, side: Side, rows: Tensor, columns: Tensor, positions: int, longer: float = 1.0
 ) -> Polar:
-    """These vectors (*blocks, n'), of which some components are left.
+    """The vectors of some rows and columns of a matrix, with the components that are left.
 
     Args:
         polar: the vectors.
         side: of the matrix.
-        index: which of them.
-        part: of the matrix.
+        rows: (*blocks, n') that are left.
+        columns: (*blocks, m') that are left.
         positions: neighbouring columns that are one input.
         longer: what the means are to be multiplied by.
     """
+    index = rows if side == "rows" else inputs_left(columns, positions)
     old = polar.directions
     new: Polar = copy.deepcopy(polar)
     some_radii(new.local, index)
     kappa = old.concentration()
     own = kappa.shape[-1] > 1
     kappa = along(kappa, index) if own else kappa
-    means = to_vectors(part.of(to_matrix(old.mode(), side, positions)), side, positions).double()
+    means = to_vectors(entries(to_matrix(old.mode(), side, positions), rows, columns), side, positions)
+    means = means.double()
     before, after = old.dimension, means.shape[-1]
     if after == before:  # whole vectors, of the same law
         bound, new_kappa, factor = old.bound, kappa, torch.ones_like(kappa)
@@ -84,7 +55,7 @@ def _polar_part(
         first = (resultant * length).square()
         if not own:  # one concentration for all: in total
             weights = along(polar.squares(), index)
-            first, second = ((weights * one).sum(-1, keepdim=True) for one in (first, second))
+            first, second = ((weights * part).sum(-1, keepdim=True) for part in (first, second))
         ratio = (first / second).sqrt().clamp(max=1 - 1e-15)
         new_kappa = vmf.inverse_mean_resultant(ratio, after)
         bound = None
@@ -97,6 +68,11 @@ def _polar_part(
     loc = new.local.loc  # of logarithms, whatever the kind of radius
     loc.add_(shift.unsqueeze(-2) if loc.dim() > shift.dim() else shift)
     return new
+
+
+def inputs_left(columns: Tensor, positions: int) -> Tensor:
+    """The inputs to which these columns belong."""
+    return columns[..., ::positions] // positions
 
 
 def some_radii(radii: Radii, index: Tensor) -> Radii:
