@@ -105,7 +105,7 @@ def compress(
             units only if nothing is left of their rows or columns. Without an example "weights", "rows",
             "columns", or several of these.
         threshold: a number: what is below it goes; kasuri.Gap(), kasuri.Loss(tolerance) or
-            kasuri.PerLayer(tolerance, price, budget). None for Loss() if there are validation data, else Gap().
+            kasuri.PerLayer(tolerance, price, budget). By default Loss() with validation data, else Gap().
         validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
@@ -211,15 +211,13 @@ def _without_example(
             "compress: every posterior of this network is one of a vector, and vectors have no rows and "
             "columns to drop; convert weight matrices as well"
         )
-    sides, threshold = sides_asked(options.structure), options.threshold
-    assert threshold is not None
-    by_matrix = masks_by_matrix(weights, options.criterion, float(threshold), sides)
+    sides = sides_asked(options.structure)
+    threshold: Any = options.threshold
+    by_matrix = masks_by_matrix(weights, options.criterion, threshold, sides)
     masks = {name: weights[name].view.tensor(mask) for name, mask in by_matrix.items()}
     sparse = masked_posteriors(bnn, masks)
     plain = collapse(sparse).eval()
-    result, notes = sparse, []
-    if options.slim is not None:
-        result, notes = options.slim(sparse)
+    result, notes = (sparse, ()) if options.slim is None else options.slim(sparse)
     report = CompressionReport(
         criterion=options.criterion,
         structure=options.structure if isinstance(options.structure, str) else tuple(sorted(sides)),
@@ -297,7 +295,7 @@ class Options:
             )
 
     def _check_threshold(self, example: Any) -> None:
-        threshold = self.threshold
+        threshold: Any = self.threshold
         is_known = is_number(threshold) or isinstance(threshold, Gap | Loss | None)
         if not is_known:
             raise ValueError(
@@ -359,7 +357,7 @@ def _size(net: nn.Module) -> int:
 
 def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, ...]:
     """What is left of each matrix; tied ones have one posterior and count once."""
-    once = {id(weight.posterior): name for name, weight in reversed(weights.items())}
+    once = {id(weight.posterior): name for name, weight in reversed(list(weights.items()))}
     return tuple(
         MatrixLeft.of(name, weight.view.matrix(left[name]))
         for name, weight in weights.items()

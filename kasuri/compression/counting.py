@@ -240,9 +240,10 @@ class _Batch:
 
     def look(self, module: nn.Module, x: Tensor | None) -> None:
         """A layer that wants time first tells which dimension of the batch is which."""
-        if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
-            if x is not None and x.dim() == 3 and x.shape[:2] == self.shape[:2]:
-                self.examples = x.shape[1]
+        if not isinstance(module, nn.RNNBase | nn.MultiheadAttention) or module.batch_first:
+            return
+        if x is not None and x.dim() == 3 and x.shape[:2] == self.shape[:2]:
+            self.examples = x.shape[1]
 
 
 class _Products(TorchDispatchMode):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import told
-from kasuri.compression.dependency_graph import OUTPUT, Coupled, CoupledUnits, coupled_units
+from kasuri.compression.dependency_graph import Coupled, CoupledUnits, coupled_units
 from kasuri.compression.probes import run
 from kasuri.compression.units import (
     IN,
@@ -32,7 +32,7 @@ from kasuri.compression.units import (
 FOLLOWS = "follows"
 OUTPUTS = "they are outputs of the network"
 _SEVERAL = "has several layers, directions or a projection, which share one number of units"
-_UNRESOLVED = "the graph does not say which of them are the same, as in grouped-query attention"
+_UNRESOLVED = "the graph cannot follow them (as in grouped-query attention)"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,10 @@ class _Attention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         along = 1 if self.batch_first and query.dim() == 3 else 0
-        means = (self.key(key).mean(along, keepdim=True), self.value(value).mean(along, keepdim=True))
+        means = (
+            self.key(key).mean(along, keepdim=True),
+            self.value(value).mean(along, keepdim=True),
+        )
         return self.query(query) + means[0] + means[1], None
 
 
@@ -190,14 +193,14 @@ def _group(found: CoupledUnits, net: nn.Module, names: Mapping[nn.Module, str]) 
     for coupled in found.members:
         if isinstance(coupled.target, nn.Parameter):
             obstacles.append("a bare parameter is added to them or multiplied with them")
-        elif coupled.target == OUTPUT:
+        elif isinstance(coupled.target, str):
             obstacles.append(OUTPUTS)
         elif coupled.target in names:
             name = names[coupled.target]
             module = net.get_submodule(name)
-            side, obstacle = _side(name, module, coupled.makes)
+            side, reason = _side(name, module, coupled.makes)
             if side is None:
-                obstacles.append(obstacle)
+                obstacles.append(reason)
                 continue
             places = _places(coupled, found.size)
             members[name, side] = Member(name, side, places)

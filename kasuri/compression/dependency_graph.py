@@ -7,8 +7,8 @@ concatenated is watched while the network runs. Second, following units through 
 followed once, where Torch-Pruning's own way takes exponentially long in grouped-query attention.
 
 Interfaces that are not public, as of 1.6: `module2node`, `ops._ConcatOp`, `ops._OutputOp`, nodes
-(`dependencies`, `inputs`, `grad_fn`, `module`), dependencies (`target`, `handler`, `trigger`, `index_mapping`),
-`_ConcatIndexMapping`, `_HybridIndex`, `infer_channels_between`.
+(`dependencies`, `inputs`, `grad_fn`, `module`), dependencies (`target`, `handler`, `index_mapping`),
+`_ConcatIndexMapping`, `_HybridIndex`, `infer_channels_between`. A test says what breaks when they change.
 """
 
 import warnings
@@ -59,7 +59,10 @@ class CoupledUnits:
 
 
 def coupled_units(
-    net: nn.Module, example: Any, forward: Callable[..., Any], outputs: Callable[[Any], list[Tensor]]
+    net: nn.Module,
+    example: Any,
+    forward: Callable[..., Any],
+    outputs: Callable[[Any], list[Tensor]],
 ) -> list[CoupledUnits]:
     """The units of all layers of a network, those that are coupled together.
 
@@ -122,12 +125,9 @@ def _follow(graph: Any, root: nn.Module, pruner: Any, size: int, widest: int) ->
             for mapping in dependency.index_mapping:
                 mapped = mapped if mapping is None else mapping(mapped)
             units = known.setdefault((dependency.target, dependency.handler), {})
-            resolved &= all(one.root_idx is not None and one.idx < widest for one in mapped)
-            new = [
-                one
-                for one in mapped
-                if one.root_idx is not None and one.idx < widest and one.idx not in units
-            ]
+            sound = [one for one in mapped if one.root_idx is not None and 0 <= one.idx < widest]
+            resolved &= len(sound) == len(mapped)
+            new = [one for one in sound if one.idx not in units]
             units.update({one.idx: one.root_idx for one in reversed(new)})
             if new:
                 waiting.append((dependency.target, dependency.handler, new))

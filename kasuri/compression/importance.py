@@ -12,8 +12,8 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 "log_mode" and "product_mode" are statistics of the radii of `kasuri.Radial`, one per row or column. In layers
 of other posteriors beside them it is the logarithm of the length of the mean row or column.
 
-Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs would
-seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
+Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
+would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
 least needed of what is left, and so on. What a row or column is worth is the largest ratio that had to go
 until it went; keeping all above a threshold is then the same as taking away the worst until none is below.
 """
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.units import IN, OUT, OWN, blocks, sides_of, simple_recurrent, weights_on
+from kasuri.compression.units import IN, OUT, OWN, blocks, sides_of, weights_on
 from kasuri.network.random import named_layers, posterior_of
 from kasuri.network.views import View
 from kasuri.objectives.elbo import ELBO
@@ -386,7 +386,7 @@ def _radii(module: nn.Module, weights: Mapping[str, Weight], criterion: str) -> 
     found: dict[str, Tensor | None] = {}
     if isinstance(module, nn.Embedding):
         found[OUT] = modes["weight"][1]
-    elif simple_recurrent(module):
+    elif isinstance(module, nn.RNNBase):
         size = module.hidden_size
         rows = [rows.reshape(-1, size) for rows, _ in modes.values() if rows is not None]
         # a unit is as strong as the strongest of its gates

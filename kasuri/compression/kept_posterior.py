@@ -192,7 +192,9 @@ def origins(plain: nn.Module, plan: CuttingPlan) -> nn.Module:
     return apply_plan(index, bare)
 
 
-def weights_left(plain: nn.Module, plan: CuttingPlan, keep: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def weights_left(
+    plain: nn.Module, plan: CuttingPlan, keep: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """For each parameter, True at the entries that are neither masked nor taken out."""
     left = {}
     for name, index in origins(plain, plan).named_parameters():
@@ -243,9 +245,7 @@ def _independent(posterior: Posterior, rows: Tensor, columns: Tensor | None) -> 
     return new if bool(is_random.all()) else masked(new, is_random)
 
 
-def _rows_and_columns(
-    before: Tensor, after: Tensor
-) -> tuple[Tensor | None, Tensor, Tensor | None]:
+def _rows_and_columns(before: Tensor, after: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """Which blocks (None for all), rows and columns of a matrix of counted entries are left."""
     if before.dim() == 1:
         return None, after, None

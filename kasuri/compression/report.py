@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
-from kasuri.compression.coupling import OUTPUTS
 from kasuri.compression.counting import Counts, ratios
+from kasuri.compression.coupling import OUTPUTS
 from kasuri.compression.importance import Weight
 from kasuri.compression.search import Trial
 from kasuri.compression.units import Masks

@@ -143,7 +143,9 @@ def find_cut(
         decider.statistics, lambda levels: loss(decider.masks(levels)), threshold.tolerance
     )
     within = [trial.loss for trial in trials if trial.loss <= trials[0].loss + threshold.tolerance]
-    return SearchResult(levels, trials, loss=within[-1])  # each was tried at a higher level than before
+    return SearchResult(
+        levels, trials, loss=within[-1]
+    )  # each was tried at a higher level than before
 
 
 def _fixed(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Levels:
@@ -442,7 +444,7 @@ class Savings:
         return price * int(entries.sum())
 
 
-def validation_loss(validation: Validation, model: nn.Module) -> LossOf:
+def validation_loss(validation: Any, model: nn.Module) -> LossOf:
     """A function from a plain network to its validation loss.
 
     Args:
@@ -451,7 +453,8 @@ def validation_loss(validation: Validation, model: nn.Module) -> LossOf:
         model: what was given to compress.
     """
     if callable(validation) and not isinstance(validation, nn.Module):
-        return torch.no_grad()(lambda net: float(validation(net)))
+        given: LossOf = validation
+        return torch.no_grad()(lambda net: float(given(net)))
     if isinstance(validation, Labelled):
         validation = (validation.x, validation.y)
     if not (isinstance(validation, tuple | list) and len(validation) == 2):

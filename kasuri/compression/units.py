@@ -100,7 +100,9 @@ def marked(module: nn.Module, side: str, units: Iterable[int]) -> dict[str, Tens
     return found
 
 
-def masks_without(net: nn.Module, gone: Mapping[tuple[str, str], Iterable[int]]) -> dict[str, Tensor]:
+def masks_without(
+    net: nn.Module, gone: Mapping[tuple[str, str], Iterable[int]]
+) -> dict[str, Tensor]:
     """Masks that drop all weights of some units, by layer and side."""
     masks: dict[str, Tensor] = {}
     for (layer, side), units in gone.items():

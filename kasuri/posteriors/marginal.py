@@ -19,7 +19,7 @@ class Marginal(ABC):
     def settle(self, mask: Tensor) -> None:
         """Take notice of a mask that was loaded with the parameters."""
 
-    def set_apart(self, mask: Tensor) -> None:
+    def set_apart(self, mask: Tensor) -> None:  # noqa: B027 - most cannot, and do nothing
         """Let what the mask leaves vary without the noise of the rest, if it can; the law stays the same.
 
         Its log-determinant is a sum then, and training as fast as without a mask.

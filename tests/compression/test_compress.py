@@ -2,7 +2,6 @@
 
 import copy
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -10,10 +9,9 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.report import bits_of
-from kasuri.compression.report import latency
-from kasuri.compression.units import masked_net
+from kasuri.compression.report import bits_of, latency
 from kasuri.compression.search import validation_loss
+from kasuri.compression.units import masked_net
 from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.compression.networks import bayesian
 
@@ -54,7 +52,9 @@ def test_a_unit_goes_if_either_side_or_both_can_do_without_it() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[2].posteriors.weight.loc.data[:, 0] = 1.0  # read all the same
     bnn[0].posteriors.weight.loc.data[1] = 1.0  # made for nobody
-    assert left(kasuri.compress(bnn, x, structure="both", threshold=0.05, calls=0)[1])["0"] == 12 - 3
+    assert (
+        left(kasuri.compress(bnn, x, structure="both", threshold=0.05, calls=0)[1])["0"] == 12 - 3
+    )
     assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 5
     assert (
         left(kasuri.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
@@ -279,7 +279,35 @@ def test_plain_networks_are_refused() -> None:
         kasuri.compress(nn.Linear(2, 2), torch.randn(1, 2))
 
 
-def test_without_torch_pruning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch_pruning", None)
-    with pytest.raises(ImportError, match=r"pip install kasuri\[compress\]"):
-        kasuri.compress(noisy(), torch.randn(2, 4), calls=0)
+class Coupled(nn.Module):
+    """A convolution, a residual sum and a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 20, 3, padding=1)
+        self.inner = nn.Conv2d(20, 20, 3, padding=1)
+        self.side = nn.Conv2d(20, 10, 3, padding=1)
+        self.out = nn.Linear(30, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.relu(x + self.inner(x))
+        return self.out(torch.cat([x, torch.relu(self.side(x))], 1).mean((2, 3)))
+
+
+def test_by_default_units_that_one_side_does_not_need_go() -> None:
+    """Nine of 20 and six of 10 units whose incoming weights are noise, while their readers are sure."""
+    torch.manual_seed(0)
+    net = Coupled()
+    for layer, dead in ((net.stem, 9), (net.inner, 9), (net.side, 6)):
+        layer.weight.data[:dead].normal_(0, 1e-6)
+        layer.bias.data[:dead] = 0.0
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=1e-3))
+    x = torch.randn(4, 3, 8, 8)
+    small, report = kasuri.compress(bnn, x, calls=0)
+    assert (small.stem.out_channels, small.side.out_channels) == (11, 4)
+    assert report.before.parameters == 6_300
+    assert report.after.parameters == 11 * 28 + 11 * (11 * 9 + 1) + 4 * (11 * 9 + 1) + 10 * 16
+    torch.testing.assert_close(small(x), kasuri.collapse(bnn)(x), rtol=0, atol=1e-5)
+    _, cautious = kasuri.compress(bnn, x, structure="both", calls=0)
+    assert cautious.after.parameters == 6_300

@@ -26,9 +26,7 @@ def compressed(
         logs += [m for m, n in zip(middles, one.counts, strict=True) for _ in range(n)]
     for share in (0.4, 0.6, 0.8, 0.9, 0.97):
         threshold = float(torch.tensor(logs).double().quantile(share).exp())
-        small, report = kasuri.compress(
-            bnn, x, structure=structure, threshold=threshold, calls=0
-        )
+        small, report = kasuri.compress(bnn, x, structure=structure, threshold=threshold, calls=0)
         if sum(one.before - one.after for one in report.units) > 2:
             return small, report
     return small, report

@@ -7,11 +7,15 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.importance import matrices_of
-from kasuri.compression.units import IN, OUT, OWN
-from kasuri.compression.importance import peel
-from kasuri.compression.importance import HEAD_OUTPUTS, HEAD_VALUES, statistics_of
+from kasuri.compression.importance import (
+    HEAD_OUTPUTS,
+    HEAD_VALUES,
+    matrices_of,
+    peel,
+    statistics_of,
+)
 from kasuri.compression.search import bisect, largest_gap
+from kasuri.compression.units import IN, OUT, OWN
 from kasuri.network.random import conversion_of
 
 

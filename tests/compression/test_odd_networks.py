@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import kasuri
-from kasuri.compression.units import masked_net
 from kasuri.compression.probes import run
+from kasuri.compression.units import masked_net
 
 FAMILY = kasuri.MeanField(scale=0.01, noise=0.0)
 

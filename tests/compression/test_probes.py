@@ -6,8 +6,8 @@ from torch import nn
 
 import kasuri
 from experiments import data as datasets
-from kasuri.compression.units import masked_net
 from kasuri.compression.probes import probes
+from kasuri.compression.units import masked_net
 
 
 class Gated(nn.Module):
@@ -149,9 +149,7 @@ def test_what_was_not_trained_is_not_trained():
     )
     bnn[0].requires_grad_(False)
     bnn[2].posteriors.weight.loc.requires_grad_(False)
-    small, _ = kasuri.compress(
-        bnn, torch.randn(3, 4), threshold=0.7, keep_posterior=True, calls=0
-    )
+    small, _ = kasuri.compress(bnn, torch.randn(3, 4), threshold=0.7, keep_posterior=True, calls=0)
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in bnn.parameters())
     assert not any(p.requires_grad for p in small[0].parameters())
     flags = {name: p.requires_grad for name, p in small[2].named_parameters()}

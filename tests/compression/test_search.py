@@ -8,10 +8,10 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.counting import count, uses
-from kasuri.compression.units import masked_net
 from kasuri.compression.importance import Statistic
 from kasuri.compression.search import Block, Savings, Search
-from tests.compression.test_compress import left, noisy
+from kasuri.compression.units import masked_net
+from tests.compression.test_compress import left
 
 KEYS = (("a", "out"), ("b", "out"))
 

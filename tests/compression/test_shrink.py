@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.coupling import find_groups
 from kasuri.compression.attention import dead_heads, shrink_heads, without_heads
+from kasuri.compression.coupling import find_groups
 from kasuri.compression.probes import probes
 from kasuri.compression.shrink import Shrunk, shrink
 from tests.compression.networks import Beside, Grouped, Recurrent, Residual
@@ -229,24 +229,6 @@ def test_one_wrong_group_does_not_spoil_the_others() -> None:
     done = shrunk(net, torch.randn(5, 4).double())
     assert done.net.inner.out_features == 6
     assert done.net.other.out_features == 4
-
-
-class Untraceable(nn.Module):
-    """Its graph ends in numbers of Python."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.out = nn.Linear(4, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(torch.relu(self.inner(x))).detach()
-
-
-def test_a_network_without_a_graph_is_left_alone_and_said_so() -> None:
-    net = Untraceable()
-    groups, notes = find_groups(net.double().eval(), torch.randn(2, 4).double())
-    assert not groups
-    assert notes
 
 
 def test_tied_weights_are_left() -> None:

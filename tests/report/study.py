@@ -166,9 +166,7 @@ def _sparsity(rank: int, seed: int) -> dict[str, Any]:
     for name, (out, inputs) in LAYERS.items():
         left = out * inputs // 2 if not layers else out * inputs - rank - seed
         layers.append(
-            MatrixLeft(
-                name, (out, inputs), out * inputs, left, out, out - rank, inputs, inputs - 1
-            )
+            MatrixLeft(name, (out, inputs), out * inputs, left, out, out - rank, inputs, inputs - 1)
         )
     counts = Counts(0, 0, 0)
     report = CompressionReport("snr", "weights", counts, counts, tuple(layers))

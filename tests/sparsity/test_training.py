@@ -67,7 +67,7 @@ def test_a_network_becomes_sparse_and_predicts_as_before(prior, family, under_a_
 
 def test_group_prior_separates_inputs_by_columns():
     elbo = trained(kasuri.GroupARD(), network)
-    by_row, by_column = signal_and_noise("0.weight", matrices_of(elbo)["0.weight"], "group_ard")
+    _, by_column = signal_and_noise("0.weight", matrices_of(elbo)["0.weight"], "group_ard")
     columns = by_column[0].sum(0) / by_column[1].sum(0)
     assert columns[:2].min() > 10 * columns[2:].max()
 

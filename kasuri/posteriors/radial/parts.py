@@ -40,7 +40,9 @@ def polar_part(
     kappa = old.concentration()
     own = kappa.shape[-1] > 1
     kappa = along(kappa, index) if own else kappa
-    means = to_vectors(entries(to_matrix(old.mode(), side, positions), rows, columns), side, positions)
+    means = to_vectors(
+        entries(to_matrix(old.mode(), side, positions), rows, columns), side, positions
+    )
     means = means.double()
     before, after = old.dimension, means.shape[-1]
     if after == before:  # whole vectors, of the same law
