@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export KASURI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-thorough lint format docs tables bench bench-peers race clean
+.PHONY: test-oldest test-newest demo test test-thorough lint format docs tables bench bench-peers race clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
 	$(BIN)/kasuri run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
@@ -20,6 +20,17 @@ test: $(VENV)/.dev  ## everything, on all cores
 
 test-thorough: $(VENV)/.dev  ## what takes long and is tested in another form by `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m thorough
+
+# the tests of the core on other versions of torch, each in an environment of its own
+test-oldest:  ## torch 2.6, the oldest that is supported
+	$(MAKE) core-tests TORCH='torch==2.6.0 numpy<2.3' ON=oldest
+test-newest:  ## the newest torch there is
+	$(MAKE) core-tests TORCH='torch' ON=newest
+core-tests:
+	$(PYTHON) -m venv $(VENV)-$(ON)
+	$(VENV)-$(ON)/bin/pip --disable-pip-version-check install --quiet --upgrade $(foreach one,$(TORCH),'$(one)') \
+	  pytest scipy safetensors
+	$(VENV)-$(ON)/bin/python -m pytest tests/network tests/laws tests/numerics/test_torch_internals.py
 
 lint: $(VENV)/.dev  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -67,4 +78,4 @@ $(VENV)-peers/.done: pyproject.toml constraints.txt benchmarks/peers-requirement
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-peers site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-oldest $(VENV)-newest site .mypy_cache .pytest_cache .ruff_cache

@@ -6,6 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+_SEQUENCES = (tuple, list)  # not `tuple | list`, which torch.compile knows from torch 2.7 on
+
 
 @runtime_checkable
 class Labelled(Protocol):
@@ -19,7 +21,7 @@ def call(net: nn.Module, x: Any) -> Any:
     """What the network returns for its inputs."""
     if isinstance(x, Mapping):
         return net(**x)
-    return net(*x) if isinstance(x, tuple | list) else net(x)
+    return net(*x) if isinstance(x, _SEQUENCES) else net(x)
 
 
 def run(net: nn.Module, x: Any, output: Callable[[Any], Tensor] | None = None) -> Tensor:
@@ -43,14 +45,14 @@ def tensors(x: Any) -> list[Tensor]:
     """
     if isinstance(x, Mapping):
         return list(x.values())
-    return list(x) if isinstance(x, tuple | list) else [x]
+    return list(x) if isinstance(x, _SEQUENCES) else [x]
 
 
 def each(x: Any, function: Callable[[Tensor], Any]) -> Any:
     """The same kind of inputs with a function applied to every tensor."""
     if isinstance(x, Mapping):
         return {name: function(part) for name, part in x.items()}
-    return tuple(map(function, x)) if isinstance(x, tuple | list) else function(x)
+    return tuple(map(function, x)) if isinstance(x, _SEQUENCES) else function(x)
 
 
 def take(x: Any, rows: slice | Tensor) -> Any:
@@ -89,7 +91,7 @@ def batches(data: Any) -> Iterator[Any]:
         yield data
     elif isinstance(data, Iterable):
         for batch in data:
-            yield batch[0] if isinstance(batch, tuple | list) else batch
+            yield batch[0] if isinstance(batch, _SEQUENCES) else batch
     else:
         raise TypeError(
             f"no inputs can be taken from {type(data).__name__}: give a tensor, a tuple or mapping of "

@@ -63,29 +63,7 @@ def fresh() -> int:
     return int(torch.randint(1 << 62, ()).item())
 
 
-class _Source:
-    """Generators that start at one seed, one for each device that asks."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.generators: dict[torch.device, torch.Generator] = {}
-
-    def generator(self, device: torch.device) -> torch.Generator:
-        found = self.generators.get(device)
-        if found is None:
-            found = self.generators[device] = torch.Generator(device).manual_seed(self.seed)
-        return found
-
-
-class _Local(threading.local):
-    source: _Source | None = None
-
-
-_local = _Local()
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
+class seeded:
     """Inside the block the noise of this thread depends on the seed alone.
 
     torch's global generator is neither read nor changed, so other threads are not disturbed.
@@ -97,12 +75,24 @@ def seeded(seed: int) -> Iterator[None]:
         ...     torch.equal(normal((2,)), first)
         True
     """
-    before = _local.source
-    try:
-        _local.source = _Source(seed)
-        yield
-    finally:
-        _local.source = before
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.generators: dict[torch.device, torch.Generator] = {}  # one for each device that asks
+        self.outer: seeded | None = None
+
+    def __enter__(self) -> None:
+        self.outer, _local.source = _local.source, self
+
+    def __exit__(self, *error: object) -> None:
+        _local.source = self.outer
+
+
+class _Local(threading.local):
+    source: seeded | None = None
+
+
+_local = _Local()
 
 
 def generator(device: torch.device) -> torch.Generator | None:
@@ -110,9 +100,13 @@ def generator(device: torch.device) -> torch.Generator | None:
 
     Compiled code knows no generators: there noise is torch's own.
     """
-    if torch.compiler.is_compiling() or _local.source is None:
+    source = _local.source
+    if source is None or torch.compiler.is_compiling():
         return None
-    return _local.source.generator(device)
+    found = source.generators.get(device)
+    if found is None:
+        found = source.generators[device] = torch.Generator(device).manual_seed(source.seed)
+    return found
 
 
 def normal(

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from kasuri.network.estimators import WHOLE_WEIGHT, Estimator, mean, shared
+from kasuri.network.estimators import Estimator, mean, shared, takes_weights
 from kasuri.numerics.torch_internals import eager, is_recomputing
 from kasuri.posteriors.base import Posterior
 from kasuri.streams import mix, seeded
@@ -104,7 +104,7 @@ def value(
         if kept is call.draws and eager():
             _reused.add(posterior)
         return kept[key]
-    if estimator not in WHOLE_WEIGHT and key in call.outputs:
+    if not takes_weights(estimator) and key in call.outputs:
         raise RuntimeError(
             f"{type(layer).__name__}.{name} is read after its layer has drawn outputs, not weights, in "
             f"this call ({estimator.__name__}): no single value exists. "
@@ -140,17 +140,6 @@ def _refuse_replay(call: Call, posterior: Posterior, where: str) -> None:
             "checkpointing, which cannot replay its draw. Run forward and backward inside "
             "`with kasuri.frozen(bnn, seed):`, or keep it out of checkpoints"
         )
-
-
-@contextmanager
-def substituted(layer: nn.Module, values: Mapping[str, Tensor | None]) -> Iterator[None]:
-    """The layer reads these values of its parameters inside the block."""
-    before = state.given
-    try:
-        state.given = (layer, values)
-        yield
-    finally:
-        state.given = before
 
 
 @contextmanager
@@ -213,9 +202,11 @@ class Frozen:
 
 
 def seeded_draw(posterior: Posterior, seed: int) -> Tensor:
-    """The draw that belongs to a seed; compiled code, which knows no generators, is left for it."""
-    uncompiled: Callable[[Posterior, int], Tensor] = torch.compiler.disable(_seeded_draw)
-    return uncompiled(posterior, seed)
+    """The draw that belongs to a seed."""
+    if torch.compiler.is_compiling():  # compiled code knows no generators: it is left for the draw
+        uncompiled: Callable[[Posterior, int], Tensor] = torch.compiler.disable(_seeded_draw)
+        return uncompiled(posterior, seed)
+    return _seeded_draw(posterior, seed)
 
 
 def _seeded_draw(posterior: Posterior, seed: int) -> Tensor:

@@ -85,8 +85,11 @@ NAMED: dict[str, Estimator] = {
     "flipout": flipout,
     "auto": auto,
 }
-WHOLE_WEIGHT: frozenset[Estimator] = frozenset({mean, shared})
-"""Estimators that need nothing but the weight, hence fit any parameter of any module."""
+
+
+def takes_weights(estimator: Estimator) -> bool:
+    """Whether an estimator needs nothing but the weight, and hence fits any parameter of any module."""
+    return estimator is mean or estimator is shared
 
 
 def resolve(estimator: Estimator | str) -> Estimator:
@@ -112,7 +115,7 @@ def check(estimator: Estimator, posterior: Posterior, layer: str, obstacle: str 
         layer: the layer's name and class, for the message.
         obstacle: why the layer's output cannot be drawn directly, or None if it can.
     """
-    if estimator in WHOLE_WEIGHT or estimator is auto:
+    if takes_weights(estimator) or estimator is auto:
         return
     name = getattr(estimator, "__name__", str(estimator))
     family = type(posterior).__name__

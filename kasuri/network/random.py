@@ -8,13 +8,14 @@ code, other modules and other methods all read the same thing, and nothing else 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.network import calls
-from kasuri.network.estimators import WHOLE_WEIGHT, Estimator, auto, preferred, shared
+from kasuri.network.estimators import Estimator, auto, preferred, shared, takes_weights
 from kasuri.network.views import View, has_op, op_of
 from kasuri.posteriors.base import Builder, Posterior
 
@@ -119,7 +120,7 @@ class RandomAffine(Random):
         plain = super().forward
         layer: Any = self
         estimator, conversion = calls.active(layer), layer._conversion
-        if estimator in WHOLE_WEIGHT or conversion.obstacle is not None:
+        if takes_weights(estimator) or conversion.obstacle is not None:
             return plain(*args, **kwargs)
         x, *rest = args if args else (kwargs.pop("input"),)
         if rest:  # a transposed convolution takes output_size by position
@@ -127,14 +128,10 @@ class RandomAffine(Random):
         weight = posterior_of(layer, "weight")
         bias: Any = posterior_of(layer, "bias") if "bias" in conversion.views else layer.bias
 
-        def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            with calls.substituted(layer, {"weight": weight, "bias": bias}):
-                return plain(x, **kwargs)
-
-        op = op_of(layer, conversion.views["weight"], bias, run)
+        op = op_of(layer, conversion.views["weight"], bias, partial(_run, layer, plain, kwargs))
         if estimator is auto:
             estimator = preferred(weight, op, x)
-        if estimator in WHOLE_WEIGHT or not calls.claim_outputs(weight, bias):
+        if takes_weights(estimator) or not calls.claim_outputs(weight, bias):
             return plain(x, **kwargs)
         wide = weight.mean.dtype
         if x.dtype == wide or torch.is_autocast_enabled(x.device.type):
@@ -142,6 +139,23 @@ class RandomAffine(Random):
         if isinstance(bias, Tensor):
             op.bias = bias.to(wide)
         return estimator(weight, op, x.to(wide)).to(x.dtype)  # a network in half precision
+
+
+def _run(
+    layer: nn.Module,
+    forward: Callable[..., Tensor],
+    options: dict[str, Any],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+) -> Tensor:
+    """The layer's own forward with this weight and bias."""
+    before = calls.state.given
+    try:
+        calls.state.given = layer, {"weight": weight, "bias": bias}
+        return forward(x, **options)
+    finally:
+        calls.state.given = before
 
 
 class RandomRecurrent(Random):

@@ -1,0 +1,71 @@
+"""The private interfaces of torch that this package uses, and what breaks when they change."""
+
+import pytest
+import torch
+from torch.func import grad, vmap
+from torch.utils.checkpoint import checkpoint
+
+from kasuri.numerics import torch_internals as internals
+
+
+def seen_inside(transform, question):
+    """What a question answers inside a transform of a function."""
+    answers = []
+
+    def function(x):
+        answers.append(question())
+        return x.sum()
+
+    transform(function)(torch.ones(2, 3))
+    return answers[0]
+
+
+def test_fused_forms_know_that_they_must_not_run_inside_transforms():
+    """Otherwise autograd Functions that write into buffers would be vmapped, with wrong results."""
+    assert internals.eager()
+    assert not seen_inside(vmap, internals.eager)
+    assert not seen_inside(grad, internals.eager)
+
+
+def test_rules_for_vmap_are_used_inside_vmap_and_nothing_else():
+    """Otherwise stacked networks would be slow, or gradients of transforms wrong."""
+    assert internals.batched_at_most()
+    assert seen_inside(vmap, internals.batched_at_most)
+    assert not seen_inside(grad, internals.batched_at_most)
+
+
+@pytest.mark.parametrize(("randomness", "apart"), [("different", True), ("same", False)])
+def test_members_of_a_vmap_have_noise_of_their_own_or_not(randomness, apart):
+    """Otherwise members of a stack would share their noise."""
+
+    def transform(function):
+        return vmap(function, randomness=randomness)
+
+    assert seen_inside(transform, internals.batched_apart) is apart
+
+
+def test_tracing_is_noticed():
+    """Otherwise branches on numbers would be frozen into exported programs."""
+    assert not internals.is_traced(torch.ones(2))
+    seen = []
+
+    class Asks(torch.nn.Module):
+        def forward(self, x):
+            seen.append(internals.is_traced(x))
+            return x + 1
+
+    torch.export.export(Asks(), (torch.ones(2),), strict=False)
+    assert all(seen)
+
+
+def test_recomputation_by_checkpointing_is_noticed():
+    """Otherwise draws that cannot be replayed would silently differ in the backward pass."""
+    seen = []
+
+    def function(x):
+        seen.append(internals.is_recomputing())
+        return x.sin()
+
+    x = torch.ones(2, requires_grad=True)
+    checkpoint(function, x, use_reentrant=False).sum().backward()
+    assert seen == [False, True]
