@@ -3,61 +3,25 @@
 import copy
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from kasuri.checks import is_number, is_whole, near_misses
+from kasuri.compression import importance, probes, report, search
 from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
 from kasuri.compression.coupling import Group, find_groups
 from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
-from kasuri.compression.importance import (
-    CRITERIA,
-    RADII,
-    WEIGHTS,
-    Weight,
-    masks_by_matrix,
-    matrices_of,
-    network_of,
-    statistics_of,
-)
+from kasuri.compression.importance import RADII, WEIGHTS, Weight
 from kasuri.compression.kept_posterior import (
     Slim,
     masked_posteriors,
     small_posterior,
     weights_left,
 )
-from kasuri.compression.probes import (
-    check_double,
-    check_example,
-    distance,
-    in_double,
-    input_readers,
-    outputs,
-    probes,
-    uncompiled,
-    unvaried,
-)
-from kasuri.compression.report import (
-    CompressionReport,
-    Histogram,
-    MatrixLeft,
-    Units,
-    bit_widths,
-    latency,
-)
-from kasuri.compression.search import (
-    Gap,
-    Loss,
-    PerLayer,
-    Threshold,
-    Validation,
-    find_cut,
-    masked_loss,
-    validation_loss,
-)
+from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, Units
+from kasuri.compression.search import Gap, Loss, PerLayer, Threshold, Validation
 from kasuri.compression.shrink import Shrunk, shrink, trusted
 from kasuri.compression.tuning import finetune as tuned
 from kasuri.compression.units import OUT, Masks, masked_net
@@ -129,32 +93,37 @@ def compress(
         (72, 23)
     """
     keep_posterior = example is None if keep_posterior is None else keep_posterior
-    options = Options(criterion, structure, threshold, validation, keep_posterior, slim, finetune)
-    options.check(example, calls)
-    model = uncompiled(objective_of(model))
-    bnn = network_of(model)
+    if threshold is None and example is not None:
+        threshold = Gap() if validation is None else Loss()
+    _check_structure(structure, criterion, example)
+    _check_threshold(threshold, validation, example)
+    _check_rest(criterion, keep_posterior, slim, finetune, calls)
+    model = probes.uncompiled(objective_of(model))
+    bnn = importance.network_of(model)
     require_posteriors(bnn)
-    weights = matrices_of(model)
+    weights = importance.matrices_of(model)
     if example is None:
-        return _without_example(bnn, weights, options)
+        return _by_matrix(bnn, weights, criterion, structure, threshold, keep_posterior, slim)
     assert isinstance(structure, str)
+    assert threshold is not None
 
     plain = collapse(bnn).eval()
-    check_example(plain, example)
-    work, sample = copy.deepcopy(plain).cpu().double(), in_double(example)
-    check_double(work, sample)
-    probed = probes(work, sample)
+    probes.check_example(plain, example)
+    work, sample = copy.deepcopy(plain).cpu().double(), probes.in_double(example)
+    probes.check_double(work, sample)
+    probed = probes.probes(work, sample)
     groups, notes = find_groups(work, sample)
     groups = trusted(work, probed, groups)
-    notes += unvaried(probed)
+    notes += probes.unvaried(probed)
 
-    statistics = statistics_of(work, weights, criterion, sides_asked(structure))
-    decider = Decider(work, groups, statistics, structure, input_readers(work, sample))
-    cut_at = options.threshold_or_default
-    is_searched = isinstance(cut_at, Loss)
-    loss = masked_loss(validation_loss(validation, model), plain) if is_searched else None
-    in_macs = isinstance(cut_at, PerLayer) and cut_at.price == "macs"
-    found = find_cut(decider, cut_at, criterion, loss, uses(work, sample) if in_macs else {})
+    statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
+    decider = Decider(work, groups, statistics, structure, probes.input_readers(work, sample))
+    loss, prices = None, {}
+    if isinstance(threshold, Loss):
+        loss = search.masked_loss(search.validation_loss(validation, model), plain)
+    if isinstance(threshold, PerLayer) and threshold.price == "macs":
+        prices = uses(work, sample)
+    found = search.find_cut(decider, threshold, criterion, loss, prices)
     masks = decider.masks(found.levels)
 
     masked = masked_net(work, masks)
@@ -168,7 +137,7 @@ def compress(
     if finetune is not None:
         notes.append(f"fine-tuned: loss of the last epoch {tuned(result, finetune, model)[-1]:.4g}")
     after = count(result, example)
-    timed = latency(plain, result, example, calls) if calls else None
+    timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
         result, said = small_posterior(masked_posteriors(bnn, masks), work, result, done.plan)
@@ -179,7 +148,7 @@ def compress(
     left = weights_left(work, done.plan, masks)
     units = (*_units(groups, done), *_heads(work, heads))
     unused = decider.decision(found.levels).inputs if structure != WEIGHTS else {}
-    report = CompressionReport(
+    return result, CompressionReport(
         criterion=criterion,
         structure=structure,
         before=count(plain, example),
@@ -189,8 +158,8 @@ def compress(
         histograms=tuple(
             Histogram.of(*key, one.logs, found.levels[key]) for key, one in statistics.items()
         ),
-        difference=distance(outputs(masked, probed), outputs(small, probed)),
-        bits=tuple(bit_widths(weights, left)),
+        difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
+        bits=tuple(report.bit_widths(weights, left)),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
         trials=tuple(found.trials),
@@ -199,11 +168,16 @@ def compress(
         notes=(*notes, *(note for one in units for note in one.notes())),
         masks=masks,
     )
-    return result, report
 
 
-def _without_example(
-    bnn: nn.Module, weights: Mapping[str, Weight], options: "Options"
+def _by_matrix(
+    bnn: nn.Module,
+    weights: Mapping[str, Weight],
+    criterion: str,
+    structure: Any,
+    threshold: Any,
+    keep_posterior: bool,
+    slim: Slim | None,
 ) -> tuple[nn.Module, CompressionReport]:
     """Every matrix by itself: the network with certain zeros, in the same shapes."""
     if not weights:
@@ -211,128 +185,100 @@ def _without_example(
             "compress: every posterior of this network is one of a vector, and vectors have no rows and "
             "columns to drop; convert weight matrices as well"
         )
-    sides = sides_asked(options.structure)
-    threshold: Any = options.threshold
-    by_matrix = masks_by_matrix(weights, options.criterion, threshold, sides)
-    masks = {name: weights[name].view.tensor(mask) for name, mask in by_matrix.items()}
+    kept = importance.masks_by_matrix(weights, criterion, threshold, sides_asked(structure))
+    masks = {name: weights[name].view.tensor(mask) for name, mask in kept.items()}
     sparse = masked_posteriors(bnn, masks)
-    plain = collapse(sparse).eval()
-    result, notes = (sparse, ()) if options.slim is None else options.slim(sparse)
-    report = CompressionReport(
-        criterion=options.criterion,
-        structure=options.structure if isinstance(options.structure, str) else tuple(sorted(sides)),
+    result, notes = (sparse, []) if slim is None else slim(sparse)
+    plain = collapse(result).eval()
+    return result if keep_posterior else plain, CompressionReport(
+        criterion=criterion,
+        structure=structure if isinstance(structure, str) else tuple(structure),
         before=count(collapse(bnn)),
         after=count(plain),
         matrices=_matrices(weights, masks),
-        bits=tuple(bit_widths(weights, masks)),
-        variational=(_size(bnn), _size(result)) if options.keep_posterior else None,
+        bits=tuple(report.bit_widths(weights, masks)),
+        variational=(_size(bnn), _size(result)) if keep_posterior else None,
         notes=tuple(notes),
         masks=masks,
     )
-    return (result if options.keep_posterior else plain), report
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of `compress` that have to go together."""
+def _check_structure(structure: Any, criterion: str, example: Any) -> None:
+    wanted = {structure} if isinstance(structure, str) else set(structure)
+    if not wanted or not wanted <= set(STRUCTURES):
+        raise ValueError(
+            f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}"
+        )
+    if example is None and wanted & {"either", "both"}:
+        raise ValueError(
+            f"compress(structure={structure!r}): to take units out, the network is traced; give an "
+            'example, a batch of its inputs. Without one write structure="weights", which sets weights '
+            "to 0 and keeps all shapes"
+        )
+    if example is not None and not isinstance(structure, str):
+        raise ValueError(
+            f"compress(structure={structure!r}): several at once go without an example; write one of "
+            f"{', '.join(map(repr, STRUCTURES))}"
+        )
+    if criterion in RADII and (example is None or structure == WEIGHTS):
+        raise ValueError(
+            f"compress(criterion={criterion!r}, structure={structure!r}): radii belong to units; "
+            'write structure="either" and give an example, or criterion="snr"'
+        )
 
-    criterion: str
-    structure: str | Collection[str]
-    threshold: Threshold | None
-    validation: Validation | None
-    keep_posterior: bool
-    slim: Slim | None
-    finetune: Mapping[str, Any] | None
 
-    @property
-    def threshold_or_default(self) -> Threshold:
-        """What validation data allow if there are any, else gaps."""
-        if self.threshold is not None:
-            return self.threshold
-        return Gap() if self.validation is None else Loss()
-
-    def check(self, example: Any, calls: Any) -> None:
-        """Refuse what does not go together, before anything is computed."""
-        if self.criterion not in CRITERIA:
-            raise ValueError(
-                f"compress(criterion={self.criterion!r}): write one of {', '.join(map(repr, CRITERIA))}"
-            )
-        if not is_whole(calls, 0):
-            raise ValueError(
-                f"compress(calls={calls!r}): the number of calls to measure latency must be a whole number, "
-                "0 for none"
-            )
-        self._check_structure(example)
-        self._check_threshold(example)
-        if not self.keep_posterior and self.slim is not None:
-            raise ValueError(
-                "compress(slim=...): a plain network has no standard deviations; add keep_posterior=True"
-            )
-        self._check_finetune()
-
-    def _check_structure(self, example: Any) -> None:
-        structure = self.structure
-        wanted = {structure} if isinstance(structure, str) else set(structure)
-        if not wanted or not wanted <= set(STRUCTURES):
-            raise ValueError(
-                f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}"
-            )
-        if example is None and wanted & {"either", "both"}:
-            raise ValueError(
-                f"compress(structure={structure!r}): to take units out, the network is traced; give an "
-                'example, a batch of its inputs. Without one write structure="weights", which sets weights '
-                "to 0 and keeps all shapes"
-            )
-        if example is not None and not isinstance(structure, str):
-            raise ValueError(
-                f"compress(structure={structure!r}): several at once go without an example; write one of "
-                f"{', '.join(map(repr, STRUCTURES))}"
-            )
-        if self.criterion in RADII and (example is None or structure == WEIGHTS):
-            raise ValueError(
-                f"compress(criterion={self.criterion!r}, structure={structure!r}): radii belong to units; "
-                'write structure="either" and give an example, or criterion="snr"'
-            )
-
-    def _check_threshold(self, example: Any) -> None:
-        threshold: Any = self.threshold
-        is_known = is_number(threshold) or isinstance(threshold, Gap | Loss | None)
-        if not is_known:
-            raise ValueError(
-                f"compress(threshold={threshold!r}): write a number, kasuri.Gap(), kasuri.Loss(tolerance), "
-                "or kasuri.PerLayer(tolerance, price, budget)"
-            )
-        if isinstance(threshold, Loss) and self.validation is None:
-            raise ValueError(
-                f"compress(threshold={threshold}): the loss of what? Give validation=(x, y) with a "
-                "kasuri.ELBO, or a function from a network to its loss"
-            )
-        if example is None and not (is_number(threshold) and 0 <= float(threshold) < float("inf")):
+def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
+    if example is None:
+        if not (is_number(threshold) and 0 <= threshold < float("inf")):
             raise ValueError(
                 f"compress(threshold={threshold!r}): without an example the threshold must be a number, 0 or "
                 "more: the signal-to-noise ratio below which a weight goes, e.g. 0.05"
             )
+    elif not is_number(threshold) and not isinstance(threshold, Gap | Loss):
+        raise ValueError(
+            f"compress(threshold={threshold!r}): write a number, kasuri.Gap(), kasuri.Loss(tolerance), "
+            "or kasuri.PerLayer(tolerance, price, budget)"
+        )
+    elif isinstance(threshold, Loss) and validation is None:
+        raise ValueError(
+            f"compress(threshold={threshold}): the loss of what? Give validation=(x, y) with a "
+            "kasuri.ELBO, or a function from a network to its loss"
+        )
 
-    def _check_finetune(self) -> None:
-        finetune = self.finetune
-        if finetune is None:
-            return
-        if self.keep_posterior:
-            raise ValueError(
-                "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
-                "belongs to one network; make a new one for the result, or hand the result to kasuri.fit"
-            )
-        if not (isinstance(finetune, Mapping) and "train" in finetune):
-            raise ValueError(
-                "compress(finetune={...}): the options of kasuri.fit, train among them, e.g. "
-                "finetune={'train': (x, y), 'epochs': 3}"
-            )
-        known = inspect.signature(fit).parameters.keys() - {"model"}
-        if unknown := [name for name in finetune if name not in known]:
-            raise ValueError(
-                f"compress(finetune={{{unknown[0]!r}: ...}}): kasuri.fit has no such option; "
-                f"{near_misses(unknown[0], known)}"
-            )
+
+def _check_rest(
+    criterion: str, keep_posterior: bool, slim: Slim | None, finetune: Any, calls: Any
+) -> None:
+    if criterion not in importance.CRITERIA:
+        known = ", ".join(map(repr, importance.CRITERIA))
+        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
+    if not is_whole(calls, 0):
+        raise ValueError(
+            f"compress(calls={calls!r}): the number of calls to measure latency must be a whole number, "
+            "0 for none"
+        )
+    if not keep_posterior and slim is not None:
+        raise ValueError(
+            "compress(slim=...): a plain network has no standard deviations; add keep_posterior=True"
+        )
+    if finetune is None:
+        return
+    if keep_posterior:
+        raise ValueError(
+            "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
+            "belongs to one network; make a new one for the result, or hand the result to kasuri.fit"
+        )
+    if not (isinstance(finetune, Mapping) and "train" in finetune):
+        raise ValueError(
+            "compress(finetune={...}): the options of kasuri.fit, train among them, e.g. "
+            "finetune={'train': (x, y), 'epochs': 3}"
+        )
+    known_options = inspect.signature(fit).parameters.keys() - {"model"}
+    if unknown := [name for name in finetune if name not in known_options]:
+        raise ValueError(
+            f"compress(finetune={{{unknown[0]!r}: ...}}): kasuri.fit has no such option; "
+            f"{near_misses(unknown[0], known_options)}"
+        )
 
 
 def _like(small: nn.Module, plain: nn.Module) -> nn.Module:

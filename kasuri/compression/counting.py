@@ -10,8 +10,8 @@ own formulas (torch.utils.flop_counter) count them.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -152,61 +152,37 @@ def _operations(net: nn.Module, example: Any) -> list[_Operation]:
 def _watched(net: nn.Module, example: Any, *, everything: bool) -> list[_Operation]:
     mode, size = _Products(net), _Batch(example)
 
-    def look(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        size.look(module, x)
-        if isinstance(module, _OPAQUE):
-            given = args[0] if args else next(iter(kwargs.values()))
-            mode.found += _opaque(module, given, out)
-
-    with _inside(net, mode, everything), _hooked(net, look):
-        if everything:
-            with mode:
-                run(net, example)
-        else:
-            run(net, example)
-    return [
-        _Operation(one.macs / size.examples, one.biases / size.examples, one.matrices, one.nonzero)
-        for one in mode.found
-    ]
-
-
-@contextmanager
-def _hooked(net: nn.Module, look: Callable[..., None]) -> Iterator[None]:
-    layers = [module for module in net.modules() if isinstance(module, _LAYERS)]
-    handles = [module.register_forward_hook(look, with_kwargs=True) for module in layers]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _inside(net: nn.Module, mode: "_Products", everything: bool) -> Iterator[None]:
-    """Tell the mode what goes on: products of opaque layers, or if not everything is watched of layers."""
-
     def begin(module: nn.Module, *_: Any) -> None:
         mode.opaque += isinstance(module, _OPAQUE)
         if not everything:
             mode.__enter__()
 
-    def end(module: nn.Module, *_: Any) -> None:
-        mode.opaque -= isinstance(module, _OPAQUE)
+    def end(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         if not everything:
             mode.__exit__(None, None, None)
+        mode.opaque -= isinstance(module, _OPAQUE)
+        given = [*args, *kwargs.values()]
+        size.look(module, next((value for value in given if isinstance(value, Tensor)), None))
+        if isinstance(module, _OPAQUE) and out is not None:
+            mode.found += _opaque(module, given[0], out)
 
     handles = []
     for module in net.modules():
-        if isinstance(module, _OPAQUE if everything else _LAYERS):
+        if isinstance(module, _LAYERS):
             handles.append(module.register_forward_pre_hook(begin))
             # also if the layer fails, which the network may catch
-            handles.append(module.register_forward_hook(end, always_call=True))
+            hook = module.register_forward_hook(end, with_kwargs=True, always_call=True)
+            handles.append(hook)
     try:
-        yield
+        with mode if everything else nullcontext():
+            run(net, example)
     finally:
         for handle in handles:
             handle.remove()
+    return [
+        _Operation(one.macs / size.examples, one.biases / size.examples, one.matrices, one.nonzero)
+        for one in mode.found
+    ]
 
 
 def _opaque(module: nn.Module, x: Any, out: Any) -> list[_Operation]:

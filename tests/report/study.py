@@ -162,7 +162,7 @@ def _drift(name: str, i: int, rank: int, rng: random.Random) -> dict[str, Any]:
 
 def _sparsity(rank: int, seed: int) -> dict[str, Any]:
     """Every second weight left of the first layer, and rows and columns that depend on the run."""
-    layers = []
+    layers: list[MatrixLeft] = []
     for name, (out, inputs) in LAYERS.items():
         left = out * inputs // 2 if not layers else out * inputs - rank - seed
         layers.append(
