@@ -9,7 +9,7 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.importance import matrices_of, peel, quotient, signal_and_noise
-from tests.sparsity.common import dense
+from tests.priors.relevance_examples import dense
 
 EVERYTHING = ("weights", "rows", "columns")
 

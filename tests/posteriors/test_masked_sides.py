@@ -8,7 +8,7 @@ from torch import nn
 
 import kasuri
 from kasuri.posteriors.masked import masked
-from tests.compression.test_kept_posterior import randomised
+from tests.posteriors.test_part import randomised
 
 FAMILIES = {
     "matrix normal": kasuri.MatrixNormal(),

@@ -11,7 +11,7 @@ import kasuri
 from kasuri.posteriors.marginal import less_each
 from kasuri.posteriors.masked import Masked, MaskedCorrelated, masked
 from kasuri.testing import randomised
-from tests.sparsity.common import POSTERIORS, dense, normal_of
+from tests.priors.relevance_examples import POSTERIORS, dense, normal_of
 
 INDEPENDENT = {name: build for name, build in POSTERIORS.items() if "dense" not in name}
 priors = pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import kasuri
 from kasuri.compression.importance import matrices_of, signal_and_noise
 from kasuri.objectives import schedules
-from tests.sparsity.common import line, network, some_inputs_matter, trained
+from tests.priors.relevance_examples import line, network, some_inputs_matter, trained
 from tests.training import jobs
 from tests.training.jobs import Boom, Stop, differences, ending
 

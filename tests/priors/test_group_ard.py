@@ -9,7 +9,7 @@ from torch import nn
 import kasuri
 from kasuri.numerics.precisions import fitted
 from kasuri.testing import randomised
-from tests.sparsity.common import dense_kl, every_posterior
+from tests.priors.relevance_examples import dense_kl, every_posterior
 
 GROUPS = ("rows", "columns", "both")
 

@@ -10,7 +10,7 @@ from torch import nn
 import kasuri
 from kasuri.posteriors.radial.polar import to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from tests.compression.test_kept_posterior import part_of, randomised
+from tests.posteriors.test_part import part_of, randomised
 
 SINGLE = {
     "rows": kasuri.Radial(grouping="row"),

@@ -11,7 +11,7 @@ from torch import nn
 import kasuri
 from kasuri.numerics.precisions import sum_half_log_ratio
 from kasuri.testing import randomised
-from tests.sparsity.common import dense, dense_kl, every_posterior, normal_of
+from tests.priors.relevance_examples import dense, dense_kl, every_posterior, normal_of
 
 
 @every_posterior
