@@ -9,7 +9,8 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export KASURI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: test-oldest test-newest demo test test-thorough lint format docs tables bench bench-peers race clean
+.PHONY: demo test test-thorough test-oldest test-newest lint format docs tables check-tables
+.PHONY: bench bench-peers race clean
 
 demo: $(VENV)/.demo  ## plain, mean-field and k-tied networks on bundled data: table and report
 	$(BIN)/kasuri run demo/digits --threads 1 --force --results build/demo --runs build/demo/runs
@@ -46,7 +47,12 @@ docs: $(VENV)/.dev  ## the documentation site in site/
 
 tables: $(VENV)/.demo  ## tables and pictures of README and docs from result files
 	$(BIN)/python -m tools.tables
-	$(BIN)/python -m tools.frontier results/compression/lenet5 docs/images/frontier-lenet5.svg
+	$(BIN)/python -m benchmarks.moments --page
+	$(BIN)/python -m benchmarks.vmf --page
+	$(BIN)/python -m benchmarks.table
+
+check-tables: tables  ## fails if a table or picture is not that of the result files
+	git diff --exit-code --stat -- README.md docs
 
 bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks.run

@@ -1,9 +1,11 @@
 """Where and of what a result was made: versions, commit, processor."""
 
+import json
 import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -43,6 +45,12 @@ def processor() -> str:
     except OSError:
         pass  # not Linux
     return platform.processor() or platform.machine() or "unknown"
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """A result file; version 0.2, by which some were written, was called weft."""
+    result: dict[str, Any] = json.loads(path.read_text().replace("weft", "kasuri"))
+    return result
 
 
 def load() -> float | None:

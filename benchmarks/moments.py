@@ -21,10 +21,10 @@ from benchmarks import environment
 from benchmarks.table import table
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
-from kasuri.storage import write_atomically
 from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.predict import in_chunks
 from kasuri.prediction.moments.predictor import MomentNetwork
+from kasuri.storage import write_atomically
 from tools.tables import marks
 
 OUT = environment.ROOT / "results/numerics/moments.json"
@@ -214,7 +214,7 @@ def main() -> None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(given.out, (json.dumps(told, indent=1) + "\n").encode())
     if given.out == OUT:
-        put(PAGE, tables(json.loads(OUT.read_text())))
+        put(PAGE, tables(environment.stored(OUT)))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ Nothing on the page is typed by hand; what is not in the files is not on the pag
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import CASES, KINDS, MEAN_FIELD
 from benchmarks.contenders import PLAIN
-from benchmarks.environment import ROOT
+from benchmarks.environment import ROOT, stored
 
 Result = dict[str, Any]
 NOTHING = "–"
@@ -54,7 +53,7 @@ latent variables 860 instead of 80, which alone is a fifth of a step.
 
 def load(folder: Path) -> list[Result]:
     """All results, fewest threads first."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    results = [stored(path) for path in sorted(folder.glob("*.json"))]
     return sorted(results, key=lambda result: (result["threads"], KINDS.index(result["kind"])))
 
 

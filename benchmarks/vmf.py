@@ -25,9 +25,9 @@ from torch import Tensor
 from benchmarks import environment
 from benchmarks.table import table, threads_label
 from benchmarks.timing import Plan, measure
-from kasuri.storage import write_atomically
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
+from kasuri.storage import write_atomically
 from tools.tables import marks
 
 OUT = environment.ROOT / "results/numerics/von-mises-fisher.json"
@@ -248,7 +248,7 @@ def main() -> None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
     if args.out == OUT:
-        put(PAGE, tables(json.loads(OUT.read_text())))
+        put(PAGE, tables(environment.stored(OUT)))
 
 
 if __name__ == "__main__":

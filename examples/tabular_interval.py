@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.report.markup import Html, el
 from kasuri.sklearn import BayesianRegressor
 
 Array = np.ndarray
@@ -45,57 +44,52 @@ def path(x: Array, y: Array) -> str:
     return " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in zip(x, y, strict=True))
 
 
-def axes() -> list[Html]:
+def text(words: str, x: float, y: float, anchor: str = "start", fill: str = "#000000") -> str:
+    """Words in the picture."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{words}</text>'
+
+
+def axes() -> list[str]:
     """Grid lines and numbers."""
     parts = []
     for x in range(-5, 5):
         (across, bottom), (_, top) = place(x, Y_RANGE[0]), place(x, Y_RANGE[1])
-        parts.append(el("path", d=f"M{across:.1f} {bottom:.1f} V{top:.1f}", stroke="#dddddd"))
-        parts.append(el("text", str(x), x=across, y=bottom + 18, text_anchor="middle"))
+        parts.append(f'<path d="M{across:.1f} {bottom:.1f} V{top:.1f}" stroke="#dddddd"/>')
+        parts.append(text(str(x), across, bottom + 18, "middle"))
     for y in range(-4, 4):
         (left, height), (right, _) = place(X_RANGE[0], y), place(X_RANGE[1], y)
-        parts.append(el("path", d=f"M{left:.1f} {height:.1f} H{right:.1f}", stroke="#dddddd"))
-        parts.append(el("text", str(y), x=left - 8, y=height + 4, text_anchor="end"))
+        parts.append(f'<path d="M{left:.1f} {height:.1f} H{right:.1f}" stroke="#dddddd"/>')
+        parts.append(text(str(y), left - 8, height + 4, "end"))
     return parts
 
 
-def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> Html:
+def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> str:
     """Data, mean and 90 % interval of a fitted model."""
     grid = np.linspace(*X_RANGE, 181)
     mean = model.predict(grid.reshape(-1, 1))
     low, high = model.predict_interval(grid.reshape(-1, 1), level=0.9)
     band = path(np.concatenate([grid, grid[::-1]]), np.concatenate([low, high[::-1]]))
+    line, truth = 'fill="none" stroke-width="2"', path(grid, function(grid))
     dots = [
-        el("circle", cx=f"{across:.1f}", cy=f"{up:.1f}", r=2.5, fill=ORANGE)
+        f'<circle cx="{across:.1f}" cy="{up:.1f}" r="2.5" fill="{ORANGE}"/>'
         for across, up in (place(*point) for point in zip(x[:, 0], y, strict=True))
     ]
     legend = (("data", ORANGE), ("mean and 90 % interval", BLUE), ("true function", GREY))
-    words = [
-        el("text", text, x=MARGIN + 20 + 190 * number, y=24, fill=colour)
-        for number, (text, colour) in enumerate(legend)
-    ]
-    return el(
-        "svg",
-        el("title", told),
-        el("rect", width=WIDTH, height=HEIGHT, fill="#ffffff"),
-        *axes(),
-        el("polygon", points=band, fill=BLUE, fill_opacity=0.25),
-        el(
-            "polyline",
-            points=path(grid, function(grid)),
-            fill="none",
-            stroke=GREY,
-            stroke_width=2,
-            stroke_dasharray="5 4",
-        ),
-        el("polyline", points=path(grid, mean), fill="none", stroke=BLUE, stroke_width=2),
-        *dots,
-        *words,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        font_family="sans-serif",
-        font_size=13,
+    words = [text(name, MARGIN + 20 + 190 * i, 24, fill=f) for i, (name, f) in enumerate(legend)]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+    return "\n".join(
+        (
+            f'{head} font-family="sans-serif" font-size="13">',
+            f"<title>{told}</title>",
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+            *axes(),
+            f'<polygon points="{band}" fill="{BLUE}" fill-opacity="0.25"/>',
+            f'<polyline points="{truth}" {line} stroke="{GREY}" stroke-dasharray="5 4"/>',
+            f'<polyline points="{path(grid, mean)}" {line} stroke="{BLUE}"/>',
+            *dots,
+            *words,
+            "</svg>\n",
+        )
     )
 
 
@@ -118,7 +112,7 @@ def main() -> None:
         f"{inside:.1%} of 2,000 new targets are inside the 90 % interval; standard deviation "
         f"{std[0]:.2f} and {std[2]:.2f} among the data, {std[1]:.2f} in the gap"
     )
-    args.output.write_text(picture(model, x, y, told) + "\n")
+    args.output.write_text(picture(model, x, y, told))
     print(told)
 
 

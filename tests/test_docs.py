@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report import read
 from tools import tables
 
 ROOT = Path(__file__).parent.parent
@@ -35,14 +34,9 @@ def test_example_runs_and_prints_its_scores(monkeypatch, capsys):
     assert all("accuracy" in line and "NLL" in line for line in lines)
 
 
-@pytest.mark.parametrize(("page", "name", "results"), tables.TABLES, ids=lambda one: str(one))
-def test_tables_are_those_of_the_result_files(page, name, results):
-    assert tables.shown(page, name) == tables.table_of(results), "run: make tables"
-
-
-@pytest.mark.parametrize("results", [results for _, _, results in tables.TABLES])
-def test_published_results_are_whole_runs(results):
-    found, _ = read(ROOT / results)
+@pytest.mark.parametrize("folder", [folder for _, _, folder, _ in tables.TABLES])
+def test_published_results_are_whole_runs(folder):
+    found = tables.results_in(folder)
     assert all(not one.smoke for one in found)
     scores = ("nll", "log_likelihood")  # of predictions, of auto-encoders
     assert all(any(isfinite(one.metrics.get(key, nan)) for key in scores) for one in found)

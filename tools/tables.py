@@ -1,37 +1,71 @@
-"""Tables in README and documentation, written from result files: `make tables`."""
+"""Tables and pictures of README and documentation, written from result files: `make tables`."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from experiments.report import compare, markdown_table, read
-from experiments.report.gains import gain_text
-from tools.compression_tables import compression_tables
-from tools.sparsity_tables import sparsity_tables
-from tools.sweep_tables import sweep_tables
-from tools.temperature_table import temperature_table
+from experiments.report import Result, compare, markdown_table, read
+from experiments.report.gains import HEAD, NOTE, gains
+from experiments.report.text_tables import markdown_grid
+from tools.charts import frontier_chart, sweep_chart
+from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables, temperature_table
 from tools.uci_tables import uci_tables
 
 ROOT = Path(__file__).parents[1]
-_ALL = (
-    ("README.md", "demo table", "results/demo"),
-    ("docs/quality.md", "quality tables", "results/quality"),
-    ("docs/papers/k-tied.md", "k-tied tables", "results/k-tied"),
-    ("docs/papers/matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
-    ("docs/papers/matrix-normal.md", "auto-encoder tables", "results/vae"),
-    ("docs/papers/radial-directional.md", "uci tables", "results/uci"),
-    ("docs/papers/radial-directional.md", "compression tables", "results/compression"),
-    ("docs/papers/overparameterised.md", "tempering tables", "results/tempering"),
-    ("docs/howto/temperature.md", "temperature table", "results/numerics/temperature.json"),
+
+
+def comparison(found: Sequence[Result]) -> str:
+    """The usual tables, and below them differences between variants where these matter."""
+    tables = compare(found)
+    parts = [markdown_table(tables)]
+    for table in tables:
+        differences = gains(table.rows)
+        if differences:
+            parts += [
+                f"{table.name}, differences to {differences[0].first}. {NOTE}",
+                markdown_grid([HEAD, *(gain.line for gain in differences)]),
+            ]
+    return "\n\n".join(parts)
+
+
+Maker = Callable[[Sequence[Result]], str]
+PAPERS = "docs/papers/"
+TABLES: tuple[tuple[str, str, str, tuple[Maker, ...]], ...] = (
+    # page, name between its comments, results, what stands there
+    ("README.md", "demo table", "results/demo", (comparison,)),
+    ("docs/quality.md", "quality tables", "results/quality", (comparison,)),
+    (f"{PAPERS}k-tied.md", "k-tied tables", "results/k-tied", (comparison,)),
+    (
+        *(f"{PAPERS}matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
+        (comparison, sparsity_tables),
+    ),
+    (f"{PAPERS}matrix-normal.md", "auto-encoder tables", "results/vae", (comparison,)),
+    (f"{PAPERS}radial-directional.md", "uci tables", "results/uci", (uci_tables,)),
+    (
+        *(f"{PAPERS}radial-directional.md", "compression tables", "results/compression"),
+        (comparison, compression_tables),
+    ),
+    (f"{PAPERS}overparameterised.md", "tempering tables", "results/tempering", (sweep_tables,)),
 )
-TABLES = tuple(one for one in _ALL if (ROOT / one[2]).exists())  # what was run
-_OWN = {  # tables of another form
-    "results/uci": uci_tables,  # nine tables are too many for one each
-    "results/tempering": sweep_tables,  # a variant for every temperature
-    "results/numerics/temperature.json": temperature_table,
-}
-_BESIDE = {  # tables that stand below the usual one
-    "results/compression": compression_tables,
-    "results/matrix-normal": sparsity_tables,
-}
+PICTURES: tuple[tuple[str, str, Maker], ...] = (
+    ("docs/images/frontier-lenet5.svg", "results/compression/lenet5", frontier_chart),
+    ("docs/images/tempering-toy.svg", "results/tempering/toy", sweep_chart),
+    ("docs/images/tempering-width.svg", "results/tempering/width", sweep_chart),
+    ("docs/images/tempering-mnist.svg", "results/tempering/mnist", sweep_chart),
+    ("docs/images/tempering-cifar10.svg", "results/tempering/cifar10-short", sweep_chart),
+    ("docs/images/tempering-structure.svg", "results/tempering/structure-mnist-short", sweep_chart),
+)
+
+
+def results_in(folder: str) -> list[Result]:
+    """All result files of a folder, which must be usable.
+
+    Raises:
+        ValueError: there are none, or one cannot be used.
+    """
+    found, problems = read(ROOT / folder)
+    if problems or not found:
+        raise ValueError(f"{folder}: {problems or 'no result files'}")
+    return found
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -39,32 +73,23 @@ def marks(name: str) -> tuple[str, str]:
     return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
-def table_of(results: str) -> str:
-    """The table of the result files in a folder."""
-    if results in _OWN:
-        return _OWN[results](ROOT / results)
-    found, problems = read(ROOT / results)
-    if problems or not found:
-        raise ValueError(f"{results}: {problems or 'no result files'}")
-    table = compare(found)
-    text = f"{markdown_table(table).strip()}\n\n{gain_text(table)}".strip()
-    more = _BESIDE[results](found) if results in _BESIDE else ""
-    return f"{text}\n\n{more}".strip()
-
-
-def shown(page: str, name: str) -> str:
-    """The table as it stands in a page."""
-    begin, end = marks(name)
-    return (ROOT / page).read_text().partition(begin)[2].partition(end)[0].strip()
+def put(page: str, name: str, text: str) -> None:
+    """Replace what stands between the comments of a table."""
+    path, (begin, end) = ROOT / page, marks(name)
+    before, _, rest = path.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def main() -> None:
-    """Put every table into its page."""
-    for page, name, results in TABLES:
-        path, (begin, end) = ROOT / page, marks(name)
-        before, _, rest = path.read_text().partition(begin)
-        after = rest.partition(end)[2]
-        path.write_text(f"{before}{begin}\n\n{table_of(results)}\n\n{end}{after}")
+    """Put every table into its page, and write every picture."""
+    for page, name, folder, makers in TABLES:
+        found = results_in(folder)
+        put(page, name, "\n\n".join(filter(None, (make(found) for make in makers))))
+    table = temperature_table(ROOT / "results/numerics/temperature.json")
+    put("docs/howto/temperature.md", "temperature table", table)
+    for picture, folder, draw in PICTURES:
+        (ROOT / picture).write_text(draw(results_in(folder)))
 
 
 if __name__ == "__main__":

@@ -1,66 +1,80 @@
 """The UCI benchmark on one page: likelihoods and errors of all tables, beside the published ones."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 
 from experiments import uci_published as published
-from experiments.report import read
-from experiments.report.results import Result
-from tools.markdown import markdown
+from experiments.report import Result
+from experiments.report.text_tables import markdown_grid
 
-Scores = Mapping[str, Mapping[str, Result]]  # by table, by variant
+Runs = Mapping[str, Mapping[str, Result]]  # by table, by variant
+Cell = Callable[[str], str]  # of a table
+ORDER = (
+    *("plain", "ensemble-5", "mc-dropout", "mean-field", "k-tied-2", "k-tied-2-mixture"),
+    *("matrix-normal", "radial-row", "radial-double", "radial-double-published"),
+)
+_OURS = "Test log-likelihood, nats per example; **bold**: above VI, PBP, dropout and VMG"
+_AUDIT = "The audit: a mean-field network by the paper's public estimator, and by an honest one"
 
 
-def uci_tables(folder: Path) -> str:
-    """Three tables in Markdown from the result files of `kasuri run uci/...`."""
-    found, problems = read(folder)
-    if problems or not found:
-        raise ValueError(f"{folder}: {problems or 'no result files'}")
-    scores: dict[str, dict[str, Result]] = {}
-    for one in found:
-        scores.setdefault(one.experiment.removeprefix("uci/"), {})[one.variant] = one
-    variants = [one for one in _in_order(found) if not one.endswith("-audited")]
+def uci_tables(found: Sequence[Result]) -> str:
+    """Six tables in Markdown from the result files of `kasuri run uci/...`."""
+    runs: dict[str, dict[str, Result]] = {}
+    for run in found:
+        runs.setdefault(_table(run), {})[run.variant] = run
+    present = {run.variant for run in found}
+    variants = [variant for variant in ORDER if variant in present]
+    likelihoods = {v: partial(_ours, runs, v, _likelihood) for v in variants}
+    theirs = {m: partial(_published, m) for m in published.METHODS}
+    errors = {v: partial(_ours, runs, v, _error) for v in variants}
+    reruns = {m: partial(_rerun, m) for m in published.RERUNS}
+    rerun_errors = {m: partial(_rerun_error, m) for m in published.RERUN_ERRORS}
     return "\n\n".join(
         (
-            "Test log-likelihood, nats per example; **bold**: above VI, PBP, dropout and VMG",
-            _table(scores, variants, _likelihood, published.METHODS, _published),
-            _summary(scores, variants),
+            _OURS,
+            _grid(sorted(runs), likelihoods | theirs),
+            _summary(runs, variants),
             "Root mean squared error, in the unit of the target",
-            _table(scores, variants, _error, (), _published),
+            _grid(sorted(runs), errors),
             "Log-likelihoods in public repositories, for comparison",
-            _table(scores, [], _likelihood, tuple(published.RERUNS), _rerun),
+            _grid(sorted(runs), reruns),
             "Root mean squared errors in public repositories",
-            _table(scores, [], _error, tuple(published.RERUN_ERRORS), _rerun_error),
-            "The audit: a mean-field network by the paper's public estimator, and by an honest one",
-            _audit(scores),
+            _grid(sorted(runs), rerun_errors),
+            _AUDIT,
+            _audit(runs),
         )
     )
 
 
-def _in_order(found: Sequence[Result]) -> list[str]:
-    from experiments.uci import EXPERIMENTS
-
-    present = {one.variant for one in found}
-    return [one for one in dict.fromkeys(row.variant for row in EXPERIMENTS) if one in present]
+def _grid(tables: Sequence[str], columns: Mapping[str, Cell]) -> str:
+    rows = [[table, *(cell(table) for cell in columns.values())] for table in tables]
+    return markdown_grid([["", *columns], *rows])
 
 
-def _likelihood(one: Result) -> str:
-    value, error = -one.metrics["nll"], one.metrics["nll_sem"]
-    shown = f"{value:.2f} ± {error:.2f}"
-    return f"**{shown}**" if value > _best(_name(one)) else shown
+def _table(run: Result) -> str:
+    return run.experiment.removeprefix("uci/")
 
 
-def _error(one: Result) -> str:
-    return _rooted(one.metrics["rmse"], one.metrics["rmse_sem"])
+def _ours(runs: Runs, variant: str, show: Callable[[Result], str], table: str) -> str:
+    return show(runs[table][variant]) if variant in runs[table] else ""
 
 
-def _rooted(value: float, error: float) -> str:
+def _likelihood(run: Result) -> str:
+    shown = _score(run, "nll", -1)
+    return f"**{shown}**" if -run.metrics["nll"] > _best(_table(run)) else shown
+
+
+def _score(run: Result, key: str, sign: int = 1) -> str:
+    return f"{sign * run.metrics[key]:.2f} ± {run.metrics[f'{key}_sem']:.2f}"
+
+
+def _error(run: Result) -> str:
+    return _rmse(run.metrics["rmse"], run.metrics["rmse_sem"])
+
+
+def _rmse(value: float, error: float) -> str:
     digits = 5 if value < 0.01 else 3 if value < 1 else 2
     return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
-def _name(one: Result) -> str:
-    return one.experiment.removeprefix("uci/")
 
 
 def _best(table: str) -> float:
@@ -68,103 +82,45 @@ def _best(table: str) -> float:
     return max(published.COLUMNS[table][method][0] for method in published.METHODS)
 
 
-def _published(table: str, method: str) -> str:
+def _published(method: str, table: str) -> str:
     value, error = published.COLUMNS[table][method]
     return f"{value:.2f} ± {error:.2f}"
 
 
-def _rerun(table: str, method: str) -> str:
-    found = published.RERUNS[method].get(table)
-    if found is None:
-        return ""
-    value, error = found
-    return f"{value:.2f}" if error is None else f"{value:.2f} ± {error:.2f}"
+def _rerun(method: str, table: str) -> str:
+    value, error = published.RERUNS[method].get(table, (None, None))
+    return "" if value is None else f"{value:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
-def _rerun_error(table: str, method: str) -> str:
+def _rerun_error(method: str, table: str) -> str:
     value, error = published.RERUN_ERRORS[method].get(table, (None, None))
-    return "" if value is None or error is None else _rooted(value, error)
+    return "" if value is None or error is None else _rmse(value, error)
 
 
-def _table(
-    scores: Scores,
-    variants: Sequence[str],
-    cell: Callable[[Result], str],
-    methods: Sequence[str],
-    other: Callable[[str, str], str],
-) -> str:
-    rows = [["", *variants, *methods]]
-    for table in sorted(scores):
-        ours = [cell(scores[table][one]) if one in scores[table] else "" for one in variants]
-        rows.append([table, *ours, *(other(table, method) for method in methods)])
-    return markdown(rows)
-
-
-def _summary(scores: Scores, variants: Sequence[str]) -> str:
-    told = []
+def _summary(runs: Runs, variants: Sequence[str]) -> str:
+    head = ["", "tables run", "all four beaten", "by more than its standard error"]
+    lines = [[*head, "minutes, all tables"]]
     for variant in variants:
-        run = {table: rows[variant].metrics for table, rows in scores.items() if variant in rows}
-        leads = [(-m["nll"] - _best(table)) / m["nll_sem"] for table, m in run.items()]
-        minutes = (
-            sum(
-                rows[variant].seconds.get("total", 0.0)
-                for rows in scores.values()
-                if variant in rows
-            )
-            / 60
-        )
-        told.append(
-            [
-                variant,
-                f"{len(run)}",
-                f"{sum(lead > 0 for lead in leads)}",
-                f"{sum(lead > 1 for lead in leads)}",
-                f"{minutes:.0f}",
-            ]
-        )
-    head = [
-        "",
-        "tables run",
-        "all four beaten",
-        "by more than its standard error",
-        "minutes, all tables",
-    ]
-    return markdown([head, *told])
-
-
-def _audit(scores: Scores) -> str:
-    rows = [
-        [
-            "",
-            "test points",
-            "by the public estimator",
-            "RDP as published",
-            "a quick fit by it",
-            "honest",
-            "quick fit, honest",
+        own = {table: rows[variant] for table, rows in runs.items() if variant in rows}
+        leads = [
+            (-run.metrics["nll"] - _best(table)) / run.metrics["nll_sem"]
+            for table, run in own.items()
         ]
-    ]
-    for table in sorted(scores):
-        one = scores[table].get("mean-field-audited")
-        if one is None:
-            continue
-        quick = scores[table].get("mean-field-quick-audited")
-        value, error = published.COLUMNS[table]["RDP"]
-        rows.append(
-            [
-                table,
-                f"{one.metrics['count']:.0f}",
-                _with_error(one, "as_published"),
-                f"{value:.2f} ± {error:.2f}",
-                _with_error(quick, "as_published"),
-                _with_error(one, "nll", -1),
-                _with_error(quick, "nll", -1),
-            ]
-        )
-    return markdown(rows)
+        minutes = sum(run.seconds.get("total", 0.0) for run in own.values()) / 60
+        beaten = [sum(lead > by for lead in leads) for by in (0, 1)]
+        lines.append([variant, *map(str, (len(own), *beaten)), f"{minutes:.0f}"])
+    return markdown_grid(lines)
 
 
-def _with_error(one: Result | None, key: str, sign: int = 1) -> str:
-    if one is None:
-        return ""
-    return f"{sign * one.metrics[key]:.2f} ± {one.metrics[f'{key}_sem']:.2f}"
+def _audit(runs: Runs) -> str:
+    public, honest = partial(_score, key="as_published"), partial(_score, key="nll", sign=-1)
+    whole, quick = "mean-field-audited", "mean-field-quick-audited"
+    columns = {
+        "test points": partial(_ours, runs, whole, lambda run: f"{run.metrics['count']:.0f}"),
+        "by the public estimator": partial(_ours, runs, whole, public),
+        "RDP as published": partial(_published, "RDP"),
+        "a quick fit by it": partial(_ours, runs, quick, public),
+        "honest": partial(_ours, runs, whole, honest),
+        "quick fit, honest": partial(_ours, runs, quick, honest),
+    }
+    return _grid([table for table in sorted(runs) if whole in runs[table]], columns)

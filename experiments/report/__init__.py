@@ -1,27 +1,17 @@
 """Result files as one HTML page and as tables for the terminal; no training code."""
 
 from experiments.report.page import write_report
-from experiments.report.results import (
-    Group,
-    Problem,
-    Result,
-    ResultError,
-    Row,
-    Table,
-    compare,
-    read,
-)
-from experiments.report.scores import Cell
-from experiments.report.terminal import markdown_table, print_table, text_table
+from experiments.report.reading import Problem, Result, ResultError, read
+from experiments.report.score_tables import Cell, ScoreRow, ScoreTable, compare
+from experiments.report.text_tables import markdown_table, print_table, text_table
 
 __all__ = [
     "Cell",
-    "Group",
     "Problem",
     "Result",
     "ResultError",
-    "Row",
-    "Table",
+    "ScoreRow",
+    "ScoreTable",
     "compare",
     "markdown_table",
     "print_table",

@@ -1,30 +1,46 @@
 """The report: results as one HTML page that needs nothing but itself."""
 
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from string import Template
+from typing import Any
 from urllib.parse import quote
 
-from experiments.report.blocks import Link, comparison, variant
-from experiments.report.markup import Html, el, join, slug
-from experiments.report.pictures import PictureData, Pictures
-from experiments.report.results import Group, Problem, Result, Table, compare
-from experiments.report.sections import figure_sections
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from experiments.report import calibration, posteriors, sizes, sweeps, training
+from experiments.report.gains import HEAD, NOTE, gains
+from experiments.report.images import DataSets, Fetch, sheets, uncertain_inputs
+from experiments.report.json_numbers import short
+from experiments.report.plots import DASHES, look
+from experiments.report.reading import Problem, Result
+from experiments.report.score_tables import ScoreRow, compare, pool
+from experiments.report.sections import Section, Table, stored
 from kasuri.storage import write_atomically
 
-_STYLES = ("page.css", "tables.css", "figures.css", "variants.css")
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,  # results may hold anything
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+Checkpoints = Callable[[Result], str | os.PathLike[str] | None]
 
 
 def write_report(
-    results: Iterable[Result],
+    results: Sequence[Result],
     path: str | os.PathLike[str],
     *,
     title: str = "Results",
     problems: Sequence[Problem] = (),
-    pictures: Callable[[str], PictureData] | None = None,
-    checkpoints: Callable[[Result], str | os.PathLike[str] | None] | None = None,
+    pictures: Fetch | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Path:
     """Write results as one self-contained HTML page: tables, figures, pictures, provenance.
 
@@ -38,148 +54,155 @@ def write_report(
 
     Returns:
         The path of the page.
-
-    Raises:
-        ImportError: plotly is not installed.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run = Result("e", "plain", 0, metrics={"nll": 0.5})
-        ...     page = write_report([run], folder + "/report.html")
-        ...     "plain" in page.read_text()
-        True
     """
     path = Path(path)
-    results = list(results)
-    text = _page(results, title, problems, Pictures(pictures), _linker(checkpoints, path))
+    data_sets = DataSets(pictures)
+    tables, validation = compare(results), compare(results, validation=True)
+    page = _TEMPLATES.get_template("page.html").render(
+        title=title,
+        plotly=get_plotlyjs(),
+        facts=_facts(results),
+        problems=[(_short_path(problem.path), problem.reason) for problem in problems],
+        experiments=[
+            {
+                "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
+                "table": table,
+                "remarks": _remarks(table.rows),
+                "validation": other if _has_validation(table.rows) else None,
+                "sections": [section for section in _sections(table.rows) if section],
+                "variants": [_variant(row, data_sets, checkpoints, path) for row in table.rows],
+            }
+            for number, (table, other) in enumerate(zip(tables, validation, strict=True), 1)
+        ],
+        look=look,
+        dashes=DASHES,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode("utf-8", "replace"))
+    write_atomically(path, page.encode("utf-8", "replace"))
     return path
 
 
-def _page(
-    results: Sequence[Result],
-    title: str,
-    problems: Sequence[Problem],
-    pictures: Pictures,
-    link: Link,
-) -> str:
-    table, validation = compare(results), compare(results, validation=True)
-    taken = {"main", "problems"}
-    names = [slug(group.experiment, taken) for group in table.groups]
-    sections = [
-        _section(name, group, other, pictures, link)
-        for name, group, other in zip(names, table.groups, validation.groups, strict=True)
-    ]
-    nothing = el("p", "There is nothing to show: no result was given.", class_="note")
-    return Template(_resource("page.html")).substitute(
-        title=join([title]),
-        style="\n".join(map(_resource, _STYLES)),
-        plotly=_plotly(),
-        script=_resource("page.js"),
-        overview=_overview(results, table),
-        navigation=_navigation(names, table.groups, problems),
-        problems=_problems(problems),
-        sections=join(sections) if sections else nothing,
-    )
+def _has_validation(rows: Sequence[ScoreRow]) -> bool:
+    return any(run.validation for row in rows for run in row.results)
 
 
-def _overview(results: Sequence[Result], table: Table) -> Html:
-    variants = sum(len(group.rows) for group in table.groups)
-    counts = [(len(table.groups), "experiment"), (variants, "variant"), (len(results), "run")]
-    told = [", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts)]
+def _facts(results: Sequence[Result]) -> list[str]:
     days = sorted({result.started[:10] for result in results if result.started})
-    if days:
-        told.append(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}")
-    for name in ("kasuri", "torch"):
+    facts = [f"{len(results)} runs", " to ".join(dict.fromkeys([*days[:1], *days[-1:]]))]
+    for name in ("kasuri", "weft", "torch"):  # weft: the name of version 0.2
         known = dict.fromkeys(str(r.versions[name]) for r in results if name in r.versions)
-        if known:
-            told.append(f"{name} {', '.join(known)}")
-    return el("p", " · ".join(told), class_="overview")
+        facts.append(f"{name} {', '.join(known)}" if known else "")
+    return [fact for fact in facts if fact]
 
 
-def _navigation(
-    names: Sequence[str], groups: Sequence[Group], problems: Sequence[Problem]
-) -> Html | None:
-    links = [
-        el("li", el("a", group.experiment, href=f"#{name}"))
-        for name, group in zip(names, groups, strict=True)
-    ]
-    if problems:
-        links.append(el("li", el("a", f"Problems ({len(problems)})", href="#problems")))
-    return el("nav", el("ul", *links), aria_label="Experiments") if links else Html()
-
-
-def _problems(problems: Sequence[Problem]) -> Html:
-    if not problems:
-        return Html()
-    entries = [el("li", el("code", _short(p.path)), f": {p.reason}") for p in problems]
-    return el(
-        "section",
-        el("h2", "Files that could not be used"),
-        el("ul", *entries),
-        id="problems",
-        class_="problems",
-    )
-
-
-def _section(name: str, group: Group, validation: Group, pictures: Pictures, link: Link) -> Html:
-    rows = group.rows
-    scored = any(result.validation for row in rows for result in row.results)
-    return el(
-        "section",
-        el("h2", group.experiment),
-        el("p", group.title, class_="lead") if group.title else None,
-        comparison(group, "Scores on the test data"),
-        el(
-            "details",
-            el("summary", "Scores on the validation data"),
-            comparison(validation, "Scores on the validation data"),
-        )
-        if scored
-        else None,
-        *figure_sections(rows),
-        el("h3", "Variants in detail"),
-        *(variant(index, row, pictures, link) for index, row in enumerate(rows)),
-        id=name,
-        class_="experiment",
-        data_scope=True,
-    )
-
-
-def _linker(
-    checkpoints: Callable[[Result], str | os.PathLike[str] | None] | None, page: Path
-) -> Link:
-    """A function from a result to a link to its trained network, relative to the page."""
-
-    def link(result: Result) -> Html | None:
-        target = checkpoints(result) if checkpoints else None
-        if target is None or not Path(target).exists():
-            return None
-        relative = Path(os.path.relpath(target, page.parent)).as_posix()
-        return el("a", Path(target).name, href=quote(relative))
-
-    return link
-
-
-def _short(path: str) -> str:
+def _short_path(path: str) -> str:
     """A path without the part that only this machine knows."""
     full = Path(path)
-    if not full.is_absolute():
-        return path
     if full.is_relative_to(Path.cwd()):
         return str(full.relative_to(Path.cwd()))
-    return str(Path(*full.parts[-4:]))
+    return str(Path(*full.parts[-4:])) if full.is_absolute() else path
 
 
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise ImportError("kasuri report needs plotly: pip install kasuri[cli]") from None
-    return str(get_plotlyjs())
+def _remarks(rows: Sequence[ScoreRow]) -> list[str]:
+    """What the files say about themselves, each sentence once."""
+    notes = [run.figures.get("note") for row in rows for run in row.results]
+    return list(dict.fromkeys(str(note) for note in notes if note))
 
 
-def _resource(name: str) -> str:
-    return files("kasuri.report").joinpath(name).read_text(encoding="utf-8")
+def _sections(rows: Sequence[ScoreRow]) -> Iterator[Section]:
+    yield sweeps.sweeps(rows)
+    yield findings(rows)
+    yield sizes.frontiers(rows)
+    yield training.training_curves(rows)
+    yield training.convergence(rows)
+    yield training.drift(rows)
+    yield calibration.reliability(rows)
+    yield calibration.intervals(rows)
+    yield calibration.foreign_inputs(rows)
+    differences = gains(rows)
+    if differences:
+        heading = f"Differences to {differences[0].first}"
+        table = Table(heading, HEAD, [gain.line for gain in differences])
+        yield Section(heading, note=NOTE, tables=[table])
+    yield sheets(rows)
+    yield sizes.sparsities(rows)
+    yield sizes.compressions(rows)
+    yield posteriors.gradient_snr(rows)
+    yield posteriors.spectra(rows)
+    yield posteriors.maps(rows)
+
+
+def findings(rows: Sequence[ScoreRow]) -> Section:
+    """What `kasuri.diagnose` said about the networks of an experiment, each sentence once a variant."""
+    missing: list[str] = []
+    lines: dict[tuple[str, str], None] = {}
+    for row in rows:
+        for _, found in stored(row, "diagnosis", _sentences, missing):
+            lines |= {(row.name, sentence): None for sentence in found or ["Nothing to report."]}
+    tables = [Table("Findings", ["variant", "finding"], list(lines))] if lines else []
+    return Section("Findings", tables=tables, missing=missing)
+
+
+def _sentences(value: Mapping[str, Any]) -> list[str]:
+    return [f"{one['what']}: {one['advice']}." for one in value["findings"]]
+
+
+def _variant(
+    row: ScoreRow, data_sets: DataSets, checkpoints: Checkpoints | None, page: Path
+) -> Section:
+    """All about one variant, folded up: layers, uncertain inputs, scores, settings, provenance."""
+    runs = [_run(result, checkpoints, page) for result in row.results]
+    tables = [
+        _scores(row),
+        _settings(row.results),
+        Table("Runs", list(runs[0]), [list(run.values()) for run in runs]),
+    ]
+    parts = [
+        posteriors.layers(row),
+        uncertain_inputs(row, data_sets),
+        *(Section(table.name, tables=[table], folded=True) for table in tables),
+    ]
+    seeds = f"seeds {', '.join(str(result.seed) for result in row.results)}"
+    return Section(seeds, parts=[part for part in parts if part], row=row)
+
+
+def _scores(row: ScoreRow) -> Table:
+    parts = [[getattr(run, name) for run in row.results] for name in ("metrics", "validation")]
+    keys = dict.fromkeys(key for part in parts for seed in part for key in seed)
+    lines = [
+        [key, *(_pooled(key, part) for part in parts)] for key in keys if not key.endswith("_sem")
+    ]
+    return Table("Every score", ["score", "test", "validation"], lines, numbers=True)
+
+
+def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:
+    cell = pool(key, scores)
+    if cell is None or cell.value is None:
+        return "–"
+    return short(cell.value) + (f" ± {short(cell.error, 2)}" if cell.error else "")
+
+
+def _settings(results: Sequence[Result]) -> Table:
+    """Settings, versions and machine; several values if seeds differ."""
+    sections = [{**run.settings, **run.versions, **run.machine} for run in results]
+    lines = []
+    for key in dict.fromkeys(key for section in sections for key in section):
+        values = [json.dumps(section.get(key), default=str) for section in sections]
+        lines.append([key.replace("_", " "), " / ".join(dict.fromkeys(values))])
+    return Table("Settings, versions and machine", ["setting", "value"], lines)
+
+
+def _run(result: Result, checkpoints: Checkpoints | None, page: Path) -> dict[str, str]:
+    target = checkpoints(result) if checkpoints else None
+    link = Markup("")
+    if target is not None and Path(target).exists():
+        place = quote(Path(os.path.relpath(target, page.parent)).as_posix())
+        link = Markup('<a href="{}">{}</a>').format(place, Path(target).name)
+    changed = " with uncommitted changes" if result.dirty else ""
+    return {
+        "seed": str(result.seed),
+        "started": result.started.replace("T", " "),
+        "seconds": ", ".join(f"{key} {short(value)}" for key, value in result.seconds.items()),
+        "commit": result.commit[:12] + changed,
+        "model": link,
+    }

@@ -15,7 +15,6 @@ import torch
 import kasuri
 from benchmarks import moments
 from tests.export.nets import make
-from tools.tables import shown
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serve_onnx.py"
@@ -89,9 +88,8 @@ def test_binary_models_are_told_in_words():
     assert said in serve_onnx.told(found, 0)
 
 
-def test_the_table_is_that_of_the_results():
+def test_stored_moments_are_near_those_of_draws():
     result = json.loads(moments.OUT.read_text())
-    assert shown("docs/howto/export.md", moments.MARK) == moments.tables(result).strip()
     for name, found in result["networks"].items():
         assert found["full"]["probability"] < 0.03, name
         assert 0.8 < found["full"]["std_ratio"] < 1.2, name

@@ -37,10 +37,10 @@ class Reader(HTMLParser):
 @pytest.fixture
 def render(tmp_path, monkeypatch):
     """A function from runs to the parsed page, without the megabytes of Plotly."""
-    monkeypatch.setattr(page, "_plotly", lambda: "")
+    monkeypatch.setattr(page, "get_plotlyjs", lambda: "")
 
     def rendered(runs, **options):
-        results = [Result.from_dict(one) for one in runs]
+        results = [run if isinstance(run, Result) else Result.from_dict(run) for run in runs]
         path = write_report(results, tmp_path / "report.html", **options)
         reader = Reader()
         reader.feed(path.read_text(encoding="utf-8"))

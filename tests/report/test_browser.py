@@ -7,7 +7,7 @@ import time
 import pytest
 
 from experiments.report import Problem, Result, write_report
-from tests.report import samples, study
+from tests.report import samples
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -33,7 +33,7 @@ return [...document.querySelectorAll(".figure")].map(figure => {
   const box = svg ? svg.getBoundingClientRect() : {width: 0, height: 0};
   const marks = ".scatterlayer .trace path, .heatmaplayer image[*|href^='data:image/png']";
   const inner = svg ? svg.querySelectorAll(marks).length : 0;
-  return [figure.querySelector(".figure-title").textContent, box.width, box.height, inner];
+  return [figure.querySelector(".title").textContent, box.width, box.height, inner];
 })"""
 OPEN = """
 document.documentElement.style.scrollBehavior = "auto";
@@ -54,23 +54,23 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Three pages: the samples, a study of posteriors, and both with hostile names."""
+    """Stored results with every kind of figure, and the same with hostile names."""
     folder = tmp_path_factory.mktemp("pages")
-    results = [Result.from_dict(run) for run in samples.every_result()]
-    usual = write_report(results, folder / "usual.html", pictures=samples.pictures)
-    results = [Result.from_dict(run) for run in study.every_result()]
-    studied = write_report(results, folder / "study.html")
-    bad, image, *_ = NAMES
-    runs = [samples.fashion("k-tied-2", 0) | {"variant": name} for name in NAMES]
-    for run in runs:
-        run |= {"experiment": f"e/{bad}", "title": bad}
-        run["figures"]["layers"][0]["name"] = bad
-        run["figures"]["ood"]["score"] = image
-        run["figures"] |= study.hostile(bad)
+    runs = samples.stored("results/demo", "results/k-tied/truncated-mnist-mlp")
+    runs += samples.stored("results/k-tied/mnist-mlp")
     results = [Result.from_dict(run) for run in runs]
+    usual = write_report(results, folder / "usual.html", pictures=samples.pictures)
+    bad, image, *_ = NAMES
+    run = samples.stored("results/demo")[0]
+    run |= {
+        "experiment": f"e/{bad}",
+        "title": bad,
+        "figures": samples.with_text(run["figures"], bad),
+    }
+    results = [Result.from_dict(run | {"variant": name}) for name in NAMES]
     problems = [Problem(bad, image)]
     hostile = write_report(results, folder / "hostile.html", title=bad, problems=problems)
-    return {"usual": usual.as_uri(), "study": studied.as_uri(), "hostile": hostile.as_uri()}
+    return {"usual": usual.as_uri(), "hostile": hostile.as_uri()}
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def scroll_through(driver):
 
 def column(driver, number, table=0):
     return driver.execute_script(
-        """const table = document.querySelectorAll(".comparison")[arguments[0]];
+        """const table = document.querySelectorAll(".scores")[arguments[0]];
         return [...table.tBodies].map(body => body.rows[0].cells[arguments[1]].dataset.value)""",
         table,
         number,
@@ -135,7 +135,7 @@ def loudness(colour):
     return sum(float(one) for one in numbers[:3])
 
 
-@pytest.mark.parametrize("name", ["usual", "study", "hostile"])
+@pytest.mark.parametrize("name", ["usual", "hostile"])
 def test_every_figure_is_drawn_without_a_word_in_the_console(browse, name):
     driver = browse(name)
     driver.get_log("browser")
@@ -146,51 +146,6 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(browse, name):
         assert min(width, height) > 150, title
         assert traces > 0, title
     assert driver.get_log("browser") == []
-
-
-def test_heat_maps_are_beside_each_other_and_below_each_other_on_a_phone(browse):
-    for width, beside in ((1200, True), (375, False)):
-        driver = browse("study", width=width)
-        assert scroll_through(driver)
-        boxes = driver.execute_script(
-            """return [...document.querySelector(".maps").querySelectorAll(".figure")].map(one => {
-              const box = one.getBoundingClientRect(); return [box.left, box.top]; })"""
-        )
-        lefts, tops = (len({one[i] for one in boxes}) for i in (0, 1))
-        assert (lefts, tops) == ((3, 1) if beside else (1, 3))
-
-
-def test_heat_maps_show_the_colours_of_their_bar(browse):
-    driver = browse("study")
-    assert scroll_through(driver)
-    bars = driver.find_elements(By.CSS_SELECTOR, ".colour-bar")
-    assert len(bars) == len(study.VARIANTS) * len(study.LAYERS)
-    assert all(bar.get_attribute("aria-label") for bar in bars)
-    background = (
-        bars[0].find_element(By.CSS_SELECTOR, ".colours").value_of_css_property("background-image")
-    )
-    assert background.startswith("linear-gradient(90deg, rgb(68, 1, 84)")
-    ranges = driver.execute_script(
-        """return [...document.querySelector(".maps").querySelectorAll(".plot")].map(plot =>
-        [plot._fullData[0].zmin, plot._fullData[0].zmax, plot._fullData[0].colorscale[0][1]])"""
-    )
-    assert len({tuple(one) for one in ranges}) == 1
-    assert ranges[0][2] == "#440154"
-
-
-def test_tables_of_gradients_sort_and_figures_of_steps_obey_the_legend(browse):
-    driver = browse("study")
-    assert scroll_through(driver)
-    tables = driver.find_elements(By.CSS_SELECTOR, ".comparison")
-    number = next(i for i, table in enumerate(tables) if "step 100" in table.text)
-    heads = tables[number].find_elements(By.TAG_NAME, "th")
-    driver.execute_script("arguments[0].click()", heads[1].find_element(By.TAG_NAME, "button"))
-    values = [float(value) for value in column(driver, 1, table=number)]
-    assert values == sorted(values, reverse=True)
-    count = """return document.querySelector(".figure").querySelectorAll(".scatterlayer .trace").length"""
-    assert driver.execute_script(count) == 9, "three variants with a mean and two seeds"
-    driver.find_element(By.CSS_SELECTOR, ".legend button").send_keys(Keys.ENTER)
-    assert wait(lambda: driver.execute_script(count) == 6)
 
 
 def test_nothing_is_loaded_from_elsewhere(browse):
@@ -210,9 +165,8 @@ def test_nothing_is_loaded_from_elsewhere(browse):
 
 def test_table_sorts_by_click_and_by_keyboard(browse):
     driver = browse()
-    headers = driver.find_elements(By.CSS_SELECTOR, ".comparison")[0].find_elements(
-        By.TAG_NAME, "th"
-    )
+    table = driver.find_elements(By.CSS_SELECTOR, ".scores")[0]
+    headers = table.find_elements(By.TAG_NAME, "th")
     accuracy = next(h for h in headers if h.text.startswith("accuracy"))
     index = headers.index(accuracy)
     button = accuracy.find_element(By.TAG_NAME, "button")
@@ -225,41 +179,25 @@ def test_table_sorts_by_click_and_by_keyboard(browse):
     assert [float(v) for v in column(driver, index)] == sorted(values)
     driver.execute_script("arguments[0].focus()", headers[0].find_element(By.TAG_NAME, "button"))
     driver.switch_to.active_element.send_keys(Keys.SPACE)
-    assert column(driver, 0) == ["k-tied-2", "k-tied-10", "mean-field", "plain"]
+    assert column(driver, 0) == ["k-tied-1", "k-tied-2", "k-tied-3", "mean-field", "plain"]
     assert accuracy.get_attribute("aria-sort") == "none"
-
-
-def test_rows_without_a_value_come_last_and_published_rows_move_along(browse):
-    driver = browse()
-    headers = driver.find_elements(By.CSS_SELECTOR, ".comparison")[0].find_elements(
-        By.TAG_NAME, "th"
-    )
     elbo = next(h for h in headers if h.text.startswith("−ELBO"))
     for _ in range(2):
         elbo.find_element(By.TAG_NAME, "button").click()
-        assert column(driver, headers.index(elbo))[-1] is None, "plain has no ELBO"
-        published = driver.find_element(By.CSS_SELECTOR, ".published")
-        body = published.find_element(By.XPATH, "..")
-        assert body.text.startswith("k-tied-2")
+        assert column(driver, headers.index(elbo))[-1] is None, "plain has no ELBO: it comes last"
 
 
-def test_tab_reaches_header_buttons_and_the_skip_link_comes_first(browse):
+def test_published_rows_move_along(browse):
     driver = browse()
-    body = driver.find_element(By.TAG_NAME, "body")
-    body.send_keys(Keys.TAB)
-    assert driver.switch_to.active_element.text == "Skip to the results"
-    assert driver.switch_to.active_element.rect["y"] >= 0, "visible when it has the focus"
-    reached = []
-    for _ in range(12):
-        driver.switch_to.active_element.send_keys(Keys.TAB)
-        now = driver.switch_to.active_element
-        reached.append((now.tag_name, now.find_element(By.XPATH, "..").get_attribute("aria-sort")))
-    assert ("button", "none") in reached
-    outline = "return getComputedStyle(document.activeElement).outlineStyle"
-    assert driver.execute_script(outline) == "solid"
+    tables = driver.find_elements(By.CSS_SELECTOR, ".experiment > .scroll .scores")
+    table = next(t for t in tables if t.find_elements(By.CSS_SELECTOR, ".published"))
+    table.find_elements(By.TAG_NAME, "button")[0].click()
+    for published in table.find_elements(By.CSS_SELECTOR, ".published"):
+        rows = published.find_element(By.XPATH, "..").find_elements(By.TAG_NAME, "tr")
+        assert [row.get_attribute("class") for row in rows] == ["", "published"]
 
 
-@pytest.mark.parametrize("name", ["usual", "study", "hostile"])
+@pytest.mark.parametrize("name", ["usual", "hostile"])
 def test_no_sideways_scrolling_on_a_phone(browse, name):
     driver = browse(name, width=375)
     scroll_through(driver)
@@ -293,9 +231,9 @@ def test_dark_mode_changes_page_and_figures(browse):
 def test_legend_hides_and_shows_a_variant(browse):
     driver = browse()
     scroll_through(driver)
-    count = """return document.querySelector("#quality-fashion-mnist .figure")
+    count = """return document.querySelector(".experiment .figure")
         .querySelectorAll(".scatterlayer .trace").length"""
-    button = driver.find_element(By.CSS_SELECTOR, "#quality-fashion-mnist > .legend button")
+    button = driver.find_element(By.CSS_SELECTOR, ".experiment > .legend button")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
     before = driver.execute_script(count)
     button.send_keys(Keys.ENTER)

@@ -1,75 +1,63 @@
-"""Numbers out of JSON that may hold anything, and the digits to show them with."""
+"""Numbers out of result files that may hold anything, and the digits to show them with."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def number(value: object) -> float | None:
     """A JSON number as a float; None for anything else.
 
     Examples:
-        >>> number(3), number("3"), number(True), number(None)
-        (3.0, None, None, None)
+        >>> number(3), number("3"), number(True)
+        (3.0, None, None)
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value)
-    except OverflowError:
+    except OverflowError:  # an integer that no float holds
         return math.inf if value > 0 else -math.inf
 
 
-def finite(value: object) -> float | None:
-    """A JSON number that can be drawn as a float; None for anything else, also beyond 1e100."""
-    found = number(value)
-    return found if found is not None and abs(found) < 1e100 else None
+def array(values: object) -> Array:
+    """A JSON list of numbers (or of lists of them) to draw; what cannot be drawn is NaN.
 
-
-def numbers(value: object) -> list[float | None]:
-    """A JSON list with None for what is not a finite number; empty for what is not a list."""
-    return [finite(one) for one in value] if isinstance(value, list) else []
-
-
-def all_numbers(value: object) -> list[float]:
-    """A JSON list of finite numbers; empty if anything in it is something else."""
-    found = numbers(value)
-    kept = [one for one in found if one is not None]
-    return kept if len(kept) == len(found) else []
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """A JSON object; empty for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def records(value: object) -> list[Mapping[str, Any]]:
-    """The objects in a JSON list; empty for anything else."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def shape_text(value: object) -> str:
-    """A stored shape for people; a dash for what is not a list.
+    Raises:
+        ValueError, TypeError: anything else; `stored` takes it for unusable data.
 
     Examples:
-        >>> shape_text([400, 784]), shape_text(None)
-        ('400 × 784', '–')
+        >>> array([1, None, 1e300]).tolist()
+        [1.0, nan, nan]
     """
-    return " × ".join(str(side) for side in value) if isinstance(value, list) else "–"
+    if not isinstance(values, list):
+        raise TypeError(f"a list of numbers is needed, not {values!r:.40}")
+    found = np.asarray(values, dtype=np.float64)
+    return np.where(np.abs(found) < 1e100, found, np.nan)
+
+
+def arrays(*lists: object) -> tuple[Array, ...]:
+    """Lists of equal length, at least 1, without the places where one of them has no number."""
+    columns = np.stack([array(one) for one in lists])
+    known = columns[:, ~np.isnan(columns).any(axis=0)]
+    if columns.ndim != 2 or not known.size:
+        raise ValueError("no numbers that belong together")
+    return tuple(known)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean, and its standard error if there are at least two values.
 
     Examples:
-        >>> mean_and_error([1.0, 3.0])
-        (2.0, 1.0)
-        >>> mean_and_error([5.0])
-        (5.0, None)
+        >>> mean_and_error([1.0, 3.0]), mean_and_error([5.0])
+        ((2.0, 1.0), (5.0, None))
     """
-    count = len(values)
-    mean = sum(values) / count
+    count, mean = len(values), sum(values) / len(values)
     if count < 2:
         return mean, None
     squares = sum((value - mean) * (value - mean) for value in values)
@@ -112,15 +100,15 @@ def fixed(value: float, decimals: int) -> str:
     if abs(value) >= 1e10:
         return f"{value:.2e}"
     text = f"{value:,.{decimals}f}"
-    return text.lstrip("-") if not any(digit in text for digit in "123456789") else text
+    return text if any(digit in text for digit in "123456789") else text.lstrip("-")
 
 
 def short(value: float, significant: int = 4) -> str:
     """A number on its own, with a few significant digits.
 
     Examples:
-        >>> short(0.0012345), short(1234.5), short(3.0), short(12345678.0)
-        ('0.001234', '1,234', '3', '12,345,678')
+        >>> short(0.0012345), short(1234.5), short(3.0), short(12345678.0), short(1e-7)
+        ('0.001234', '1,234', '3', '12,345,678', '1e-07')
     """
     if not math.isfinite(value) or abs(value) >= 1e10:
         return fixed(value, 0)

@@ -1,0 +1,163 @@
+"""Lines as figures.
+
+Figures are Plotly's JSON with two additions that page.js understands: a colour "--c2" is the CSS
+variable of the page, so that figures follow the colour scheme; `meta.series` of a trace is the
+number of the legend entry that shows and hides it.
+"""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from experiments.report.json_numbers import Array, short
+
+COLOURS = 7  # --c0 ... --c6 in page.css
+DASHES = {  # Plotly's names, and the same for SVG
+    "solid": "",
+    "dash": "7 4",
+    "dot": "2 3",
+    "dashdot": "7 3 2 3",
+    "longdash": "11 4",
+    "longdashdot": "11 3 2 3",
+}
+POINTS = 300  # of a line at most, to keep the page small
+HUGE = 1e100  # what is larger cannot be drawn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Plotly's traces and layout, and what the figure shows in words."""
+
+    title: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    label: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a figure: `style` is that of Plotly's line, `options` those of the whole trace."""
+
+    name: str
+    x: Sequence[float] | Array
+    y: Sequence[float] | Array
+    style: Mapping[str, Any]
+    series: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def trace(self) -> dict[str, Any]:
+        """As Plotly wants it."""
+        points = thinned(list(zip(self.x, self.y, strict=True)), POINTS)
+        return {
+            "type": "scatter",
+            "mode": "lines" if len(points) > 1 else "markers",
+            "name": escaped(self.name),
+            "x": rounded(x for x, _ in points),
+            "y": rounded(y for _, y in points),
+            "line": dict(self.style),
+            "meta": {"series": self.series},
+            **self.options,
+        }
+
+
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    x: str,
+    y: str = "",
+    *,
+    log_x: bool = False,
+    log_y: bool | None = None,
+    caption: str = "",
+    **layout: Any,
+) -> list[Figure]:
+    """The figure of some lines; nothing if they have no points.
+
+    Args:
+        title: above the figure.
+        lines: the lines.
+        x: title of the x axis.
+        y: of the y axis.
+        log_x: whether the x axis is logarithmic.
+        log_y: the same for y; None decides by the numbers.
+        caption: below the figure.
+        layout: options of Plotly: `xaxis`, `yaxis`, `legend`.
+    """
+    xs = [value for line in lines for value in line.x if abs(value) < HUGE]
+    ys = [value for line in lines for value in line.y if abs(value) < HUGE]
+    if not xs or not ys:
+        return []
+    if log_y is None and is_wide(ys):
+        log_y, title = True, f"{title}, log scale"
+    axes = {
+        "xaxis": {"title": {"text": escaped(x)}, **(_log(xs) if log_x else {})},
+        "yaxis": {"title": {"text": escaped(y)}, **(_log(ys) if log_y else {})},
+    }
+    for name, options in layout.items():
+        axes[name] = {**axes.get(name, {}), **options}
+    ends = [f"{line.name} {short(list(line.y)[-1])}" for line in lines if len(line.y)]
+    label = f"Line chart of {y or title} by {x}: {title}. Last values: {'; '.join(ends)}."
+    return [Figure(title, [line.trace() for line in lines], axes, label, caption)]
+
+
+def look(index: int, width: float = 2.0) -> dict[str, Any]:
+    """Colour and dashes of a series: different for the first 42."""
+    dash = list(DASHES)[index % len(DASHES)]
+    return {"color": f"--c{index % COLOURS}", "dash": dash, "width": width}
+
+
+def escaped(text: str) -> str:
+    """Text for a label in Plotly, which reads tags, entities and templates in it.
+
+    Examples:
+        >>> escaped("<b> %{x}")
+        '&lt;b&gt; %&#123;x}'
+    """
+    return html.escape(text, quote=False).replace("%{", "%&#123;")
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Numbers for a figure, where more digits than five cannot be seen; NaN and the like are gaps."""
+    return [float(f"{value:.5g}") if abs(value) < HUGE else None for value in values]
+
+
+def thinned(values: Sequence[T], most: int) -> list[T]:
+    """At most so many of the values, evenly spread, the first and the last among them.
+
+    Examples:
+        >>> thinned(range(100), 4)
+        [0, 33, 66, 99]
+    """
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Whether numbers need a logarithmic axis: all positive, and over more than a factor of ten."""
+    return min(values) > 0 and max(values) > 10 * min(values)
+
+
+def mean_by(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Every x once, in order, with the mean of its y.
+
+    Examples:
+        >>> mean_by([(2, 1.0), (1, 5.0), (2, 3.0)])
+        ([1, 2], [5.0, 2.0])
+    """
+    found: dict[float, list[float]] = {}
+    for x, y in points:
+        found.setdefault(x, []).append(y)
+    xs = sorted(found)
+    return xs, [sum(found[x]) / len(found[x]) for x in xs]
+
+
+def _log(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis with ticks at 1, 2, 5, or at powers of ten if there are many."""
+    positive = [value for value in values if value > 0] or [1.0]
+    few = max(positive) < 200 * min(positive)
+    return {"type": "log", "dtick": "D2" if few else 1, "tickformat": ",~r" if few else "~g"}

@@ -1,0 +1,261 @@
+"""What the figures and tables of the page draw, against numbers worked out by hand."""
+
+import pytest
+
+from experiments.report import Result, compare
+from experiments.report.calibration import foreign_inputs, intervals, reliability
+from experiments.report.plots import chart
+from experiments.report.posteriors import gradient_snr, layers, maps, spectra
+from experiments.report.sizes import compressions, frontiers, sparsities
+from experiments.report.sweeps import pooled, sweeps
+from experiments.report.training import convergence, drift
+
+
+def rows(*figures, variant="v", metrics=None):
+    """The row of a variant whose seeds have these figures."""
+    runs = [
+        Result("e", variant, seed, figures=one, metrics=metrics or {})
+        for seed, one in enumerate(figures)
+    ]
+    return compare(runs)[0].rows
+
+
+def lines(figure):
+    return {trace["name"]: (trace["x"], trace["y"]) for trace in figure.data}
+
+
+def elbo(values, steps=None, pace=1.0):
+    steps = list(range(len(values))) if steps is None else steps
+    seconds = [pace * step for step in steps]
+    return {"convergence": {"step": steps, "seconds": seconds, "neg_elbo": values}}
+
+
+def test_convergence_is_the_mean_over_seeds_above_thin_lines():
+    by_step, by_time = convergence(rows(elbo([4, 2], pace=1), elbo([2, 1, 0], pace=3))).figures
+    *thin, mean = by_step.data
+    assert [one["name"] for one in thin] == ["v, seed 0", "v, seed 1"]
+    assert (mean["name"], mean["x"], mean["y"]) == ("v", [0, 1], [3, 1.5]), "at common steps"
+    assert all(one["line"]["width"] < mean["line"]["width"] for one in thin)
+    assert by_time.data[-1]["x"] == [0, 2], "seconds are averaged too"
+    assert {one["meta"]["series"] for one in by_step.data} == {0}
+    (alone,) = convergence(rows(elbo([4, 2]))).figures[0].data
+    assert alone["name"] == "v"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([20, 1], "log"), ([9, 1], None), ([20, -1], None), ([20, 0], None)]
+)
+def test_the_axis_is_logarithmic_for_positive_numbers_of_different_sizes(values, kind):
+    figure = convergence(rows(elbo(values))).figures[0]
+    assert figure.layout["yaxis"].get("type") == kind
+    assert ("log scale" in figure.title) == (kind == "log")
+
+
+def test_no_points_no_figure():
+    assert chart("t", [], "x") == []
+
+
+def test_drift_has_a_figure_per_layer_and_names_the_broken_ones():
+    good = {"layer": "a", "step": [0, 5], "mean_scale": [0.2, 0.4]}
+    other = {"layer": "a", "step": [0, 5], "mean_scale": [0.4, 0.6]}
+    broken = {"layer": "b", "step": [0], "mean_scale": [0.2, 0.4]}
+    section = drift(rows({"drift": [good, broken]}, {"drift": [other]}))
+    (figure,) = section.figures
+    assert figure.data[0]["y"] == pytest.approx([0.3, 0.5])
+    assert section.missing == ["v (b)"]
+
+
+def test_reliability_is_pooled_by_counts_and_leaves_out_empty_bins():
+    first = {"confidence": [0.0, 0.5, 0.9], "accuracy": [None, 0.4, 0.8], "count": [0, 1, 3]}
+    second = {"confidence": [0.0, 0.7, 0.8], "accuracy": [0.0, 0.8, 1.0], "count": [0, 3, 1]}
+    figure, often = reliability(rows({"reliability": first}, {"reliability": second})).figures
+    assert lines(figure)["v"][0] == pytest.approx([0.65, 0.875])
+    assert lines(figure)["v"][1] == pytest.approx([0.7, 0.85])
+    assert often.data[0]["y"] == [50, 50]
+
+
+def test_intervals_are_averaged_over_the_seeds_that_have_a_level():
+    first = {"nominal": [0.5, 0.9], "observed": [0.4, 0.8]}
+    second = {"nominal": [0.9], "observed": [0.9]}
+    figure, gaps = intervals(rows({"intervals": first}, {"intervals": second})).figures
+    assert lines(figure)["v"] == ([0.5, 0.9], pytest.approx([0.4, 0.85]))
+    assert lines(gaps)["v"][1] == pytest.approx([-10, -5])
+
+
+def test_foreign_inputs_are_percentages_of_all_seeds():
+    one = {"edges": [0, 1, 2], "inside": [3, 1], "outside": [1, 1], "score": "entropy"}
+    metrics = {"ood_auroc_entropy": 0.75}
+    (figure,) = foreign_inputs(rows({"ood": one}, {"ood": one}, metrics=metrics)).figures
+    assert figure.title == "v: AUROC 0.75"
+    assert lines(figure)["test inputs"] == ([0, 1, 2], [75, 25, 25])
+    assert lines(figure)["foreign inputs"][1] == [50, 50, 50]
+
+
+def test_spectrum_has_its_baselines_and_the_constant():
+    scale = {"share": [0.9, 0.1], "shuffled": [0.7, 0.3], "centred": [0.6, 0.4], "constant": 0.5}
+    other = scale | {"share": [0.7, 0.3]}
+    mean = {"share": [0.75, 0.25 - 1e-9, 1e-9]}
+    stored = [{"spectrum": [{"layer": "a", "scale": s, "mean": mean}]} for s in (scale, other)]
+    (figure,) = spectra(rows(*stored)).parts[0].figures
+    drawn = lines(figure)
+    assert drawn["σ"] == ([1, 2], pytest.approx([80, 20]))
+    assert drawn["constant matrix"][1] == [50] * 10
+    assert drawn["μ"][1] == [75, 25, None], "rounding errors are not drawn"
+    assert set(drawn) == {"σ", "constant matrix", "shuffled σ", "centred σ", "μ"}
+    assert figure.layout["yaxis"]["type"] == "log"
+    assert "σ 80.00 %" in figure.caption
+
+
+@pytest.mark.parametrize("share", [[], [-0.1], [1.5], ["x"], [float("inf")]])
+def test_what_is_no_share_is_no_spectrum(share):
+    section = spectra(rows({"spectrum": [{"layer": "a", "mean": {"share": share}}]}))
+    assert (section.parts, section.missing) == ([], ["v (a)"])
+
+
+def map_figures(**changed):
+    entry = {"layer": "a", "low": 0, "high": 2, "maps": [{"title": "full", "values": [[1, None]]}]}
+    section = maps(rows({"scales": [entry | changed]}))
+    return section.parts[0].parts[0].figures if section.parts else section.missing
+
+
+def test_maps_of_a_layer_share_one_range_and_large_ones_are_thinned():
+    values = [[float(i * j) for j in range(500)] for i in range(200)]
+    (figure,) = map_figures(maps=[{"title": "full", "values": values}], high=9)
+    (data,) = figure.data
+    assert (len(data["z"]), len(data["z"][0])) == (96, 96)
+    assert (data["z"][0][0], data["z"][-1][-1]) == (0.0, float(f"{199 * 499:.5g}"))
+    assert (data["zmin"], data["zmax"]) == (0, 9)
+    assert map_figures()[0].data[0]["z"] == [[1.0, None]]
+    (alike,) = map_figures(low=0.3, high=0.3)
+    assert alike.data[0]["zmin"] < 0.3 < alike.data[0]["zmax"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"low": None}, {"high": "x"}, {"low": 3}, {"maps": []}, {"maps": None}),
+        *({"maps": [{"title": "t", "values": v}]} for v in ([], [[]], [[None]], [[1], [1, 2]], 5)),
+    ],
+)
+def test_what_is_no_map_is_not_drawn(changed):
+    assert map_figures(**changed) == ["v (a)"]
+
+
+def ratio(value, **changed):
+    entry = {"step": 1, "layer": "a", "parameter": "loc", "mean": 2 * value, "median": value}
+    return entry | {"definition": "d"} | changed
+
+
+def test_ratios_are_pooled_by_layer_and_definition():
+    first = [ratio(0.25), ratio(0.5, step=2), ratio(0.1, definition="other")]
+    table, other = gradient_snr(
+        rows({"gradient_snr": first}, {"gradient_snr": [ratio(0.75)]})
+    ).tables
+    assert (table.name, other.name) == ("a: d", "a: other")
+    (row,) = table.rows
+    assert row.name == "v, loc"
+    assert str(row.cells["step 1, median"]) == "0.50 ± 0.25"
+    assert str(row.cells["step 1, mean"]) == "1.00 ± 0.50"
+    assert row.cells["step 2, median"].value == 0.5
+
+
+def test_layers_are_a_table_and_histograms():
+    histogram = {"edges": [0, 1, 2], "counts": [4, 2]}
+    entry = {"name": "0.weight", "shape": [2, 3], "kl": 1.5, "mean": histogram, "scale": "broken"}
+    section = layers(rows({"layers": [entry]})[0])
+    (table,) = section.tables
+    assert table.rows == [["0.weight, 2 × 3", "–", "1.5", "–", "–", "–"]]
+    (figure,) = section.figures
+    assert lines(figure) == {"0.weight, 2 × 3": ([0, 1, 2], [1, 0.5, 0.5])}
+
+
+def network(weights, error, **changed):
+    return {"weights": weights, "flops": 10 * weights, "error": error} | changed
+
+
+def test_every_seed_has_its_line_of_networks_that_none_beats():
+    rival = {"BC": network(60, 0.01)}
+    first = {"points": [network(100, 0.01), network(50, 0.02)], "published": rival}
+    second = {"points": [network(80, 0.005), network(90, 0.006)]}
+    weights, flops = frontiers(rows({"frontier": first}, {"frontier": second})).figures
+    ours, again, published = weights.data
+    assert (ours["x"], ours["y"]) == ([50, 100], [2, 1]), "no seed is chosen by its test error"
+    assert (again["x"], again["y"]) == ([80], [0.5]), "smaller and better than its other point"
+    assert (published["x"], published["y"], published["text"]) == ([60], [1], ["BC"])
+    assert [line["x"] for line in flops.data[:2]] == [[500, 1000], [800]]
+    assert frontiers(rows({"frontier": {"points": [network("many", 0.1)]}})).missing == ["v"]
+
+
+def test_compression_shows_counts_and_thresholds():
+    histogram = {"layer": "fc", "side": "out", "edges": [0, 1, 2], "counts": [3, 1], "level": 0.5}
+    stored = {
+        "criterion": "snr",
+        "before": {"parameters": 100},
+        "after": {"parameters": 25},
+        "latency": {"ratio": 3.0},
+        "histograms": [histogram | {"below": 3, "units": 4}],
+        "notes": ["units of 'fc' stay"],
+    }
+    (part,) = compressions(rows({"compression": stored})).parts
+    parameters, faster = part.tables[0].rows
+    assert [cell.text for cell in parameters.cells.values()] == ["100", "25", "4.0"]
+    assert faster.cells["ratio"].text == "3.0"
+    assert lines(part.figures[0])["threshold"] == ([0.5, 0.5], [0, 3])
+    assert part.figures[0].caption == "threshold 0.5: 3 of 4 units below"
+    assert part.note == "units of 'fc' stay"
+
+
+def counts(left, **changed):
+    known = dict(weights=8, weights_left=left, rows=2, rows_left=1, columns=4, columns_left=3)
+    return {"name": "a"} | known | changed
+
+
+def test_sparsity_is_the_share_dropped_over_seeds():
+    stored = [
+        {"sparsity": {"layers": [counts(n)], "total": counts(n, name="total")}} for n in (2, 4)
+    ]
+    (table,) = sparsities(rows(*stored)).tables
+    assert [row.name for row in table.rows] == ["v, weights", "v, rows", "v, columns"]
+    assert str(table.rows[0].cells["a"]) == "62 ± 12"
+    assert [row.cells["total"].value for row in table.rows] == [0.625, 0.5, 0.25]
+    bad = {"sparsity": {"layers": [counts(2, weights=0)], "total": counts(2)}}
+    assert sparsities(rows(bad)).missing == ["v"]
+
+
+def point(tau, seed=0, series="mean-field", accuracy=0.9, **changed):
+    sweep = {
+        "x": "tau",
+        "value": tau,
+        "series": series,
+        "curves": ["accuracy", "kl"],
+        "marks": {"η = 1": 1.3},
+        "beside": {"kl": 4.0},
+    }
+    scores = {"accuracy": accuracy, "kl": 5.0}
+    paper, figures = {"accuracy": (0.5, None)}, {"sweep": sweep | changed}
+    name = f"{series}-{tau}"
+    return Result("e", name, seed, metrics=scores, published=paper, figures=figures)
+
+
+def test_points_of_variants_become_curves_and_seeds_are_averaged():
+    runs = [point(0.1), point(0.1, seed=1, accuracy=0.8), point(10.0), point(1.0, value="broken")]
+    found, missing = pooled(compare(runs)[0].rows)
+    curve = found["tau"].scores["accuracy"]["mean-field"]
+    assert curve.measured == {0.1: [0.9, 0.8], 10.0: [0.9]}
+    assert curve.means() == {0.1: pytest.approx(0.85), 10.0: 0.9}
+    assert curve.beside == {0.1: 0.5, 10.0: 0.5}
+    assert found["tau"].scores["kl"]["mean-field"].beside == {0.1: 4.0, 10.0: 4.0}
+    assert found["tau"].marks == {"η = 1": 1.3}
+    assert missing == ["mean-field-1.0"]
+
+
+def test_sweeps_draw_ours_the_published_and_the_mark():
+    runs = [point(tau, series=series) for series in ("a", "b") for tau in (0.1, 10.0)]
+    accuracy, kl = sweeps(compare(runs)[0].rows).figures
+    assert (accuracy.title, kl.title) == ("Accuracy (%)", "KL in nats")
+    drawn = lines(accuracy)
+    assert list(drawn) == ["a", "a, published or exact", "b", "b, published or exact", "η = 1"]
+    assert drawn["a"] == ([0.1, 10], [90, 90])
+    assert drawn["a, published or exact"][1] == [50, 50]
+    assert drawn["η = 1"][0] == [1.3, 1.3]
+    assert accuracy.layout["xaxis"]["type"] == "log"

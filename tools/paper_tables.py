@@ -1,0 +1,182 @@
+"""Tables of the papers' pages that are no comparison of variants."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.compression_published import LENET5
+from experiments.lenet5_counts import LeNet5
+from experiments.matrix_normal_published import DROPPED
+from experiments.report import Result, compare
+from experiments.report.json_numbers import mean_and_error, short
+from experiments.report.score_columns import column
+from experiments.report.sweeps import AXES, SweepCurve, pooled
+from experiments.report.text_tables import markdown_grid
+
+
+def by_experiment(found: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    """The results of every experiment."""
+    for name in dict.fromkeys(one.experiment for one in found):
+        yield name, [one for one in found if one.experiment == name]
+
+
+def compression_tables(found: Sequence[Result]) -> str:
+    """The networks that were chosen, run by run, beside published ones."""
+    parts = []
+    for name, runs in by_experiment(found):
+        head = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]
+        head += ["of validation data (%)"]
+        rows = [_chosen(run) for run in runs]
+        if "lenet5" in name:
+            head += ["weights as the paper counts", "FLOPs as the paper counts"]
+            rows += [
+                [
+                    f"{method}, published",
+                    "",
+                    "-".join(map(str, vars(one.widths).values())),
+                    f"{one.widths.weights:,}",
+                    f"{one.widths.macs_and_biases:,}",
+                    f"{one.error_percent:.1f}",
+                    "",
+                ]
+                for method, one in LENET5.items()
+            ]
+            widths = [LeNet5(*map(int, row[2].split("-"))) for row in rows]
+            counts = [[f"{w.table_weights:,}", f"{w.table_flops:,}"] for w in widths]
+            rows = [[*row, *extra] for row, extra in zip(rows, counts, strict=True)]
+        parts += [f"What is left in {name}", markdown_grid([head, *rows])]
+        if "vgg" in name:
+            parts += [
+                f"Per cent of the weights of each layer that are gone, {name}",
+                _gone(runs),
+            ]
+    return "\n\n".join(parts)
+
+
+def _chosen(run: Result) -> list[str]:
+    frontier: Mapping[str, Any] = run.figures["frontier"]
+    point = frontier["points"][frontier["chosen"]]
+    return [
+        run.variant,
+        f"{run.seed}",
+        point["left"],
+        f"{point['weights']:,}",
+        f"{point['flops']:,}",
+        f"{100 * point['error']:.2f}",
+        f"{100 * point['valid_error']:.2f}" if "valid_error" in point else "",
+    ]
+
+
+def _gone(runs: Sequence[Result]) -> str:
+    """Shares of the weights of every layer; where they were set to 0 in the paper, units stay."""
+    group, wide = DROPPED["cifar10-group"], DROPPED["cifar10-group-4x"]
+    published = group | {
+        "matrix-normal-4x": wide["free"],
+        "matrix-normal-4x-inputs": wide["inputs"],
+        "matrix-normal-4x-outputs": wide["outputs"],
+    }
+    rows = []
+    for run in runs:
+        frontier: Mapping[str, Any] = run.figures["frontier"]
+        left = frontier["points"][frontier["chosen"]]["layers"]
+        pairs = zip(left, frontier["layers"], strict=True)
+        gone = [f"{100 * (1 - after / before):.0f}" for after, before in pairs]
+        rows.append([f"{run.variant}, seed {run.seed}", *gone])
+    for variant in dict.fromkeys(run.variant for run in runs if run.variant in published):
+        rows.append([f"{variant}, published", *map(str, published[variant][1]), ""])
+    return markdown_grid([["", *_layers(len(rows[0]) - 1)], *rows])
+
+
+def _layers(count: int) -> list[str]:
+    return [*(f"conv {i}" for i in range(1, count)), "dense"]
+
+
+def sparsity_tables(found: Sequence[Result]) -> str:
+    """For each experiment with published shares per layer a table of ours and theirs."""
+    parts = []
+    for name, runs in by_experiment(found):
+        published = DROPPED.get(name.removeprefix("matrix-normal/").removesuffix("-short"), {})
+        rows = []
+        for run in runs if published else []:
+            what, theirs = published.get(run.variant, ("weights", ()))
+            layers = run.figures["sparsity"]["layers"]
+            dropped = [100 * (1 - layer[f"{what}_left"] / layer[what]) for layer in layers]
+            rows.append([run.variant, what, *(f"{share:.0f}" for share in dropped)])
+            if theirs:
+                padding = [""] * (len(layers) - len(theirs))
+                rows.append([f"{run.variant}, published", what, *map(str, theirs), *padding])
+        if rows:
+            head = ["", "of", *_layers(len(rows[0]) - 2)]
+            parts += [f"Per cent dropped of each layer, {name}", markdown_grid([head, *rows])]
+    return "\n\n".join(parts)
+
+
+def sweep_tables(found: Sequence[Result]) -> str:
+    """For each experiment a table of all scores, or with several series a table of series for each score.
+
+    Best values along a series are bold. Behind a stroke: what is published, or exact.
+
+    Raises:
+        ValueError: a result does not say what was varied.
+    """
+    parts = []
+    for table in compare(found):
+        sweeps, missing = pooled(table.rows)
+        if missing or not sweeps:
+            names = missing or [row.name for row in table.rows]
+            raise ValueError(f"{table.name}: {names} do not say what was varied")
+        parts.append(f"### {table.name}: {table.title}")
+        for x, sweep in sweeps.items():
+            x = AXES.get(x, x)
+            if len(sweep.series) == 1:
+                every = {score: series[sweep.series[0]] for score, series in sweep.scores.items()}
+                parts.append(_sweep(x, {column(s).title: (s, curve) for s, curve in every.items()}))
+                continue
+            for score, series in sweep.scores.items():
+                curves = {name: (score, curve) for name, curve in series.items()}
+                parts += [column(score).title, _sweep(x, curves)]
+    return "\n\n".join(parts)
+
+
+def _sweep(x: str, columns: Mapping[str, tuple[str, SweepCurve]]) -> str:
+    places = sorted({place for _, curve in columns.values() for place in curve.measured})
+    cells = [[f"{place:,g}" for place in places]]
+    for score, curve in columns.values():
+        known, means = column(score), curve.means()
+        losses = [known.loss(mean) for mean in means.values()] if known.better else []
+        shown = []
+        for place in places:
+            text = short(known.factor * means[place]) if place in means else ""
+            best = losses and place in means and known.loss(means[place]) == min(losses)
+            beside = short(known.factor * curve.beside[place]) if place in curve.beside else ""
+            shown.append((f"**{text}**" if best else text) + (f" / {beside}" if beside else ""))
+        cells.append(shown)
+    return markdown_grid([[x, *columns], *zip(*cells, strict=True)])
+
+
+def temperature_table(path: Path) -> str:
+    """Two ways to choose the temperature, from the file that `benchmarks.temperature` writes.
+
+    A row for each data set and length: test NLL of both ways, and the CPU seconds of a run.
+    """
+    every = json.loads(path.read_text())["rows"]
+    head = ["", "steps", "seeds", "one run (`kasuri.fit`)", "halving", "temperatures of halving"]
+    lines = [[*head, "CPU seconds"]]
+    for data, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in every):
+        same = [row for row in every if (row["data"], row["epochs"]) == (data, epochs)]
+        ways = [[row for row in same if row["way"] == way] for way in ("follow", "halving")]
+        found = [row["temperature"] for row in ways[1]]
+        nlls = [mean_and_error([row["nll"] for row in way]) for way in ways]
+        seconds = [mean_and_error([row["cpu_seconds"] for row in way])[0] for way in ways]
+        lines.append(
+            [
+                data.replace("-", " "),
+                f"{same[0]['steps']:,}",
+                str(len(ways[0])),
+                *(f"{mean:.3f} ± {error:.3f}" for mean, error in nlls),
+                f"{min(found):.2g} to {max(found):.2g}",
+                " / ".join(f"{mean:.1f}" for mean in seconds),
+            ]
+        )
+    return markdown_grid(lines)
