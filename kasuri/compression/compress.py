@@ -20,7 +20,7 @@ from kasuri.compression.kept_posterior import (
     small_posterior,
     weights_left,
 )
-from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, Units
+from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, PerLayer, Threshold, Validation
 from kasuri.compression.shrink import Shrunk, shrink, trusted
 from kasuri.compression.tuning import finetune as tuned
@@ -311,7 +311,7 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
     )
 
 
-def _units(groups: list[Group], done: Shrunk) -> list[Units]:
+def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
     found = []
     for group in groups:
         maker = group.on(OUT)[0]
@@ -319,13 +319,13 @@ def _units(groups: list[Group], done: Shrunk) -> list[Units]:
         gone = 0
         if cut is not None:
             gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
-        found.append(Units(maker.layer, group.size, group.size - gone, group.obstacle))
+        found.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
     return found
 
 
-def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[Units]:
+def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:
     return [
-        Units(f"{name} (heads)", module.num_heads, module.num_heads - len(gone.get(name, ())))
+        UnitsLeft(f"{name} (heads)", module.num_heads, module.num_heads - len(gone.get(name, ())))
         for name, module in net.named_modules()
         if isinstance(module, nn.MultiheadAttention)
     ]

@@ -62,7 +62,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitsLeft:
     """Units of one group before and after.
 
     Args:
@@ -273,7 +273,7 @@ class CompressionReport:
     before: Counts
     after: Counts
     matrices: tuple[MatrixLeft, ...]
-    units: tuple[Units, ...] = ()
+    units: tuple[UnitsLeft, ...] = ()
     histograms: tuple[Histogram, ...] = ()
     difference: float = 0.0
     bits: tuple[Bits, ...] = ()
@@ -314,7 +314,7 @@ class CompressionReport:
         def ready(value: Any) -> Any:
             if type(value) in derived:
                 value = derived[type(value)](value)
-            elif isinstance(value, Histogram | Trial | Units):
+            elif isinstance(value, Histogram | Trial | UnitsLeft):
                 value = asdict(value)
             if isinstance(value, dict):
                 return {key: ready(entry) for key, entry in value.items()}

@@ -14,7 +14,6 @@ from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.mean_field import independent
 from kasuri.posteriors.parts import entries
 from kasuri.posteriors.radial.directions import Directions
-from kasuri.posteriors.radial.parts import inputs_left, polar_part, some_radii
 from kasuri.posteriors.radial.polar import (
     Polar,
     Side,
@@ -24,6 +23,7 @@ from kasuri.posteriors.radial.polar import (
     radius_moments,
     to_matrix,
 )
+from kasuri.posteriors.radial.polar_parts import inputs_left, polar_part, some_radii
 from kasuri.posteriors.radial.radii import Radii
 
 Statistic = Literal["mode", "product_mode"]
