@@ -97,7 +97,7 @@ def compress(
         threshold = Gap() if validation is None else Loss()
     _check_structure(structure, criterion, example)
     _check_threshold(threshold, validation, example)
-    _check_rest(criterion, keep_posterior, slim, finetune, calls)
+    _check_rest(criterion, keep_posterior, slim, finetune, calls, example)
     model = probes.uncompiled(objective_of(model))
     bnn = importance.network_of(model)
     require_posteriors(bnn)
@@ -247,7 +247,12 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
 
 
 def _check_rest(
-    criterion: str, keep_posterior: bool, slim: Slim | None, finetune: Any, calls: Any
+    criterion: str,
+    keep_posterior: bool,
+    slim: Slim | None,
+    finetune: Any,
+    calls: Any,
+    example: Any,
 ) -> None:
     if criterion not in importance.CRITERIA:
         known = ", ".join(map(repr, importance.CRITERIA))
@@ -267,6 +272,11 @@ def _check_rest(
         raise ValueError(
             "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
             "belongs to one network; make a new one for the result, or hand the result to kasuri.fit"
+        )
+    if example is None:
+        raise ValueError(
+            "compress(finetune=...): the small network is trained further, and without an example there is "
+            "none; give one, or hand the result to kasuri.fit"
         )
     if not (isinstance(finetune, Mapping) and "train" in finetune):
         raise ValueError(

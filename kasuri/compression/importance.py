@@ -348,12 +348,8 @@ def _heads(
     return found
 
 
-def _own_radii(weight: Weight) -> Any:
-    return getattr(behind_mask(weight.posterior), "own_radii", None)
-
-
 def _has_radii(weight: Weight) -> bool:
-    return _own_radii(weight) is not None
+    return hasattr(behind_mask(weight.posterior), "own_radii")
 
 
 @torch.no_grad()
