@@ -2,11 +2,13 @@
 
 A contender is a name and a function that makes a `Run` of a network. All take the same step:
 mean negative log-likelihood plus KL over NUM_DATA, backward, fused Adam. They differ only in
-where the weights come from.
+where the weights come from. Auto-encoders take minus the mean log-likelihood of binary pictures plus the
+KL of the latent variables; they differ in what the encoder's last layer gives.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import kasuri
+from kasuri.vae import VAE, DiagonalLatent, FullLatent, KTiedLatent, Latent, MatrixNormalLatent
 
 NUM_DATA = 50_000
 PRIOR_SCALE = 0.2
@@ -45,6 +48,14 @@ def conv() -> nn.Sequential:
     )
 
 
+def auto_encoder(latent_variables: int) -> nn.Sequential:
+    """Encoder without its last layer, and decoder; the contenders put the layer between them."""
+    encoder, hidden = mlp(300, 300, 300, activation=nn.ELU)[:-1], []
+    for ins, outs in pairwise((latent_variables, 300, 300, 300)):
+        hidden += [nn.Linear(ins, outs), nn.ELU()]
+    return nn.Sequential(encoder, nn.Sequential(*hidden, nn.Linear(300, 784)))
+
+
 @dataclass(frozen=True)
 class Network:
     """A network to time on: how to make it, and the shape of one input."""
@@ -61,6 +72,8 @@ NETWORKS = {
     "MLP 784-300-300-300-10 with ELU": Network(
         lambda: mlp(300, 300, 300, activation=nn.ELU), (784,)
     ),
+    "auto-encoder 784-300-300-300-40 with ELU": Network(lambda: auto_encoder(40), (784,)),
+    "auto-encoder 784-300-300-300-9 with ELU": Network(lambda: auto_encoder(9), (784,)),
 }
 
 
@@ -106,7 +119,7 @@ class Run:
             return total / samples
 
 
-class WeftRun(Run):
+class KasuriRun(Run):
     """A network converted by kasuri, used through its public interface.
 
     Args:
@@ -145,6 +158,32 @@ class WeftRun(Run):
         ).mean
 
 
+class PlainAutoEncoderRun(Run):
+    """An auto-encoder without noise and KL."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        encoder, decoder = net
+        width = next(decoder.parameters()).shape[1]
+        super().__init__(nn.Sequential(encoder, nn.Linear(300, width), decoder))
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Minus the log-likelihood per example."""
+        return F.binary_cross_entropy_with_logits(self.net(x), x, reduction="none").sum(1).mean()
+
+
+class LatentRun(Run):
+    """An auto-encoder with a latent family, through kasuri's public interface."""
+
+    def __init__(self, net: nn.Sequential, latent: Latent) -> None:
+        encoder, decoder = net
+        super().__init__(VAE(nn.Sequential(encoder, nn.Linear(300, latent.size)), decoder, latent))
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Minus the ELBO per example."""
+        loss: Tensor = self.net(x, y).loss
+        return loss
+
+
 @dataclass(frozen=True)
 class Contender:
     """A name, a function from a plain network to a `Run`, and which networks it can take."""
@@ -157,29 +196,30 @@ class Contender:
 
 def kasuri_contender(family: kasuri.Family, estimator: str) -> Contender:
     """Kasuri with this family and estimator; the name is what tables and targets call it."""
-    options = [(one.name, getattr(family, one.name), one.default) for one in fields(family)]
-    told = [f"{key}={value!r}" for key, value, usual in options if value != usual or key == "rank"]
-    name = f"kasuri {type(family).__name__}({', '.join(told)}) {estimator}"
-    return Contender(name, lambda net: WeftRun(net, family, estimator))
+    values = {option: getattr(family, option.name) for option in fields(family)}
+    shown = [
+        f"{option.name}={value!r}"
+        for option, value in values.items()
+        if value != option.default or option.name == "rank"
+    ]
+    name = f"kasuri {type(family).__name__}({', '.join(shown)}) {estimator}"
+    return Contender(name, lambda net: KasuriRun(net, family, estimator))
 
 
 def both(*families: kasuri.Family) -> list[Contender]:
     """Each family with weights drawn once per step, and with outputs drawn for every example."""
-    return [kasuri_contender(one, how) for one in families for how in ("shared", "local")]
+    return [kasuri_contender(family, how) for family in families for how in ("shared", "local")]
 
 
 PLAIN = Contender("plain", Run)
 
+K_TIED = [kasuri.KTied(rank=rank) for rank in (1, 2, 3)]
 STEP = [
     PLAIN,
-    kasuri_contender(kasuri.MeanField(), "shared"),
-    kasuri_contender(kasuri.MeanField(), "local"),
-    kasuri_contender(kasuri.MeanField(), "flipout"),
-    kasuri_contender(kasuri.KTied(rank=1), "local"),
-    kasuri_contender(kasuri.KTied(rank=2), "local"),
-    kasuri_contender(kasuri.KTied(rank=3), "local"),
-    kasuri_contender(kasuri.KTied(rank=2), "shared"),
-    kasuri_contender(kasuri.KTied(rank=2), "flipout"),
+    *(kasuri_contender(kasuri.MeanField(), how) for how in ("shared", "local", "flipout")),
+    *(kasuri_contender(family, "local") for family in K_TIED),
+    kasuri_contender(K_TIED[1], "shared"),
+    kasuri_contender(K_TIED[1], "flipout"),
 ]
 
 # `shared` is what kasuri.predict does when not told otherwise; flipout is for training only
@@ -188,12 +228,7 @@ PREDICT = [
     *(
         kasuri_contender(family, estimator)
         for estimator in ("shared", "local")
-        for family in (
-            kasuri.MeanField(),
-            kasuri.KTied(rank=1),
-            kasuri.KTied(rank=2),
-            kasuri.KTied(rank=3),
-        )
+        for family in (kasuri.MeanField(), *K_TIED)
     ),
 ]
 
@@ -210,3 +245,20 @@ MATRIX = [
 ]
 LOW_RANK = both(kasuri.MatrixNormal(rows=16, columns=16))
 FULL = both(kasuri.MatrixNormal(rows="full", columns="full"))
+
+
+def latent_contenders(rows: int, columns: int) -> list[Contender]:
+    """The plain auto-encoder and all families for so many latent variables, independent ones first."""
+    latents = (
+        DiagonalLatent(rows * columns),
+        MatrixNormalLatent(rows, columns),
+        FullLatent(rows * columns),
+        KTiedLatent(rows, columns, rank=1),
+    )
+    return [
+        Contender(PLAIN.name, PlainAutoEncoderRun),
+        *(
+            Contender(f"kasuri.vae {latent}", partial(LatentRun, latent=latent))
+            for latent in latents
+        ),
+    ]

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.cases import CASES
 from benchmarks.contenders import NETWORKS, Run
-from benchmarks.environment import ROOT
+from benchmarks.results import ROOT
 
 STEPS = 3  # Adam's state comes with the first, and with the second all buffers have been made
 
@@ -30,22 +30,22 @@ def peak_bytes(work: Callable[[], object]) -> int:
         kept = work()
     assert profiler.profiler is not None
     events = profiler.profiler.kineto_results.events()
-    changes = [(one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]"]
+    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     del kept  # not earlier: its memory is part of the count
     return max(accumulate(size for _, size in sorted(changes, key=lambda change: change[0])))
 
 
 def training(case: str, contender: str) -> dict[str, int]:
     """Peak bytes of a contender's training in a case, and how many numbers it trains."""
-    one = CASES[case]
-    (found,) = (who for who in one.contenders(only_kasuri=True) if who.name == contender)
-    xs, ys = one.batches()
+    work = CASES[case]
+    build = next(ours.build for ours in work.ours if ours.name == contender)
+    xs, ys = work.batches()
     runs: list[Run] = []
 
     def train() -> None:
-        runs.append(found.build(NETWORKS[one.network].build()))
+        runs.append(build(NETWORKS[work.network].build()))
         for x, y in zip(xs[:STEPS], ys[:STEPS], strict=True):
-            one.check(runs[0].step(x, y))
+            work.check(runs[0].step(x, y))
 
     torch.manual_seed(0)
     peak = peak_bytes(train)

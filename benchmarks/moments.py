@@ -6,10 +6,8 @@ compared with 1000 draws. Writes results/numerics/moments.json and the table of 
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +15,16 @@ import torch
 from torch import Tensor, nn
 
 import kasuri
-from benchmarks import environment
-from benchmarks.table import table
+from benchmarks import results
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
 from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.predict import in_chunks
 from kasuri.prediction.moments.predictor import MomentNetwork
-from kasuri.storage import write_atomically
-from tools.tables import marks
+from tools.tables import put
 
-OUT = environment.ROOT / "results/numerics/moments.json"
-PAGE = environment.ROOT / "docs/howto/export.md"
+OUT = results.ROOT / "results/numerics/moments.json"
+PAGE = "docs/howto/export.md"
 MARK = "moments table"
 KINDS = ("full", "diagonal")
 
@@ -81,8 +77,8 @@ def trained(
     """A trained network, and test inputs and labels."""
     digits = datasets.load("digits")
     parts = [
-        datasets.Split(one.x.reshape(-1, *shape), one.y)
-        for one in (digits.train, digits.valid, digits.test)
+        datasets.Split(part.x.reshape(-1, *shape), part.y)
+        for part in (digits.train, digits.valid, digits.test)
     ]
     data = datasets.Dataset("digits", *parts, classes=digits.classes)
     torch.manual_seed(0)
@@ -138,47 +134,33 @@ def measure(name: str, epochs: int, draws: int) -> dict[str, Any]:
     return found
 
 
-def tables(result: dict[str, Any]) -> str:
+def tables(result: results.Result) -> str:
     """The Markdown of a result."""
-    draws = result["settings"]["draws"]
-    rows: list[list[object]] = []
+    other = f"{result['settings']['draws']} other draws"
+    labels = {"full": "`full`", "diagonal": "`diagonal`", "100 draws": "100 draws", other: other}
+    digits = {
+        "probability": 4,
+        "std_ratio": 2,
+        "std_spread": 2,
+        "information_correlation": 3,
+        "accuracy": 3,
+        "nll": 3,
+    }
+    rows = []
     for name, found in result["networks"].items():
-        for label, key in (
-            ("`full`", "full"),
-            ("`diagonal`", "diagonal"),
-            ("100 draws", "100 draws"),
-            (f"{draws} other draws", f"{draws} other draws"),
-        ):
-            one = found[key]
-            time_ = f"{1000 * one['seconds']:.0f}" if "seconds" in one else ""
-            rows.append(
-                [
-                    name,
-                    label,
-                    f"{one['probability']:.4f}",
-                    f"{one['std_ratio']:.2f}",
-                    f"{one['std_spread']:.2f}",
-                    f"{one['information_correlation']:.3f}",
-                    f"{one['accuracy']:.3f}",
-                    f"{one['nll']:.3f}",
-                    time_,
-                ]
-            )
+        for key, label in labels.items():
+            scores = found[key]
+            cells = [f"{scores[score]:.{places}f}" for score, places in digits.items()]
+            took = f"{1000 * scores['seconds']:.0f}" if "seconds" in scores else ""
+            rows.append([name, label, *cells, took])
     header = ["", "", "probability", "std", "±", "information", "accuracy", "NLL", "ms"]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    text = table(header, rows, words=2)
-    worst = max(one["full"]["probit_probability"] for one in result["networks"].values())
+    worst = max(found["full"]["probit_probability"] for found in result["networks"].values())
     return (
-        f"{text}\nWith the probit link instead of points, *probability* of `full` is at most {worst:.4f}. "
-        f"Made by `{result['settings']['command']}` with {versions}, one thread of {result['processor']}."
+        f"{results.table(header, rows, words=2)}\n"
+        f"With the probit link instead of points, *probability* of `full` is at most {worst:.4f}. "
+        f"Made by `{result['settings']['command']}` with {results.versions_label(result)}, one thread of "
+        f"{result['cpu']}."
     )
-
-
-def put(page: Path, text: str) -> None:
-    """Write the table between its marks."""
-    begin, end = marks(MARK)
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
 
 
 def main() -> None:
@@ -189,32 +171,23 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    if not given.page:
+    args = parser.parse_args()
+    if not args.page:
         torch.set_num_threads(1)
-        networks = {}
-        for name in given.networks:
-            networks[name] = measure(name, given.epochs, given.draws)
+        about, networks = results.about(), {}
+        for name in args.networks:
+            networks[name] = measure(name, args.epochs, args.draws)
             print(name, networks[name]["full"])
-        told = {
-            "settings": {
-                "command": "python -m benchmarks.moments",
-                "epochs": given.epochs,
-                "draws": given.draws,
-                "family": "KTied(rank=2)",
-                "data": "digits, 500 test pictures",
-            },
-            "processor": environment.processor(),
-            "load": environment.load(),
-            "versions": environment.versions(only_kasuri=True),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **environment.commit(),
-            "networks": networks,
+        settings = {
+            "command": "python -m benchmarks.moments",
+            "epochs": args.epochs,
+            "draws": args.draws,
+            "family": "KTied(rank=2)",
+            "data": "digits, 500 test pictures",
         }
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(given.out, (json.dumps(told, indent=1) + "\n").encode())
-    if given.out == OUT:
-        put(PAGE, tables(environment.stored(OUT)))
+        results.write(args.out, {"settings": settings, **about, "networks": networks})
+    if args.out == OUT:
+        put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":

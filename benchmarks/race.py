@@ -6,11 +6,9 @@ results/race/mnist-mlp.json and docs/images/race.svg.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import kasuri
-from benchmarks import environment, peers, race_plot
+from benchmarks import peers, results
 from benchmarks.contenders import (
     LEARNING_RATE,
     NUM_DATA,
@@ -30,10 +28,11 @@ from benchmarks.contenders import (
 )
 from experiments import data as datasets
 from experiments.data import Dataset
-from kasuri.storage import write_atomically
+from tools.charts import COLOURS, Panel, Series, draw
 
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4
+POINTS = 40  # of a curve in the picture
 OUT, PICTURE = Path("results/race/mnist-mlp.json"), Path("docs/images/race.svg")
 
 
@@ -77,14 +76,10 @@ class Curve:
 
 def contenders() -> list[Contender]:
     """Kasuri's, and bayesian-torch if it can be imported."""
-    mine = [
-        kasuri_contender(kasuri.KTied(rank=2), "local"),
-        kasuri_contender(kasuri.KTied(rank=2), "shared"),
-        kasuri_contender(kasuri.MeanField(), "local"),
-        kasuri_contender(kasuri.MeanField(), "shared"),
-    ]
+    families = (kasuri.KTied(rank=2), kasuri.MeanField())
+    ours = [kasuri_contender(family, how) for family in families for how in ("local", "shared")]
     theirs = [c for c in peers.available()[0] if c.name == "bayesian-torch reparameterization"]
-    return mine + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
+    return ours + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
 
 
 def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], Run]:
@@ -111,9 +106,9 @@ def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], 
 def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     """All contenders, turn by turn, until `steps` or until `budget` seconds of their own."""
     curves: dict[str, Curve] = {}
-    for one in contenders():
+    for contender in contenders():
         torch.manual_seed(0)
-        curves[one.name] = Curve(one.build(mlp(400, 400)))
+        curves[contender.name] = Curve(contender.build(mlp(400, 400)))
     x, y = data.valid.x[:2000], data.valid.y[:2000]
     for curve in curves.values():
         curve.look(x, y)
@@ -141,17 +136,34 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     }
 
 
+def picture(result: results.Result) -> str:
+    """−ELBO against seconds, both on logarithmic axes, as SVG."""
+    curves = result["contenders"]
+    series, ends = [], []
+    for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
+        points = list(zip(curve["seconds"], curve["neg_elbo"], strict=True))[1:]
+        every = 1 + len(points) // POINTS
+        series.append(Series(points[::-every][::-1], colour))
+        ends.append(f"{name} {points[-1][1]:.2f} after {points[-1][0]:.0f} s")
+    title = "Validation −ELBO, nats per example"
+    panel = Panel(title, "seconds of training steps", series, log=True)
+    legend = [(f"● {name}", colour) for name, colour in zip(curves, COLOURS, strict=False)]
+    return draw(
+        f"−ELBO falls with time: {'; '.join(ends)}.", legend, [panel], width=720, height=420
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__)
     parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--budget", type=float, default=80.0, help="seconds per contender")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data", default="mnist", choices=["mnist", "fashion-mnist"])
-    parser.add_argument("--out", type=Path, default=environment.ROOT / OUT)
-    parser.add_argument("--picture", type=Path, default=environment.ROOT / PICTURE)
+    parser.add_argument("--out", type=Path, default=results.ROOT / OUT)
+    parser.add_argument("--picture", type=Path, default=results.ROOT / PICTURE)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    began, load = time.perf_counter(), environment.load()
+    began, about = time.perf_counter(), results.about(only_kasuri=False)
     found = race(datasets.load(args.data), args.steps, args.budget)
     result = {
         "settings": {
@@ -165,17 +177,13 @@ def main() -> None:
             "budget": args.budget,
             "seed": 0,
         },
-        "versions": environment.versions(only_kasuri=False),
-        **environment.commit(),
-        "processor": environment.processor(),
-        "load before": load,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **about,
         "wall_seconds": round(time.perf_counter() - began, 1),
         "contenders": found,
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(args.out, json.dumps(result).encode())
-    race_plot.main(args.out, args.picture)
+    results.write(args.out, result)
+    args.picture.parent.mkdir(parents=True, exist_ok=True)
+    args.picture.write_text(picture(result))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from typing import Any
 
 from benchmarks.cases import CASES, KINDS, MEAN_FIELD
 from benchmarks.contenders import PLAIN
-from benchmarks.environment import ROOT, stored
+from benchmarks.results import ROOT, Result, stored, table, threads_label, versions_label
 
-Result = dict[str, Any]
 NOTHING = "–"
 
 INTRODUCTION = """# Benchmarks
@@ -53,24 +52,8 @@ latent variables 860 instead of 80, which alone is a fifth of a step.
 
 def load(folder: Path) -> list[Result]:
     """All results, fewest threads first."""
-    results = [stored(path) for path in sorted(folder.glob("*.json"))]
-    return sorted(results, key=lambda result: (result["threads"], KINDS.index(result["kind"])))
-
-
-def row(*cells: object) -> str:
-    """One line of a Markdown table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def table(header: list[str], rows: list[list[object]], words: int = 1) -> str:
-    """A Markdown table; all columns but the first `words` hold numbers and are set right."""
-    rule = ["---" if index < words else "---:" for index in range(len(header))]
-    return "\n".join([row(*header), row(*rule), *(row(*cells) for cells in rows)]) + "\n"
-
-
-def threads_label(threads: int) -> str:
-    """1 thread, 2 threads."""
-    return f"{threads} thread{'s' if threads > 1 else ''}"
+    found = [stored(path) for path in sorted(folder.glob("*.json"))]
+    return sorted(found, key=lambda result: (result["threads"], KINDS.index(result["kind"])))
 
 
 def ratio(times: dict[str, Any] | None) -> str:
@@ -83,22 +66,21 @@ def ratio(times: dict[str, Any] | None) -> str:
 
 def case_section(name: str, results: list[Result]) -> str:
     """The table of one case: contenders by thread counts."""
-    by_threads = {one["threads"]: one["cases"][name] for one in results if name in one["cases"]}
+    by_threads = {file["threads"]: file["cases"][name] for file in results if name in file["cases"]}
     if not by_threads:
         return ""
+    fewest, *_ = by_threads
     columns = [case["contenders"] for case in by_threads.values()]
-    contenders = list(dict.fromkeys(key for column in columns for key in column))
-    fewest = next(iter(by_threads))
     further = further_columns(columns[0], threads_label(fewest))
-    rows: list[list[object]] = []
-    for contender in contenders:
+    rows = []
+    for contender in dict.fromkeys(key for column in columns for key in column):
         times = [column.get(contender) for column in columns]
-        ratios = ["1" if contender == PLAIN.name else ratio(one) for one in times]
+        ratios = ["1" if contender == PLAIN.name else ratio(each) for each in times]
         rows.append(
             [contender, *ratios, *(cells.get(contender, NOTHING) for cells in further.values())]
         )
     header = ["contender", *(f"ratio, {threads_label(n)}" for n in by_threads), *further]
-    title = next(iter(by_threads.values()))["title"]
+    title = by_threads[fewest]["title"]
     heading = f"## {title[0].upper()}{title[1:]}\n\n"
     left_out = sorted({key for case in by_threads.values() for key in case["failed"]})
     note = f"\nDid not run with this version of torch: {', '.join(left_out)}.\n" if left_out else ""
@@ -108,39 +90,37 @@ def case_section(name: str, results: list[Result]) -> str:
 def further_columns(contenders: Result, label: str) -> dict[str, dict[str, str]]:
     """What stands beside the ratios to the plain network: header to contender to cell."""
     columns: dict[str, dict[str, str]] = {}
-    versus = {name: one["versus"] for name, one in contenders.items() if "versus" in one}
+    versus = {name: times["versus"] for name, times in contenders.items() if "versus" in times}
     versus.pop(PLAIN.name, None)
-    if versus and MEAN_FIELD["local"] not in next(iter(versus.values())):
-        for other in next(iter(versus.values())):
-            columns[f"to {other}, {label}"] = {n: f"{one[other]:.2f}" for n, one in versus.items()}
-    elif versus:
-        same = {name: ratios[MEAN_FIELD[estimator(name)]] for name, ratios in versus.items()}
-        local = {name: ratios[MEAN_FIELD["local"]] for name, ratios in versus.items()}
-        columns[f"to mean-field, {label}"] = {name: f"{one:.2f}" for name, one in same.items()}
-        columns[f"to mean-field local, {label}"] = {n: f"{one:.2f}" for n, one in local.items()}
-    columns[f"ms, {label}"] = {name: f"{one['median_ms']:.2f}" for name, one in contenders.items()}
+    for name, ratios in versus.items():
+        if MEAN_FIELD["local"] in ratios:
+            estimator = name.rpartition(" ")[2]
+            cells = {
+                "to mean-field": ratios[MEAN_FIELD[estimator]],
+                "to mean-field local": ratios[MEAN_FIELD["local"]],
+            }
+        else:
+            cells = {f"to {other}": value for other, value in ratios.items()}
+        for header, value in cells.items():
+            columns.setdefault(f"{header}, {label}", {})[name] = f"{value:.2f}"
+    columns[f"ms, {label}"] = {name: f"{t['median_ms']:.2f}" for name, t in contenders.items()}
     for header, key in (("peak memory, MB", "peak_bytes"), ("million numbers", "parameters")):
-        cells = {name: f"{one[key] / 1e6:.2f}" for name, one in contenders.items() if key in one}
-        if cells:
-            columns[header] = cells
+        found = {name: f"{t[key] / 1e6:.2f}" for name, t in contenders.items() if key in t}
+        if found:
+            columns[header] = found
     return columns
-
-
-def estimator(contender: str) -> str:
-    """The last word of a contender's name."""
-    return contender.rpartition(" ")[2]
 
 
 def targets_section(results: list[Result]) -> str:
     """Every target by thread counts, and whether it was reached."""
-    counts = sorted({one["threads"] for one in results})
+    counts = sorted({file["threads"] for file in results})
     found: dict[tuple[str, str, float, str], dict[int, Result]] = {}
-    for one in results:
-        for target in one["targets"]:
+    for file in results:
+        for target in file["targets"]:
             reference = target.get("reference", PLAIN.name)
             key = (target["case"], target["contender"], target["bound"], reference)
-            found.setdefault(key, {})[one["threads"]] = target
-    rows: list[list[object]] = []
+            found.setdefault(key, {})[file["threads"]] = target
+    rows = []
     for (case, contender, bound, reference), measured in found.items():
         cells = [verdict(measured.get(threads)) for threads in counts]
         times = "" if reference == PLAIN.name else f" x {reference}"
@@ -158,61 +138,47 @@ def verdict(target: Result | None) -> str:
 
 def settings_section(results: list[Result]) -> str:
     """The command and what each file was made with."""
-    commands = dict.fromkeys(one["settings"]["command"] for one in results)
+    commands = dict.fromkeys(file["settings"]["command"] for file in results)
     text = "## Settings\n\n```\n" + "\n".join(commands) + "\npython -m benchmarks.table\n```\n\n"
-    rows: list[list[object]] = []
-    for one in results:
-        tree = {True: ", with changes", False: "", "unknown": ", state unknown"}[one["dirty"]]
+    rows = []
+    for file in results:
+        tree = {True: ", with changes", False: "", "unknown": ", state unknown"}[file["dirty"]]
         rows.append(
             [
-                f"{one['kind']}, {threads_label(one['threads'])}",
-                f"`{one['commit'][:10]}`{tree}",
-                one["date"],
-                one["settings"]["rounds"],
-                f"{one['wall_seconds']:.0f}",
-                NOTHING if one["load"] is None else f"{one['load']:.1f}",
+                f"{file['kind']}, {threads_label(file['threads'])}",
+                f"`{file['commit'][:10]}`{tree}",
+                file["date"],
+                file["settings"]["rounds"],
+                f"{file['wall_seconds']:.0f}",
+                NOTHING if file["load"] is None else f"{file['load']:.1f}",
             ]
         )
-    text += (
-        table(["file", "commit", "date (UTC)", "rounds", "seconds", "load before"], rows, words=3)
-        + "\n"
-    )
-    for key, values in shared_facts(results).items():
-        text += f"- {key}: {'; '.join(values)}\n"
-    return text
-
-
-def shared_facts(results: list[Result]) -> dict[str, list[str]]:
-    """Settings that are normally the same in all files; if not, all values are shown."""
-    facts: dict[str, dict[str, None]] = {}
-    for one in results:
-        values = {
-            "processor": f"{one['cpu']}, {one['cores']} cores",
-            "versions": ", ".join(f"{key} {value}" for key, value in one["versions"].items()),
-            **{key.replace("_", " "): str(value) for key, value in one["settings"].items()},
+    header = ["file", "commit", "date (UTC)", "rounds", "seconds", "load before"]
+    facts: dict[str, dict[str, None]] = {}  # normally the same in all files; if not, all are shown
+    for file in results:
+        settings = {key.replace("_", " "): str(value) for key, value in file["settings"].items()}
+        shared = {
+            "processor": f"{file['cpu']}, {file['cores']} cores",
+            "versions": versions_label(file),
+            **{key: settings[key] for key in settings if key not in ("command", "rounds")},
         }
-        values.pop("command")
-        values.pop("rounds")
-        for key, value in values.items():
+        for key, value in shared.items():
             facts.setdefault(key, {})[value] = None
-    return {key: list(values) for key, values in facts.items()}
+    lines = "".join(f"- {key}: {'; '.join(values)}\n" for key, values in facts.items())
+    return f"{text}{table(header, rows, words=3)}\n{lines}"
 
 
 def page(results: list[Result]) -> str:
     """The whole page."""
     sections = [INTRODUCTION, targets_section(results)]
     for kind in KINDS:
-        if kind == "matrix" and any(one["kind"] == kind for one in results):
-            sections.append(MATRIX)
-        if kind == "vae" and any(one["kind"] == kind for one in results):
-            sections.append(VAE)
+        if any(file["kind"] == kind for file in results):
+            sections.append({"matrix": MATRIX, "vae": VAE}.get(kind, ""))
         sections += [case_section(name, results) for name in CASES if CASES[name].kind == kind]
-    if any(
-        len(one["versions"]) > 3 for one in results
-    ):  # kasuri, torch and python are always there
+    if any(len(file["versions"]) > 3 for file in results):  # more than kasuri, torch and python
         sections.append(PEERS)
     sections.append(settings_section(results))
-    return "\n".join(section for section in sections if section)
+    return "\n".join(filter(None, sections))
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ class Plan:
     burst: float = 0.02
 
 
+QUICK = Plan(rounds=2, warmup=1, burst=0.0)
+
+
 @dataclass(frozen=True)
 class Measured:
     """Times of one contender: milliseconds per call, and ratios to the baseline by round.
@@ -53,8 +56,8 @@ class Measured:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, tuple) else round(value, 4)
+        return {key: _rounded(number) for key, number in value.items()}
+    return [_rounded(number) for number in value] if isinstance(value, tuple) else round(value, 4)
 
 
 def measure(

@@ -6,20 +6,17 @@ Writes results/numerics/together.json. A call is a short training run of all twe
 
 import argparse
 import copy
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from torch import nn
 
 import kasuri
-from benchmarks import environment
+from benchmarks import results
 from benchmarks.timing import Plan, measure
-from kasuri.storage import write_atomically
 
-OUT = environment.ROOT / "results/numerics/together.json"
+OUT = results.ROOT / "results/numerics/together.json"
 ROWS, INPUTS, BATCH = 455, 13, 64
 FAMILIES: dict[str, kasuri.Family] = {
     "Point()": kasuri.Point(),
@@ -79,31 +76,22 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    plan = Plan(rounds=given.rounds, warmup=1, burst=0.0)
-    found = {}
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    plan, about, families = Plan(rounds=args.rounds, warmup=1, burst=0.0), results.about(), {}
     for name, family in FAMILIES.items():
-        times, _ = measure(calls(family, given.epochs, given.networks), "together", plan)
-        found[name] = {which: one.as_json() for which, one in times.items()}
-        print(
-            f"{name}: one after the other takes {times['one after the other'].median_ratio:.1f} times as long"
-        )
-    told = {
-        "networks": given.networks,
+        times, _ = measure(calls(family, args.epochs, args.networks), "together", plan)
+        families[name] = {way: measured.as_json() for way, measured in times.items()}
+        ratio = times["one after the other"].median_ratio
+        print(f"{name}: one after the other takes {ratio:.1f} times as long")
+    settings = {
+        "networks": args.networks,
         "rows": ROWS,
         "batch": BATCH,
-        "epochs": given.epochs,
-        "threads": given.threads,
-        "processor": environment.processor(),
-        "versions": environment.versions(only_kasuri=True),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **environment.commit(),
-        "families": found,
+        "epochs": args.epochs,
+        "threads": args.threads,
     }
-    text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(given.out, text.encode())
+    results.write(args.out, settings | about | {"families": families})
 
 
 if __name__ == "__main__":

@@ -5,12 +5,9 @@ Writes results/numerics/von-mises-fisher.json and the tables of docs/howto/von-m
 """
 
 import argparse
-import json
 import math
-import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +19,20 @@ import torch.nn.functional as F
 from scipy import special, stats
 from torch import Tensor
 
-from benchmarks import environment
-from benchmarks.table import table, threads_label
-from benchmarks.timing import Plan, measure
+from benchmarks import results
+from benchmarks.timing import QUICK, Plan, measure
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
-from kasuri.storage import write_atomically
-from tools.tables import marks
+from tools.tables import put
 
-OUT = environment.ROOT / "results/numerics/von-mises-fisher.json"
-PAGE = environment.ROOT / "docs/howto/von-mises-fisher.md"
+OUT = results.ROOT / "results/numerics/von-mises-fisher.json"
+PAGE = "docs/howto/von-mises-fisher.md"
 MARK = "von Mises-Fisher tables"
 
 DIMENSIONS = (2, 3, 10, 100, 1000, 4000)
 KAPPAS = tuple(10.0**power for power in np.linspace(-3, 5, 33))
 QUANTITIES = ("A", "A'", "ℓ", "KL to uniform")
 NATS = "KL to uniform, in nats"  # the absolute error: where κ is small, the relative one is a hard test
-QUICK = Plan(rounds=2, warmup=1, burst=0.0)
 
 Values = tuple[Any, Any, Any, Any]  # the four quantities at many κ
 
@@ -116,18 +110,20 @@ CONTENDERS: dict[str, Callable[[Tensor, int], Values]] = {
 
 def accuracy(dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
     """Worst relative error over κ, and how many values are no numbers, by quantity, contender and d."""
-    found: dict[str, Any] = {one: {name: {} for name in CONTENDERS} for one in (*QUANTITIES, NATS)}
+    rows = (*QUANTITIES, NATS)
+    found: dict[str, Any] = {row: {name: {} for name in CONTENDERS} for row in rows}
     grid = torch.tensor(kappas, dtype=torch.float64)
     for d in dimensions:
         truth = [exact(kappa, d) for kappa in kappas]
         for name, contender in CONTENDERS.items():
             for index, values in enumerate(contender(grid, d)):
                 pairs = [
-                    (one, known[index]) for one, known in zip(values.tolist(), truth, strict=True)
+                    (value, known[index])
+                    for value, known in zip(values.tolist(), truth, strict=True)
                 ]
-                relative = [abs(mpmath.mpf(one) / known - 1) for one, known in pairs]
+                relative = [abs(mpmath.mpf(value) / known - 1) for value, known in pairs]
                 found[QUANTITIES[index]][name][str(d)] = _summary(relative)
-            found[NATS][name][str(d)] = _summary([abs(one - known) for one, known in pairs])
+            found[NATS][name][str(d)] = _summary([abs(value - known) for value, known in pairs])
     return found
 
 
@@ -148,9 +144,6 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
     def backward(values: Tensor) -> None:
         torch.autograd.grad(values.sum(), kappa)
 
-    def bounds_backward() -> None:
-        by_bounds(plain, d)
-
     def draw_backward() -> None:
         draws = sample(F.normalize(raw, dim=-1), narrow)
         torch.autograd.grad(draws[:, 0].sum(), (raw, narrow))
@@ -158,7 +151,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
     cases: dict[str, dict[str, Callable[[], object]]] = {
         f"KL to uniform and its gradient, {count} κ, d = {d}": {
             "kasuri": lambda: backward(vmf.divergence_from_uniform(kappa, d)),
-            "averaged bounds": bounds_backward,
+            "averaged bounds": lambda: by_bounds(plain, d),
             "SciPy": lambda: by_scipy(plain.numpy(), d),
         },
         f"{count} draws, d = {d}": {
@@ -170,55 +163,51 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
     times = {}
     for title, calls in cases.items():
         measured, _ = measure(calls, "kasuri", plan)
-        times[title] = {name: one_time.as_json() for name, one_time in measured.items()}
+        times[title] = {name: each.as_json() for name, each in measured.items()}
     return times
 
 
 def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
     """Everything that goes into the file."""
-    began, load = time.perf_counter(), environment.load()
+    began, about = time.perf_counter(), results.about()
+    about["versions"]["scipy"] = scipy.__version__
     torch.manual_seed(0)
-    return {
-        "settings": {
-            "command": "python -m benchmarks.vmf",
-            "kappas": [kappas[0], kappas[-1], len(kappas)],
-            "rounds": plan.rounds,
-            "threads": torch.get_num_threads(),
-        },
-        "versions": {**environment.versions(only_kasuri=True), "scipy": scipy.__version__},
-        **environment.commit(),
-        "cpu": environment.processor(),
-        "cores": os.cpu_count(),
-        "load": load,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "accuracy": accuracy(dimensions, kappas),
-        "speed": speed(plan),
-        "wall_seconds": round(time.perf_counter() - began, 1),
+    settings = {
+        "command": "python -m benchmarks.vmf",
+        "kappas": [kappas[0], kappas[-1], len(kappas)],
+        "rounds": plan.rounds,
+        "threads": torch.get_num_threads(),
     }
+    found = {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
+    seconds = round(time.perf_counter() - began, 1)
+    return {"settings": settings, **about, **found, "wall_seconds": seconds}
 
 
-def tables(result: dict[str, Any]) -> str:
+def tables(result: results.Result) -> str:
     """The Markdown of a result."""
     low, high, count = result["settings"]["kappas"]
     dimensions = list(next(iter(result["accuracy"]["A"].values())))
-    rows: list[list[object]] = []
-    for quantity, contenders in result["accuracy"].items():
-        for name, by_dimension in contenders.items():
-            cells = [_cell(by_dimension[d], count) for d in dimensions]
-            rows.append([quantity, name, *cells])
-    text = f"Largest error over {count} concentrations from {low:g} to {high:g}, relative if not in nats:\n\n"
-    text += table(["", "", *(f"d = {d}" for d in dimensions)], rows, words=2)
-    times: list[list[object]] = []
-    for title, contenders in result["speed"].items():
-        for name, one in contenders.items():
-            times.append([title, name, f"{one['median_ms']:.2f}", f"{one['median_ratio']:.2f}"])
-    threads, versions = result["settings"]["threads"], result["versions"]
+    errors = [
+        [quantity, name, *(_cell(by_dimension[d], count) for d in dimensions)]
+        for quantity, contenders in result["accuracy"].items()
+        for name, by_dimension in contenders.items()
+    ]
+    times = [
+        [title, name, f"{measured['median_ms']:.2f}", f"{measured['median_ratio']:.2f}"]
+        for title, contenders in result["speed"].items()
+        for name, measured in contenders.items()
+    ]
+    threads = results.threads_label(result["settings"]["threads"])
     load = "unknown" if result["load"] is None else f"{result['load']:.1f}"
-    machine = f"{threads_label(threads)} of {result['cores']}, {result['cpu']}, load before {load}"
-    text += f"\nMilliseconds ({machine}):\n\n"
-    text += table(["", "", "median", "ratio to kasuri"], times, words=2)
-    made = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"{text}\nMade by `{result['settings']['command']}` with {made}."
+    return "\n".join(
+        (
+            f"Largest error over {count} concentrations from {low:g} to {high:g}, relative if not in nats:\n",
+            results.table(["", "", *(f"d = {d}" for d in dimensions)], errors, words=2),
+            f"Milliseconds ({threads} of {result['cores']}, {result['cpu']}, load before {load}):\n",
+            results.table(["", "", "median", "ratio to kasuri"], times, words=2),
+            f"Made by `{result['settings']['command']}` with {results.versions_label(result)}.",
+        )
+    )
 
 
 def _cell(found: dict[str, Any], count: int) -> str:
@@ -226,13 +215,6 @@ def _cell(found: dict[str, Any], count: int) -> str:
     if not found["failed"]:
         return worst
     return f"{worst} ({found['failed']} of {count} fail)".strip()
-
-
-def put(page: Path, text: str) -> None:
-    """Write the tables between their marks."""
-    begin, end = marks(MARK)
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
 
 
 def main() -> None:
@@ -245,10 +227,9 @@ def main() -> None:
         torch.set_num_threads(1)
         plan, dimensions = (QUICK, (2, 100)) if args.quick else (Plan(), DIMENSIONS)
         result = result_of(plan, dimensions, KAPPAS)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
+        results.write(args.out, result)
     if args.out == OUT:
-        put(PAGE, tables(environment.stored(OUT)))
+        put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":

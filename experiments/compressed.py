@@ -22,7 +22,8 @@ from kasuri.likelihoods import Categorical
 from kasuri.objectives.elbo import MaximumLikelihood
 from kasuri.posteriors.radial.prior import RadialPrior
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 from kasuri.streams import mix
 from kasuri.training.callbacks import Callback
 from kasuri.training.fitted import Fitted

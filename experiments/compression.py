@@ -14,11 +14,9 @@ from experiments.networks import MLP, VGG, LeNet5
 from experiments.spec import Experiment, Published
 from kasuri.posteriors.base import Family
 from kasuri.posteriors.k_tied import KTied
-from kasuri.posteriors.matrix_normal import MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import MatrixNormal, MatrixNormalDiagonal, ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField
 from kasuri.posteriors.radial.family import Radial
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal
 from kasuri.training.augment import crop, flip
 
 _FAMILIES: Mapping[str, Family] = {

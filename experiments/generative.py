@@ -18,7 +18,7 @@ from kasuri.streams import mix
 from kasuri.training.defaults import constant
 from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
-from kasuri.vae import VAE, Diagonal, Latent, evaluate, reconstruct, sample, sheet, traverse
+from kasuri.vae import VAE, DiagonalLatent, Latent, evaluate, reconstruct, sample, sheet, traverse
 from kasuri.vae.pictures import most_active, packed
 
 COLUMNS = 10  # pictures in a row of a sheet
@@ -47,7 +47,7 @@ class Generative(Experiment):
     """
 
     data: str = "static-mnist"
-    latent: Latent = field(default=Diagonal(40), metadata=FIXED)
+    latent: Latent = field(default=DiagonalLatent(40), metadata=FIXED)
     hidden: tuple[int, ...] = (300, 300, 300)
     epochs: int = 1000
     batch_size: int = 100

@@ -13,10 +13,8 @@ from experiments.networks import ELUMLP, VGG
 from experiments.sparse import Relevance, Sparse
 from experiments.spec import Experiment, Published
 from kasuri.posteriors.base import Family
-from kasuri.posteriors.matrix_normal import MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import MatrixNormal, MatrixNormalDiagonal, ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal
 from kasuri.training.augment import flip
 
 _FAMILIES: Mapping[str, Family] = {

@@ -12,7 +12,8 @@ from kasuri.compression.compress import compress
 from kasuri.compression.report import CompressionReport
 from kasuri.objectives.schedules import Exponential, HoldThenRamp
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 from kasuri.priors.relevance import ARD, GroupARD
 from kasuri.streams import mix
 from kasuri.training.fitted import Fitted

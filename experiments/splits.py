@@ -26,7 +26,8 @@ from kasuri.prediction.baselines import ensemble, mc_dropout
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.metrics import mean_sem
 from kasuri.prediction.predict import predict
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.streams import mix
 from kasuri.training.fitted import Fitted
 from kasuri.training.together import fit_many

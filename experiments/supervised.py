@@ -23,7 +23,8 @@ from kasuri.objectives.schedules import LinearPerBatch
 from kasuri.posteriors.base import Family
 from kasuri.prediction.baselines import ensemble, mc_dropout
 from kasuri.prediction.evaluate import Evaluation, assess
-from kasuri.priors.base import HeNormal, Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal, Normal
 from kasuri.streams import mix
 from kasuri.training.augment import Augmentation
 from kasuri.training.callbacks import Callback

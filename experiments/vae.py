@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.generative import Generative
 from experiments.spec import Experiment, Published
-from kasuri.vae import Diagonal, FullNormal, KTiedLatent, Latent, MatrixNormalLatent
+from kasuri.vae import DiagonalLatent, FullLatent, KTiedLatent, Latent, MatrixNormalLatent
 
 
 def _table(log_likelihood: float, elbo: float) -> Published:
@@ -21,15 +21,15 @@ def _table(log_likelihood: float, elbo: float) -> Published:
 
 _LATENTS: Mapping[int, Mapping[str, Latent]] = {
     40: {
-        "diagonal": Diagonal(40),
+        "diagonal": DiagonalLatent(40),
         "matrix-normal": MatrixNormalLatent(20, 2),
-        "full-normal": FullNormal(40),
+        "full-normal": FullLatent(40),
         "k-tied": KTiedLatent(20, 2, rank=1),
     },
     9: {
-        "diagonal": Diagonal(9),
+        "diagonal": DiagonalLatent(9),
         "matrix-normal": MatrixNormalLatent(3, 3),
-        "full-normal": FullNormal(9),
+        "full-normal": FullLatent(9),
         "k-tied": KTiedLatent(3, 3, rank=1),
     },
 }

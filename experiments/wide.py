@@ -13,8 +13,8 @@ from experiments.spec import FIXED, Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
 from experiments.tempered import point
 from experiments.tempered_networks import Divide
-from kasuri.diagnostics.collapse import collapse_check
-from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.diagnostics import collapse_check
+from kasuri.diagnostics.reference import wide_optimum
 from kasuri.likelihoods import Gaussian
 from kasuri.network.convert import bayesianize
 from kasuri.objectives.elbo import ELBO
@@ -22,7 +22,7 @@ from kasuri.posteriors.mean_field import MeanField
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.metrics import rmse
 from kasuri.prediction.predict import predict
-from kasuri.priors.base import Normal
+from kasuri.priors.normal import Normal
 from kasuri.streams import mix
 from kasuri.training.fit import fit
 

@@ -37,23 +37,23 @@ from kasuri.network.saving import save as save
 from kasuri.network.select import last_layer as last_layer
 from kasuri.network.summary import summary as summary
 from kasuri.objectives import schedules as schedules
-from kasuri.objectives.balanced import Balanced as Balanced
 from kasuri.objectives.elbo import ELBO as ELBO
 from kasuri.objectives.elbo import MaximumLikelihood as MaximumLikelihood
 from kasuri.objectives.elbo import load_objective as load_objective
+from kasuri.objectives.temperature import Balanced as Balanced
 from kasuri.posteriors.base import Elementwise as Elementwise
 from kasuri.posteriors.base import Family as Family
 from kasuri.posteriors.base import Posterior as Posterior
 from kasuri.posteriors.full_normal import FullNormal as FullNormal
 from kasuri.posteriors.k_tied import KTied as KTied
 from kasuri.posteriors.matrix_normal import MatrixNormal as MatrixNormal
-from kasuri.posteriors.matrix_normal_diagonal import MatrixNormalDiagonal as MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import MatrixNormalDiagonal as MatrixNormalDiagonal
+from kasuri.posteriors.matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField as MeanField
 from kasuri.posteriors.point import Point as Point
 from kasuri.posteriors.radial import distributions as distributions
 from kasuri.posteriors.radial.family import Radial as Radial
 from kasuri.posteriors.radial.prior import RadialPrior as RadialPrior
-from kasuri.posteriors.scaled_matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from kasuri.prediction import metrics as metrics
 from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
@@ -62,19 +62,18 @@ from kasuri.prediction.evaluate import assess as assess
 from kasuri.prediction.evaluate import evaluate as evaluate
 from kasuri.prediction.moments.predict import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
-from kasuri.priors.base import HeNormal as HeNormal
-from kasuri.priors.base import Normal as Normal
 from kasuri.priors.base import Prior as Prior
+from kasuri.priors.normal import HeNormal as HeNormal
+from kasuri.priors.normal import Normal as Normal
 from kasuri.priors.relevance import ARD as ARD
 from kasuri.priors.relevance import GroupARD as GroupARD
 from kasuri.training.callbacks import Callback as Callback
 from kasuri.training.checkpoint import CheckpointError as CheckpointError
-from kasuri.training.diagnose import NonFiniteLoss as NonFiniteLoss
 from kasuri.training.fit import fit as fit
 from kasuri.training.fitted import Fitted as Fitted
-from kasuri.training.halving import fit_halving as fit_halving
 from kasuri.training.interrupts import Interrupted as Interrupted
-from kasuri.training.together import fit_many as fit_many
+from kasuri.training.many import fit_many as fit_many
+from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
 
 __version__ = "0.3.0"
 
@@ -132,7 +131,6 @@ __all__ = [
     "evaluate",
     "export",
     "fit",
-    "fit_halving",
     "fit_many",
     "flipout",
     "frozen",

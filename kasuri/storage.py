@@ -63,6 +63,11 @@ class Storable:
         thing: Any = self
         return {item.name: getattr(thing, item.name) for item in dataclasses.fields(thing)}
 
+    @classmethod
+    def restored(cls, options: dict[str, Any]) -> Any:
+        """The object with these options; the place to read options of older versions."""
+        return cls(**options)
+
 
 def describe(thing: Any) -> dict[str, Any]:
     """Class and options of a storable object, ready for JSON; options may be storable themselves.
@@ -100,4 +105,4 @@ def build(description: dict[str, Any]) -> Any:
         for key, value in options.items()
         if isinstance(value, dict) and value.keys() == {"class", "options"}
     }
-    return Storable.known[name](**(options | inner))
+    return Storable.known[name].restored(options | inner)

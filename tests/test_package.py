@@ -102,7 +102,9 @@ def test_names_of_files_and_classes_have_one_meaning() -> None:
     assert not [name for name, count in stems.items() if count > 1]
     classes: Counter[str] = Counter()
     for file in FILES:
-        names = {n.name for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ClassDef)}
+        names = {
+            n.name for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ClassDef)
+        }
         classes.update(name for name in names if not name.startswith("_"))
     assert not [name for name, count in classes.items() if count > 1]
 
@@ -173,7 +175,9 @@ def test_metadata_is_complete() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (PACKAGE / "py.typed").is_file()
     assert project["name"] == "kasuri"
-    assert {"description", "readme", "license", "authors", "keywords", "classifiers"} <= set(project)
+    assert {"description", "readme", "license", "authors", "keywords", "classifiers"} <= set(
+        project
+    )
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"version: {kasuri.__version__}" in citation
     assert (ROOT / "SECURITY.md").is_file()
@@ -191,7 +195,16 @@ def test_wheel_and_sdist_install_and_import_in_a_clean_environment(tmp_path: Pat
     assert all(name.startswith(("kasuri/", "kasuri-")) for name in names)
     # a clean environment: nothing but this wheel, and torch and safetensors from outside
     site, here = tmp_path / "site", Path(kasuri.__file__).parents[1]
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(site),
+    ]
     subprocess.run([*install, str(wheel)], check=True, timeout=300)
     code = (
         "import sys; sys.path = [p for p in sys.path if p not in ('', sys.argv[2])];"

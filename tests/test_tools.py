@@ -1,6 +1,5 @@
 """The tables and pictures that `make tables` writes."""
 
-import json
 from xml.etree import ElementTree
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from experiments.report import Result, compare
 from experiments.report.sweeps import pooled
 from tools import charts, tables
-from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables, temperature_table
+from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
 from tools.uci_tables import uci_tables
 
 
@@ -38,19 +37,6 @@ def test_likelihoods_above_every_published_one_are_bold_and_counted():
 def test_a_folder_without_results_is_refused():
     with pytest.raises(ValueError, match="no result files"):
         tables.results_in("docs/howto")
-
-
-def test_two_ways_to_choose_the_temperature_are_averaged_over_seeds(tmp_path):
-    rows = [
-        {"data": "digits", "epochs": 2, "steps": 1300, "way": way, "seed": seed}
-        | {"nll": nll + seed, "temperature": 0.1 * (seed + 1), "cpu_seconds": 2.0 * nll}
-        for way, nll in (("follow", 1.0), ("halving", 2.0))
-        for seed in (0, 1)
-    ]
-    path = tmp_path / "temperature.json"
-    path.write_text(json.dumps({"rows": rows}))
-    line = temperature_table(path).splitlines()[-1]
-    assert line == "| digits | 1,300 | 2 | 1.500 ± 0.500 | 2.500 ± 0.500 | 0.1 to 0.2 | 2.0 / 4.0 |"
 
 
 def point(tau, seed, series, published=None, **metrics):

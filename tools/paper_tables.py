@@ -1,15 +1,13 @@
 """Tables of the papers' pages that are no comparison of variants."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.compression_published import LENET5
 from experiments.lenet5_counts import LeNet5
 from experiments.matrix_normal_published import DROPPED
 from experiments.report import Result, compare
-from experiments.report.json_numbers import mean_and_error, short
+from experiments.report.json_numbers import short
 from experiments.report.score_columns import column
 from experiments.report.sweeps import AXES, SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
@@ -153,30 +151,3 @@ def _sweep(x: str, columns: Mapping[str, tuple[str, SweepCurve]]) -> str:
             shown.append((f"**{text}**" if best else text) + (f" / {beside}" if beside else ""))
         cells.append(shown)
     return markdown_grid([[x, *columns], *zip(*cells, strict=True)])
-
-
-def temperature_table(path: Path) -> str:
-    """Two ways to choose the temperature, from the file that `benchmarks.temperature` writes.
-
-    A row for each data set and length: test NLL of both ways, and the CPU seconds of a run.
-    """
-    every = json.loads(path.read_text())["rows"]
-    head = ["", "steps", "seeds", "one run (`kasuri.fit`)", "halving", "temperatures of halving"]
-    lines = [[*head, "CPU seconds"]]
-    for data, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in every):
-        same = [row for row in every if (row["data"], row["epochs"]) == (data, epochs)]
-        ways = [[row for row in same if row["way"] == way] for way in ("follow", "halving")]
-        found = [row["temperature"] for row in ways[1]]
-        nlls = [mean_and_error([row["nll"] for row in way]) for way in ways]
-        seconds = [mean_and_error([row["cpu_seconds"] for row in way])[0] for way in ways]
-        lines.append(
-            [
-                data.replace("-", " "),
-                f"{same[0]['steps']:,}",
-                str(len(ways[0])),
-                *(f"{mean:.3f} ± {error:.3f}" for mean, error in nlls),
-                f"{min(found):.2g} to {max(found):.2g}",
-                " / ".join(f"{mean:.1f}" for mean in seconds),
-            ]
-        )
-    return markdown_grid(lines)

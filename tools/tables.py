@@ -7,7 +7,7 @@ from experiments.report import Result, compare, markdown_table, read
 from experiments.report.gains import HEAD, NOTE, gains
 from experiments.report.text_tables import markdown_grid
 from tools.charts import frontier_chart, sweep_chart
-from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables, temperature_table
+from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
 from tools.uci_tables import uci_tables
 
 ROOT = Path(__file__).parents[1]
@@ -86,8 +86,6 @@ def main() -> None:
     for page, name, folder, makers in TABLES:
         found = results_in(folder)
         put(page, name, "\n\n".join(filter(None, (make(found) for make in makers))))
-    table = temperature_table(ROOT / "results/numerics/temperature.json")
-    put("docs/howto/temperature.md", "temperature table", table)
     for picture, folder, draw in PICTURES:
         (ROOT / picture).write_text(draw(results_in(folder)))
 

@@ -33,7 +33,8 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import LOG_TWO_PI, Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.point import PointPosterior
-from kasuri.priors.base import Normal, NormalPrior, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal, NormalPrior
 from kasuri.priors.relevance import ARD, GroupARD
 
 RADII = {"log_mode": "mode", "product_mode": "product_mode"}

@@ -97,7 +97,7 @@ def uncompiled(model: nn.Module) -> nn.Module:
     if isinstance(model, Objective) and hasattr(model.net, "_orig_mod"):
         raise ValueError(
             "the network of this objective is compiled, and cannot be taken apart: give the objective the "
-            "network itself; kasuri.fit(compile=True) compiles it for as long as it trains"
+            "network itself, and compile what it computes: elbo.parts = torch.compile(elbo.parts)"
         )
     inner: nn.Module = getattr(model, "_orig_mod", model)
     return inner

@@ -8,11 +8,10 @@ posterior is its prior, `k_hat` how far it is from the truth; `kasuri.diagnose` 
 
 from kasuri.diagnostics.collapse import Collapse, LayerState, collapse_check
 from kasuri.diagnostics.drift import ScaleDrift
+from kasuri.diagnostics.finding_rules import Finding
 from kasuri.diagnostics.findings import Diagnosis
-from kasuri.diagnostics.gradients import GradientSNR
-from kasuri.diagnostics.pareto import fit_pareto, k_hat, posterior_k_hat
-from kasuri.diagnostics.ratios import snr
-from kasuri.diagnostics.rules import Finding
+from kasuri.diagnostics.gradients import GradientSNR, snr
+from kasuri.diagnostics.reference.pareto import k_hat, posterior_k_hat
 from kasuri.diagnostics.spectra import LayerSpectrum, Spectrum, spectrum, spectrum_table
 from kasuri.diagnostics.truncation import scale_maps, truncate
 from kasuri.diagnostics.tying import choose_rank, rank_losses, tie
@@ -28,7 +27,6 @@ __all__ = [
     "Spectrum",
     "choose_rank",
     "collapse_check",
-    "fit_pareto",
     "k_hat",
     "posterior_k_hat",
     "rank_losses",

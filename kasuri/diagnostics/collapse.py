@@ -12,18 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.diagnostics.reference.joint import LogJoint
+from kasuri.inputs import take
 from kasuri.likelihoods import Gaussian
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.figures import at_its_scale, histogram, kl_by_name
-from kasuri.priors.base import Prior, normal_precisions
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, normal_like, seeded
+from kasuri.training.batches import tensors
 
-SAME = (
-    0.01  # nats: two distributions so close differ by at most 0.07 in the probability of any event
-)
+SAME = 0.01  # nats: two distributions so close give no event probabilities more than 0.07 apart
 WIDE, NARROW = 1.5, 0.01  # of a standard deviation, in units of the prior's
+EXAMPLES = 512  # at most so many are used
+END = 10**9  # a step after every schedule's end
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,6 @@ class LayerState:
         wide: share of weights with a standard deviation above 1.5 times the prior's.
         narrow: share of weights with one below 0.01 times the prior's.
         snr: histogram of log10 |mean| / std; None for a point estimate.
-
-    Examples:
-        >>> import kasuri
-        >>> bnn = kasuri.bayesianize(torch.nn.Linear(3, 2), kasuri.MeanField(scale=1e-4))
-        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=10)
-        >>> layer = collapse_check(elbo).layers[0]
-        >>> layer.name, layer.at_prior, layer.narrow
-        ('weight', 0.0, 1.0)
     """
 
     name: str
@@ -85,14 +80,6 @@ class Collapse:
         predictive_ratio: variance of the outputs over draws of the posterior, in units of that over draws
             of the prior, both averaged over the given inputs: near 1 if predictions are those of
             the prior; None without data or if the prior cannot be drawn from.
-
-    Examples:
-        >>> import kasuri
-        >>> bnn = kasuri.bayesianize(torch.nn.Linear(3, 2), kasuri.MeanField())
-        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=10)
-        >>> found = collapse_check(elbo)
-        >>> found.kl > 0, found.kl_share is None
-        (True, True)
     """
 
     layers: tuple[LayerState, ...]
@@ -107,15 +94,17 @@ class Collapse:
     def __str__(self) -> str:
         """A table for the terminal."""
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
-        for one in self.layers:
-            kl, each = _text(one.kl, "11.1f"), _text(one.kl_per_weight, "12.3f")
-            lines.append(
-                f"{one.name:<24}{one.weights:>10,}{kl}{each}{_text(one.at_prior, '14.1%')}"
-            )
-        lines.append(f"KL {self.kl:.1f} nats" + _text(self.kl_share, ".0%", ", {} of the loss"))
-        ratio = "; variance of the outputs {} of the prior's"
-        lines[-1] += _text(self.predictive_ratio, ".3g", ratio)
-        return "\n".join(lines)
+        for layer in self.layers:
+            kl = "–" if layer.kl is None else f"{layer.kl:.1f}"
+            each = "–" if layer.kl_per_weight is None else f"{layer.kl_per_weight:.3f}"
+            share = "–" if layer.at_prior is None else f"{layer.at_prior:.1%}"
+            lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl:>11}{each:>12}{share:>14}")
+        last = f"KL {self.kl:.1f} nats"
+        if self.kl_share is not None:
+            last += f", {self.kl_share:.0%} of the loss"
+        if self.predictive_ratio is not None:
+            last += f"; variance of the outputs {self.predictive_ratio:.3g} of the prior's"
+        return "\n".join([*lines, last])
 
 
 def collapse_check(
@@ -138,26 +127,30 @@ def collapse_check(
 
     Examples:
         >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(50, 10), kasuri.MeanField(scale=1.0, noise=0.0, mean="he"))
+        >>> bnn = kasuri.bayesianize(nn.Linear(50, 10), kasuri.MeanField(scale=1.0, noise=0.0))
         >>> with torch.no_grad():
         ...     for _, q in kasuri.named_posteriors(bnn):
         ...         _ = q.loc.zero_()
-        >>> found = collapse_check(bnn, prior=kasuri.Normal(1.0))
-        >>> [one.at_prior for one in found.layers], round(found.kl, 3)
+        >>> collapse = collapse_check(bnn, prior=kasuri.Normal(1.0))
+        >>> [layer.at_prior for layer in collapse.layers], round(collapse.kl, 3)
         ([1.0, 1.0], 0.0)
     """
     elbo = _objective(model, prior)
-    posteriors = {name: q for names in elbo.governed for name, q in _named(elbo, names)}
-    shares, precisions = kl_by_name(elbo), _precisions(elbo, posteriors)
-    layers = tuple(
-        _state(name, q, shares.get(name), precisions[name]) for name, q in posteriors.items()
-    )
+    shares = kl_by_name(elbo)
+    layers, precisions = [], {}
+    for law, names in elbo.groups():
+        posteriors = dict(zip(names, elbo._posteriors[elbo.governed.index(names)], strict=True))
+        fixed = at_its_scale(law, list(posteriors.values()))
+        for name, q in posteriors.items():
+            precisions[name] = normal_precisions(fixed, q.shape)
+            layers.append(_state(name, q, shares.get(name), precisions[name]))
     whole = float(elbo.kl().detach())
     if data is None:
-        return Collapse(layers, whole)
-    few = _few(data)
+        return Collapse(tuple(layers), whole)
+    x, y = tensors(data)
+    few = take(x, slice(EXAMPLES)), y[:EXAMPLES]
     share = _share(elbo, few, samples, seed) if model is elbo else None
-    return Collapse(layers, whole, share, _ratio(elbo, few, precisions, samples, seed))
+    return Collapse(tuple(layers), whole, share, _ratio(elbo, few, precisions, samples, seed))
 
 
 def _objective(model: nn.Module, prior: Prior | None) -> ELBO:
@@ -173,54 +166,26 @@ def _objective(model: nn.Module, prior: Prior | None) -> ELBO:
     return ELBO(model, Gaussian(1.0), prior, num_data=1)
 
 
-def _named(elbo: ELBO, names: tuple[str, ...]) -> list[tuple[str, Posterior]]:
-    index = elbo.governed.index(names)
-    return list(zip(names, elbo._posteriors[index], strict=True))
-
-
-def _precisions(elbo: ELBO, posteriors: dict[str, Posterior]) -> dict[str, Tensor | None]:
-    found: dict[str, Tensor | None] = {}
-    for prior, names in zip(elbo.priors, elbo.governed, strict=True):
-        assert isinstance(prior, Prior)
-        fixed = at_its_scale(prior, [posteriors[name] for name in names])
-        found |= {name: normal_precisions(fixed, posteriors[name].shape) for name in names}
-    return found
-
-
 @torch.no_grad()
 def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None) -> LayerState:
     mean, variance = q.mean.double().cpu(), q.variance.double().cpu()
-    random = bool((variance > 0).all())
-    at = wide = narrow = None
-    if precisions is not None and random:
+    if not bool((variance > 0).all()):
+        return LayerState(name, tuple(q.shape), kl, None, None, None, None)
+    at_prior = wide = narrow = None
+    if precisions is not None:
         width = variance * precisions
         each = 0.5 * (mean.square() * precisions + width - 1 - width.log())
-        at = float((each < SAME).double().mean())
-        wide = float((width > WIDE**2).double().mean())
-        narrow = float((width < NARROW**2).double().mean())
-    snr = None
-    if random:
-        ratio = (mean.abs() / variance.sqrt()).clamp(min=1e-6).log10()
-        snr = histogram(ratio.reshape(-1)) if bool(ratio.isfinite().all()) else None
-    return LayerState(name, tuple(q.shape), kl, at, wide, narrow, snr)
-
-
-def _few(data: Any, rows: int = 512) -> tuple[Any, Tensor]:
-    from kasuri.inputs import take
-    from kasuri.training.sources import tensors
-
-    x, y = tensors(data)
-    return take(x, slice(0, rows)), y[:rows]
+        marks = each < SAME, width > WIDE**2, width < NARROW**2
+        at_prior, wide, narrow = (float(mark.double().mean()) for mark in marks)
+    ratio = (mean.abs() / variance.sqrt()).clamp(min=1e-6).log10().reshape(-1)
+    snr = histogram(ratio) if bool(ratio.isfinite().all()) else None
+    return LayerState(name, tuple(q.shape), kl, at_prior, wide, narrow, snr)
 
 
 def _share(elbo: ELBO, data: tuple[Any, Tensor], samples: int, seed: int) -> float:
     nll = evaluate(elbo, data, samples=samples, seed=seed)["gibbs_nll"]
-    weight = elbo.temperature(_END) * elbo.kl_weight(_END)
-    cost = weight * float(elbo.kl().detach()) / elbo.num_data
+    cost = elbo.weight_at(END) * float(elbo.kl().detach()) / elbo.num_data
     return cost / (abs(nll) + cost) if cost else 0.0
-
-
-_END = 10**9  # a step after every schedule's end
 
 
 @torch.no_grad()
@@ -232,13 +197,13 @@ def _ratio(
     seed: int,
 ) -> float | None:
     """Mean variance of outputs under the posterior, in units of that under the prior."""
-    if any(one is None for one in precisions.values()):
+    if any(precision is None for precision in precisions.values()):
         return None
     joint = LogJoint(elbo, data, temperature=1.0)
     if not joint.posteriors:  # point estimates only
         return None
     scales = [precisions[name] for name in joint.posteriors]
-    scale = torch.cat([one.rsqrt().reshape(-1) for one in scales if one is not None])
+    scale = torch.cat([each.rsqrt().reshape(-1) for each in scales if each is not None])
     mine, theirs = [], []
     with seeded(mix(seed, 1)):
         for _ in range(samples):  # one draw at a time: of large networks many would not fit
@@ -247,9 +212,3 @@ def _ratio(
             theirs.append(joint.outputs(normal_like(weights) * scale.to(weights), joint.x))
     own, prior = (float(torch.stack(f).double().var(0).mean()) for f in (mine, theirs))
     return own / prior if prior > 0 and math.isfinite(own) else None
-
-
-def _text(value: float | None, form: str, around: str = "{}") -> str:
-    if value is None:
-        return "" if around != "{}" else f"{'–':>{form.partition('.')[0]}}"
-    return around.format(f"{value:{form}}")

@@ -1,8 +1,8 @@
 """How standard deviations move while a network trains."""
 
+import copy
 from typing import Any
 
-import torch
 from torch import nn
 
 from kasuri.checks import is_whole
@@ -22,18 +22,15 @@ class ScaleDrift(Callback):
 
     Examples:
         >>> import kasuri
-        >>> x = torch.randn(64, 3)
-        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
         >>> drift = ScaleDrift(every=2)
-        >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=64)
-        >>> _ = kasuri.fit(elbo, (x, (x[:, 0] > 0).long()), epochs=5, seed=0, callbacks=[drift])
+        >>> drift.record(kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField()), step=0)
         >>> [(curve["layer"], curve["step"]) for curve in drift.curves]
-        [('weight', [0, 2, 4])]
+        [('weight', [0])]
     """
 
     def __init__(self, every: int = 100) -> None:
         if not is_whole(every, 1):
-            raise ValueError(f"ScaleDrift(every={every!r}): a whole number of steps, 1 or more")
+            raise ValueError(f"ScaleDrift: every must be a whole number, at least 1, got {every!r}")
         self.every = every
         self.curves: list[dict[str, Any]] = []
 
@@ -42,7 +39,6 @@ class ScaleDrift(Callback):
         if step % self.every == 0:
             self.record(objective, step)
 
-    @torch.no_grad()
     def record(self, model: nn.Module, step: int) -> None:
         """Take a reading of a network, or of the one an objective has, after `step` steps."""
         net = model.net if isinstance(model, Objective) else model
@@ -59,15 +55,8 @@ class ScaleDrift(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The curves."""
-        return {"curves": _copied(self.curves)}
+        return {"curves": copy.deepcopy(self.curves)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The curves of the interrupted run."""
-        self.curves = _copied(state["curves"])
-
-
-def _copied(curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"layer": c["layer"], "step": list(c["step"]), "mean_scale": list(c["mean_scale"])}
-        for c in curves
-    ]
+        self.curves = copy.deepcopy(state["curves"])

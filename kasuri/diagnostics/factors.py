@@ -41,25 +41,13 @@ class Factors(NamedTuple):
 
 
 def loss_per_weight(scale: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight, (*blocks).
-
-    Examples:
-        >>> one = torch.ones(1, 4)
-        >>> loss_per_weight(torch.ones(4, 4), one, 2 * one)  # 2²/2 - log 2 - 1/2
-        tensor(0.8069)
-    """
+    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight, (*blocks)."""
     ratio = (rows.mT @ columns) / scale
     return (ratio.square() / 2 - ratio.log() - 0.5).mean((-2, -1))
 
 
 def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
-    """Fits of rank 1, 2, 3, ... to standard deviations (*blocks, out, in), without end.
-
-    Examples:
-        >>> fits = growing(torch.tensor([[1.0, 2.0], [3.0, 6.0]], dtype=torch.float64))
-        >>> float(next(fits).loss) < 1e-12
-        True
-    """
+    """Fits of rank 1, 2, 3, ... to standard deviations (*blocks, out, in), without end."""
     logs = scale.log()
     middle = logs.mean((-2, -1), keepdim=True) / 2
     rows = (logs.mean(-1, keepdim=True) - middle).exp().mT
@@ -71,7 +59,11 @@ def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
 
 
 def improved(
-    scale: Tensor, rows: Tensor, columns: Tensor, iterations: int, ceiling: float | None = None
+    scale: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    iterations: int = ITERATIONS,
+    ceiling: float | None = None,
 ) -> Factors:
     """The factors after updates, until these change nothing any more; held below a ceiling if given.
 
@@ -119,10 +111,12 @@ def _split(scale: Tensor, fit: Factors) -> tuple[Tensor, Tensor]:
     """
     product = fit.rows.mT @ fit.columns
     residual = (1 - (product / scale).square()) / 2  # minus the slope in log τ, about log σ/τ
-    found = [_direction(residual / product, fit, k) for k in range(fit.rows.shape[-2])]
-    size, a, b = (torch.stack(one, -1) for one in zip(*found, strict=True))
+    directions = [_direction(residual / product, fit, k) for k in range(fit.rows.shape[-2])]
+    size, a, b = (torch.stack(parts, -1) for parts in zip(*directions, strict=True))
     best = size.argmax(-1)[..., None]
-    a, b = (one.gather(-1, best[..., None].expand(*one.shape[:-1], 1))[..., 0] for one in (a, b))
+    a, b = (
+        tilts.gather(-1, best[..., None].expand(*tilts.shape[:-1], 1))[..., 0] for tilts in (a, b)
+    )
     step = torch.ones_like(size[..., :1])
     for _ in range(5):
         rows, columns = _divided(fit, best, step * a, step * b)

@@ -1,27 +1,26 @@
 """`kasuri.diagnose`: what is wrong with a trained posterior, in plain words, and what to try."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from kasuri.diagnostics import rules
-from kasuri.diagnostics.collapse import Collapse, collapse_check
+from kasuri.diagnostics import finding_rules as rules
+from kasuri.diagnostics.collapse import END, Collapse, collapse_check
+from kasuri.diagnostics.finding_rules import Finding, Measured
 from kasuri.diagnostics.gradients import GradientSNR
-from kasuri.diagnostics.pareto import posterior_k_hat
 from kasuri.diagnostics.reference.joint import LogJoint
-from kasuri.diagnostics.rules import END, Finding, Measured
+from kasuri.diagnostics.reference.pareto import posterior_k_hat
 from kasuri.inputs import take
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Dense
 from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior, normal_precisions
+from kasuri.priors.normal import normal_precisions
 from kasuri.streams import mix, seeded
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 BATCHES, BATCH_SIZE = 20, 128  # of the gradients' signal-to-noise ratio
 SMALL = 100  # weights: in more dimensions k-hat is large for good posteriors, too
@@ -38,11 +37,6 @@ class Diagnosis:
         scores: of `kasuri.evaluate`.
         k_hat: of importance weights; None where it says nothing.
         notes: what could not be looked at.
-
-    Examples:
-        >>> finding = Finding("unfinished", "training was not finished", "train longer")
-        >>> Diagnosis((finding,), None, {}, None, ()).findings[0].advice
-        'train longer'
     """
 
     findings: tuple[Finding, ...]
@@ -54,7 +48,7 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """Findings, notes and the state of every weight, ready for JSON."""
         return {
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "collapse": None if self.collapse is None else self.collapse.as_dict(),
             "k_hat": self.k_hat if self.k_hat is not None and math.isfinite(self.k_hat) else None,
             "notes": list(self.notes),
@@ -62,8 +56,8 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """The findings as a list for the terminal."""
-        told = [f"- {one}" for one in self.findings] or ["Nothing to report."]
-        return "\n".join([*told, *(f"({note})" for note in self.notes)])
+        lines = [f"- {finding}" for finding in self.findings] or ["Nothing to report."]
+        return "\n".join([*lines, *(f"({note})" for note in self.notes)])
 
 
 def diagnose(
@@ -103,24 +97,26 @@ def diagnose(
         return Diagnosis(broken, None, {}, None, ("nothing else can be said about such a network",))
     scores = evaluate(elbo, data, samples=samples, seed=seed)
     collapse = collapse_check(elbo, data, samples=samples, seed=seed)
-    notes: list[str] = []
-    gradients: Sequence[dict[str, Any]] = ()
-    k = None
+    gradients, k_hat, obstacle = [], None, None
     if train is None:
-        notes.append("gradients and k-hat were not looked at: give the training data, train=...")
+        obstacle = "gradients and k-hat were not looked at: give the training data, train=..."
     else:
         gradients = gradient_rows(elbo, train, seed)
-        k = _k_hat(elbo, train, notes, seed)
+        obstacle = _no_k_hat(elbo, train)
+        if obstacle is None:
+            with seeded(mix(seed, 3)):
+                k_hat = posterior_k_hat(LogJoint(elbo, train, elbo.temperature(END)))
     measured = Measured(
         collapse=collapse,
         scores=scores,
         constant_nll=rules.constant_nll(tensors(data)[1], "accuracy" in scores),
-        temperature=elbo.temperature(END) * elbo.kl_weight(END),
+        temperature=elbo.weight_at(END),
         num_data=elbo.num_data,
         gradients=gradients,
-        k_hat=k,
+        k_hat=k_hat,
     )
-    return Diagnosis(rules.all_findings(measured), collapse, scores, k, tuple(notes))
+    notes = () if obstacle is None else (obstacle,)
+    return Diagnosis(rules.all_findings(measured), collapse, scores, k_hat, notes)
 
 
 def gradient_rows(elbo: ELBO, train: Any, seed: int = 0) -> list[dict[str, Any]]:
@@ -147,21 +143,15 @@ def gradient_rows(elbo: ELBO, train: Any, seed: int = 0) -> list[dict[str, Any]]
     return recorder.rows
 
 
-def _k_hat(elbo: ELBO, train: Any, notes: list[str], seed: int) -> float | None:
-    """K-hat where it means something; a note where it does not."""
+def _no_k_hat(elbo: ELBO, train: Any) -> str | None:
+    """Why k-hat would say nothing here, if so."""
     posteriors = [q for group in elbo._posteriors for q in group]
-    size = sum(q.numel() for q in posteriors)
-    if size > SMALL or len(tensors(train)[1]) > FEW:
-        notes.append(
-            f"k-hat was not looked at: above {SMALL} weights or {FEW:,} examples it says little or costs much"
+    if sum(q.numel() for q in posteriors) > SMALL or len(tensors(train)[1]) > FEW:
+        return (
+            f"k-hat was not looked at: above {SMALL} weights or {FEW:,} examples it says little or "
+            "costs much"
         )
-        return None
-    fixed = all(
-        isinstance(prior, Prior) and normal_precisions(prior, (1, 1)) is not None
-        for prior in elbo.priors
-    )
+    fixed = all(normal_precisions(prior, (1, 1)) is not None for prior, _ in elbo.groups())
     if not fixed or not all(isinstance(q, Dense) for q in posteriors):
-        notes.append("k-hat was not looked at: prior or family has no density to evaluate")
-        return None
-    with seeded(mix(seed, 3)):
-        return posterior_k_hat(LogJoint(elbo, train, elbo.temperature(END)))
+        return "k-hat was not looked at: prior or family has no density to evaluate"
+    return None

@@ -1,32 +1,82 @@
-"""The signal-to-noise ratio of gradients, recorded while a network trains."""
+"""The signal-to-noise ratio of gradients: of a stack of them, and recorded while a network trains.
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+Variances are the unbiased ones (divided by n - 1 for n gradients). With them, gradients that are
+pure normal noise have a mean ratio E[g]²/Var[g] of (n - 1)/(n(n - 3)), 0.129 for n = 10: the
+floor under every reading.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
-from kasuri.diagnostics.ratios import Moments, definition_of, ratio_of, value_of
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
 
-_PARTS: dict[str, Callable[[str], bool]] = {
-    "spread": lambda name: name != "loc",
-    "mean": lambda name: name == "loc",
-    "all": lambda name: True,
-}
+DEFINITIONS = ("standard", "second_moment", "as_printed")
+PARTS = ("spread", "mean", "all")
 
 
-@dataclass
-class _Window:
-    """The moments of one window so far: layer → parameter → moments."""
+def snr(gradients: Tensor, definition: str = "standard") -> Tensor:
+    """Signal-to-noise ratio of each element over the first dimension; NaN where nothing varies.
 
-    seen: int
-    moments: dict[str, dict[str, Moments]]
+    Args:
+        gradients: (window, ...), at least two.
+        definition: "standard" E[g]²/Var[g]; "second_moment" E[g²]/Var[g], which is about one more;
+            "as_printed" E[g²]/Var[g²], for comparison with a table that gives it: it changes when
+            the loss is multiplied by a number. Var is unbiased.
+
+    Examples:
+        >>> snr(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
+        tensor([2., nan], dtype=torch.float64)
+    """
+    _check_definition("snr", definition)
+    if gradients.dim() < 1 or len(gradients) < 2:
+        raise ValueError(
+            f"snr: a variance needs at least two gradients along the first dimension, got the shape "
+            f"{tuple(gradients.shape)}"
+        )
+    moments: list[Tensor] = []
+    for count, gradient in enumerate(gradients, 1):
+        moments = _updated(moments, gradient, count, definition)
+    return _ratio(moments, len(gradients), definition)
+
+
+def _check_definition(task: str, definition: str) -> None:
+    if definition not in DEFINITIONS:
+        known = ", ".join(map(repr, DEFINITIONS))
+        raise ValueError(f"{task}: definition must be one of {known}, got {definition!r}")
+
+
+def _updated(moments: list[Tensor], gradient: Tensor, count: int, definition: str) -> list[Tensor]:
+    """Mean and sum of squared deviations after gradient number `count`, by Welford's formulas.
+
+    Equal values leave exactly 0 as the second, which is how constant gradients are recognised.
+    """
+    value = gradient.detach().to(torch.float64, copy=True)
+    value = value.square() if definition == "as_printed" else value
+    if not moments:
+        return [value, torch.zeros_like(value)]
+    mean, squares = (moment.to(value.device) for moment in moments)
+    difference = value - mean
+    mean = mean + difference / count
+    return [mean, squares + difference * (value - mean)]
+
+
+def _ratio(moments: list[Tensor], count: int, definition: str) -> Tensor:
+    mean, squares = moments
+    variance = squares / (count - 1)
+    signal = {
+        "standard": mean.square(),
+        "second_moment": mean.square() + squares / count,
+        "as_printed": mean,
+    }[definition]
+    return torch.where(variance > 0, signal / variance, torch.nan)
 
 
 class GradientSNR(Callback):
@@ -35,13 +85,13 @@ class GradientSNR(Callback):
     At "s steps" it has seen the gradients of the last `window` of them, takes the ratio of each element
     of a parameter over the window, and writes down mean and median over the elements whose
     gradient varied. Steps outside of every window cost nothing; inside, two double-precision
-    numbers per element and window are kept. In several processes gradients are the averaged ones.
+    numbers per element are kept. In several processes gradients are the averaged ones.
 
     As a callback of `kasuri.fit` it reads gradients before they are clipped. In a loop of
     your own call `record(net, step)` after `loss.backward()`, with step = 0, 1, 2, ...
 
     Args:
-        steps: numbers of steps done, each at least `window`.
+        steps: numbers of steps done, at least `window` apart.
         window: number of gradients per reading.
         definition: as for `snr`.
         of: "spread" for all parameters but the means, "mean" for these, "all" for both.
@@ -64,24 +114,23 @@ class GradientSNR(Callback):
         definition: str = "standard",
         of: str = "spread",
     ) -> None:
+        _check_definition("GradientSNR", definition)
+        if of not in PARTS:
+            raise ValueError(f"GradientSNR: of must be one of {PARTS}, got {of!r}")
         if not is_whole(window, 2):
             raise ValueError(
-                f"GradientSNR(window={window!r}): a variance needs at least two gradients"
+                f"GradientSNR: a variance needs at least two gradients, got window={window!r}"
             )
         self.steps = sorted(set(steps))
-        self.window, self.definition, self.of = window, definition, of
-        self._kind = definition_of("GradientSNR", definition)
-        if of not in _PARTS:
-            raise ValueError(f"GradientSNR(of={of!r}): write one of {', '.join(map(repr, _PARTS))}")
-        if not self.steps:
-            raise ValueError("GradientSNR(steps=[]) would record nothing; write e.g. steps=[100]")
-        if self.steps[0] < window:
+        if not self.steps or any(b - a < window for a, b in pairwise([0, *self.steps])):
             raise ValueError(
-                f"GradientSNR(steps=[{self.steps[0]}, ...], window={window}): after "
-                f"{self.steps[0]} steps there are not {window} gradients; begin at {window} or later"
+                f"GradientSNR: steps must be at least window={window} apart and not before it, got "
+                f"{self.steps}"
             )
+        self.window, self.definition, self.of = window, definition, of
         self.rows: list[dict[str, Any]] = []
-        self._open: dict[int, _Window] = {}
+        self._seen = 0  # gradients of the present window
+        self._moments: dict[str, dict[str, list[Tensor]]] = {}  # by posterior and parameter
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
         """Take in the gradients of a step."""
@@ -94,66 +143,42 @@ class GradientSNR(Callback):
             model: the converted network, or an objective that has it.
             step: 0 for the first.
         """
-        windows = self._windows(step)
-        if not windows:
+        end = next((end for end in self.steps if end - self.window <= step < end), None)
+        if end is None:
             return
+        start = end - self.window
+        if step == start:
+            self._seen, self._moments = 0, {}
+        if self._seen != step - start:
+            raise ValueError(
+                f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
+                f"{end - 1}, and was given step {step} after {self._seen} of them; record every step "
+                "once, counting from 0, or ask for later steps"
+            )
+        self._seen += 1
         net = model.net if isinstance(model, Objective) else model
-        gradients = {
-            layer: {name: value_of(g, self._kind) for name, g in named}
-            for layer, named in _gradients(net, self.of)
-        }
-        for end in windows:
-            self._add(end, gradients)
-            if end == step + 1:
-                self._close(end)
-
-    def _windows(self, step: int) -> list[int]:
-        """Ends of the windows that a step lies in; refuse gaps."""
-        first, last = bisect_right(self.steps, step), bisect_right(self.steps, step + self.window)
-        for end in self.steps[first:last]:
-            start = end - self.window
-            if step == start:
-                self._open[end] = _Window(0, {})
-            seen = self._open[end].seen if end in self._open else 0
-            if seen != step - start:
-                raise ValueError(
-                    f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
-                    f"{end - 1}, and was given step {step} after {seen} of them; record every step "
-                    "once, counting from 0, or ask for later steps"
-                )
-        return self.steps[first:last]
-
-    def _add(self, end: int, gradients: dict[str, dict[str, Tensor]]) -> None:
-        window = self._open[end]
-        window.seen += 1
-        for layer, named in gradients.items():
-            held = window.moments.setdefault(layer, {})
-            for name, value in named.items():
-                if name in held:
-                    held[name].add(value)
-                else:
-                    held[name] = Moments.of(value)
+        for layer, parameter, gradient in _gradients(net, self.of):
+            moments = self._moments.setdefault(layer, {})
+            before = moments.get(parameter, [])
+            moments[parameter] = _updated(before, gradient, self._seen, self.definition)
+        if self._seen == self.window:
+            self._close(end)
 
     def _close(self, end: int) -> None:
-        for layer, named in self._open.pop(end).moments.items():
-            for name, moments in named.items():
-                ratio = ratio_of(moments, self._kind)
+        for layer, named in self._moments.items():
+            for parameter, moments in named.items():
+                ratio = _ratio(moments, self.window, self.definition)
                 self.rows.append(
-                    {"step": end, "layer": layer, "parameter": name}
+                    {"step": end, "layer": layer, "parameter": parameter}
                     | _summary(ratio[ratio.isfinite()])
                     | {"definition": self.definition}
                 )
+        self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows, and windows that are not over."""
-        return {
-            "settings": self._settings(),
-            "rows": [dict(row) for row in self.rows],
-            "windows": {
-                end: [window.seen, {la: _saved(named) for la, named in window.moments.items()}]
-                for end, window in self._open.items()
-            },
-        }
+        """The rows, and the window that is not over."""
+        state = {"rows": self.rows, "seen": self._seen, "moments": self._moments}
+        return copy.deepcopy(state | {"settings": self._settings()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the middle of a window."""
@@ -162,11 +187,17 @@ class GradientSNR(Callback):
                 f"GradientSNR: the interrupted run recorded {state['settings']}, this one is to "
                 f"record {self._settings()}; use the same settings"
             )
-        self.rows = [dict(row) for row in state["rows"]]
-        self._open = {
-            int(end): _Window(seen, {layer: _loaded(named) for layer, named in moments.items()})
-            for end, (seen, moments) in state["windows"].items()
-        }
+        state = copy.deepcopy(state)
+        self.rows = state["rows"]
+        if "windows" in state:  # of version 0.2, which also kept the count of each parameter
+            for seen, named in state["windows"].values():
+                self._seen = seen
+                self._moments = {
+                    layer: {name: moments[:2] for name, moments in parameters.items()}
+                    for layer, parameters in named.items()
+                }
+        else:
+            self._seen, self._moments = state["seen"], state["moments"]
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -177,8 +208,8 @@ class GradientSNR(Callback):
         }
 
 
-def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, list[tuple[str, Tensor]]]]:
-    """(posterior, [(parameter, gradient), ...]); a trained parameter without one has gradient 0."""
+def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, str, Tensor]]:
+    """(posterior, parameter, gradient); a trained parameter without one has gradient 0."""
     posteriors = require_posteriors(net)
     if all(p.grad is None for q in posteriors.values() for p in q.parameters()):
         raise ValueError(
@@ -186,29 +217,15 @@ def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, list[tuple[str, T
             "before optimizer.zero_grad()"
         )
     for layer, q in posteriors.items():
-        yield (
-            layer,
-            [
-                (name, torch.zeros_like(p) if p.grad is None else p.grad)
-                for name, p in q.named_parameters()
-                if p.requires_grad and _PARTS[of](name)
-            ],
-        )
+        for name, p in q.named_parameters():
+            if p.requires_grad and of in ("all", "mean" if name == "loc" else "spread"):
+                yield layer, name, torch.zeros_like(p) if p.grad is None else p.grad
 
 
 def _summary(values: Tensor) -> dict[str, Any]:
     """Mean, median (of the middle two for even numbers) and how many; None of nothing."""
-    count = values.numel()
+    count = len(values)
     if not count:
         return {"mean": None, "median": None, "elements": 0}
-    ordered = values.flatten().sort().values
-    median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    median = values.sort().values[[(count - 1) // 2, count // 2]].mean()
     return {"mean": float(values.mean()), "median": float(median), "elements": count}
-
-
-def _saved(named: dict[str, Moments]) -> dict[str, Any]:
-    return {name: [m.mean.clone(), m.squares.clone(), m.count] for name, m in named.items()}
-
-
-def _loaded(named: dict[str, Any]) -> dict[str, Moments]:
-    return {name: Moments(mean, squares, count) for name, (mean, squares, count) in named.items()}

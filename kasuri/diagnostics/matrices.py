@@ -1,8 +1,7 @@
 """The weight matrices of a converted network: found by name, read in double precision, exchanged."""
 
 import copy
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,22 +16,12 @@ from kasuri.network.random import (
     require_posteriors,
 )
 from kasuri.posteriors.base import Builder, Elementwise, Family, Posterior
-from kasuri.posteriors.k_tied import KTied, KTiedPosterior
-from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
-from kasuri.posteriors.point import PointPosterior
 
 Globs = str | Sequence[str] | None
-Tied = MeanFieldPosterior | KTiedPosterior
 
 
 def matrix_posteriors(bnn: nn.Module) -> dict[str, Posterior]:
-    """The posteriors of matrices by name; vectors are left out.
-
-    Examples:
-        >>> import kasuri
-        >>> list(matrix_posteriors(kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())))
-        ['weight']
-    """
+    """The posteriors of matrices by name; vectors are left out."""
     found = {name: q for name, q in require_posteriors(bnn).items() if len(q.shape) >= 2}
     if not found:
         raise ValueError(
@@ -54,7 +43,6 @@ def blocks_of(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield (f"{name}[{index}]" if len(matrices) > 1 else name), matrix
 
 
-@torch.no_grad()
 def mean_of(name: str, q: Posterior) -> Tensor:
     """E[W] in double precision."""
     return _finite(f"the means of {name}", q.mean)
@@ -71,30 +59,38 @@ def scale_of(name: str, q: Posterior) -> Tensor | None:
 def _finite(title: str, tensor: Tensor) -> Tensor:
     values = tensor.detach().cpu().double()
     if not bool(values.isfinite().all()):
-        raise ValueError(
-            f"{title} are not all finite, so there is nothing to analyse: this network did not "
-            "train; take an earlier checkpoint"
-        )
+        raise ValueError(f"{title} are not all finite: training failed; take an earlier checkpoint")
     return values
 
 
-def elementwise(bnn: nn.Module, where: Globs, task: str) -> dict[str, Elementwise]:
-    """The matrix posteriors that `where` names; refuse those whose weights are not independent.
+def independent(
+    bnn: nn.Module, where: Globs, task: str, *, positive: bool = True
+) -> dict[str, tuple[Elementwise, Tensor]]:
+    """The matrix posteriors that `where` names, with their standard deviations in double precision.
+
+    Point estimates are passed over, unless nothing else is left. Posteriors whose weights are not
+    independent are refused.
 
     Args:
         bnn: a converted network.
         where: glob or globs over names of parameters or of modules that hold them; None for all.
-            Points have no scale and are passed over, unless nothing else is left.
         task: the function that asks, for messages.
+        positive: refuse standard deviations of 0.
     """
     every = matrix_posteriors(bnn)
     names = _matching(every, where, task)
-    chosen: dict[str, Elementwise] = {}
+    chosen: dict[str, tuple[Elementwise, Tensor]] = {}
     for name in names:
         q = every[name]
         if isinstance(q, Elementwise):
-            chosen[name] = q
-        elif not isinstance(q, PointPosterior):
+            scale = scale_of(name, q)
+            if scale is None or (positive and not bool((scale > 0).all())):
+                raise ValueError(
+                    f"{task}: some standard deviations of {name!r} are not above 0 in {q.loc.dtype}, "
+                    "and their logarithms are needed; call bnn.double() first, or give truncate a floor"
+                )
+            chosen[name] = q, scale
+        elif scale_of(name, q) is not None:
             raise ValueError(
                 f"{task}: the weights of {name!r} are not independent under its posterior "
                 f"({type(q).__name__}), so a matrix of standard deviations does not describe it; "
@@ -124,61 +120,52 @@ def _matching(every: Mapping[str, Posterior], where: Globs, task: str) -> list[s
 
 def bound_of(q: Posterior) -> float | None:
     """The `max_scale` of a posterior that has one."""
-    return q.max_scale if isinstance(q, MeanFieldPosterior | KTiedPosterior) else None
+    return getattr(q, "max_scale", None)
 
 
-def with_posteriors(bnn: nn.Module, new: Mapping[str, Tied]) -> nn.Module:
+def exchanged(
+    bnn: nn.Module, new: Mapping[str, tuple[Posterior, Callable[..., Family]]]
+) -> nn.Module:
     """A copy of the network with these posteriors in the place of those of the same names.
 
-    Families change with them, since files store the family: what was exchanged can be saved.
+    Each posterior comes with its family, which takes over the options of the old one. What was frozen
+    stays frozen, means and standard deviations apart.
     """
     net = copy.deepcopy(bnn)
     families = {
-        id(posterior_of(layer, name)): family
+        id(posterior_of(layer, parameter)): family
         for _, layer, conversion in named_layers(net)
-        for name, family in conversion.families.items()
+        for parameter, family in conversion.families.items()
     }
-    exchanged: dict[str, tuple[Posterior, Builder]] = {}
+    replaced: dict[str, tuple[Posterior, Builder]] = {}
     for name, old in named_posteriors(net):
-        if name in new:
-            _keep_flags(old, new[name])
-            exchanged[name] = new[name], _family(new[name], families[id(old)])
-    replace_posteriors(net, exchanged)
+        if name not in new:
+            continue
+        posterior, family = new[name]
+        for part, parameter in posterior.named_parameters():
+            like = [p for n, p in old.named_parameters() if (n == "loc") == (part == "loc")]
+            parameter.requires_grad_(any(p.requires_grad for p in like))
+        replaced[name] = posterior, family(**_options(families[id(old)], bound_of(posterior)))
+    replace_posteriors(net, replaced)
     return net
 
 
-def _keep_flags(old: Posterior, q: Tied) -> None:
-    """What was frozen stays frozen, means and scales apart; training mode as it was."""
-    q.train(old.training)
-    rest = any(p.requires_grad for name, p in old.named_parameters() if name != "loc")
-    for name, parameter in q.named_parameters():
-        free = old.get_parameter("loc").requires_grad if name == "loc" else rest
-        parameter.requires_grad_(free)
-
-
-def _family(q: Tied, before: Builder) -> Family:
-    """The family of an exchanged posterior, with the options of the old one where they apply."""
-    bound = q.max_scale
-    options: dict[str, Any] = {"max_scale": bound}
-    if isinstance(before, Family) and before.max_scale == bound:
-        options |= {"scale": before.scale, "noise": before.noise, "mean": before.mean}
-    elif bound is not None:
-        options["scale"] = min(MeanField().scale, bound / 10)
-    return KTied(rank=q.rank, **options) if isinstance(q, KTiedPosterior) else MeanField(**options)
+def _options(before: Builder, bound: float | None) -> dict[str, Any]:
+    """Options of a family, taken over from the one before; a plain function has none."""
+    if isinstance(before, Family):
+        options = {"scale": before.scale, "noise": before.noise, "mean": before.mean}
+    else:
+        options = {} if bound is None else {"scale": min(Family.scale, bound / 10)}
+    return options | {"max_scale": bound}
 
 
 def check_rank(task: str, rank: Any) -> int:
     """A whole number, 1 or more."""
     if not is_whole(rank, 1):
-        raise ValueError(f"{task}(rank={rank!r}): the rank is a whole number, 1 or more")
+        raise ValueError(f"{task}: rank must be a whole number, at least 1, got {rank!r}")
     return int(rank)
 
 
-def full_rank(shape: Sequence[int]) -> int:
+def full_rank(scale: Tensor) -> int:
     """The shorter side of the matrices (*blocks, out, in)."""
-    return min(shape[-2:])
-
-
-def is_positive(number: float) -> bool:
-    """Whether a number is positive and finite."""
-    return number > 0 and math.isfinite(number)
+    return min(scale.shape[-2:])

@@ -43,13 +43,10 @@ class Spectrum:
         """What the first k components explain together: the share of the best rank-k matrix."""
         return self.share.cumsum(0)
 
-    def as_dict(self, limit: int = 10) -> dict[str, list[float]]:
+    def as_dict(self, limit: int = 10) -> dict[str, Any]:
         """Values, shares and cumulative shares of the first `limit` components, for JSON."""
-        return {
-            "values": self.values[:limit].tolist(),
-            "share": self.share[:limit].tolist(),
-            "cumulative": self.cumulative[:limit].tolist(),
-        }
+        parts = {"values": self.values, "share": self.share, "cumulative": self.cumulative}
+        return {name: part[:limit].tolist() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +61,6 @@ class LayerSpectrum:
         constant: share that the best constant matrix explains, mean(σ)²/mean(σ²).
         shuffled: of σ with its entries in random order.
         centred: of σ - mean(σ); what is left of structure when the constant is taken out.
-
-    Examples:
-        >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=0.5))
-        >>> one = spectrum(bnn)["weight"]
-        >>> bool(one.scale.share[0] > one.shuffled.share[0]), list(one.as_dict())
-        (True, ['layer', 'shape', 'mean', 'scale'])
     """
 
     layer: str
@@ -83,15 +73,15 @@ class LayerSpectrum:
 
     def as_dict(self, limit: int = 10) -> dict[str, Any]:
         """Everything, cut after `limit` components, ready for JSON; of the baselines the shares."""
-        told: dict[str, Any] = {"layer": self.layer, "shape": list(self.shape)}
-        told |= {"mean": self.mean.as_dict(limit), "scale": None}
+        row: dict[str, Any] = {"layer": self.layer, "shape": list(self.shape)}
+        row |= {"mean": self.mean.as_dict(limit), "scale": None}
         if self.scale is not None and self.shuffled is not None and self.centred is not None:
-            told["scale"] = self.scale.as_dict(limit) | {
+            row["scale"] = self.scale.as_dict(limit) | {
                 "constant": self.constant,
                 "shuffled": self.shuffled.share[:limit].tolist(),
                 "centred": self.centred.share[:limit].tolist(),
             }
-        return told
+        return row
 
 
 def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
@@ -105,30 +95,27 @@ def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
 
     Examples:
         >>> import kasuri
-        >>> found = spectrum(kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1)))
-        >>> f"{found['weight'].scale.share[0]:.4f}", found["weight"].shape
+        >>> spectra = spectrum(kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1)))
+        >>> f"{spectra['weight'].scale.share[0]:.4f}", spectra["weight"].shape
         ('1.0000', (20, 30))
     """
-    found: dict[str, LayerSpectrum] = {}
+    spectra: dict[str, LayerSpectrum] = {}
     for name, q in matrix_posteriors(bnn).items():
-        means = mean_of(name, q)
-        scales = scale_of(name, q)
-        pairs = zip(
-            blocks_of(name, means),
-            blocks_of(name, means if scales is None else scales),
-            strict=True,
-        )
-        for (title, mean), (_, scale) in pairs:
-            made = mix(seed, len(found))
-            found[title] = _layer(title, mean, None if scales is None else scale, made)
-    return found
+        scale = scale_of(name, q)
+        scales = {} if scale is None else dict(blocks_of(name, scale))
+        for title, mean in blocks_of(name, mean_of(name, q)):
+            shuffling = torch.Generator().manual_seed(mix(seed, len(spectra)))
+            spectra[title] = _layer(title, mean, scales.get(title), shuffling)
+    return spectra
 
 
-def _layer(name: str, mean: Tensor, scale: Tensor | None, seed: int) -> LayerSpectrum:
+def _layer(
+    name: str, mean: Tensor, scale: Tensor | None, shuffling: torch.Generator
+) -> LayerSpectrum:
     shape = (mean.shape[0], mean.shape[1])
     if scale is None:
         return LayerSpectrum(name, shape, _spectrum(mean))
-    order = torch.randperm(scale.numel(), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(scale.numel(), generator=shuffling)
     centred = scale - scale.mean()
     if centred.abs().max() <= ROUNDING * scale.abs().max():
         centred = torch.zeros_like(scale)
@@ -154,25 +141,26 @@ def spectrum_table(spectra: Mapping[str, LayerSpectrum]) -> str:
     Examples:
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=0.5))
-        >>> print(spectrum_table(spectrum(bnn)).splitlines()[2].split()[:2])
+        >>> spectrum_table(spectrum(bnn)).splitlines()[2].split()[:2]
         ['weight', '20x30']
     """
-    wide = max([len("layer"), *map(len, spectra)])
-    above = f"{'':<{wide}} {'':>11} {'means':^20} {'scales':^20} {'constant':>9}"
-    above += f" {'shuffled':^20} {'centred':^20}"
+    width = max([len("layer"), *map(len, spectra)])
     ranks = " ".join(f"{f'k={k}':>6}" for k in (1, 2, 3))
-    head = f"{'layer':<{wide}} {'shape':>11} {ranks} {ranks} {'k=0':>9} {ranks} {ranks}"
-    lines = [above, head]
-    for name, one in spectra.items():
-        constant = "-" if one.constant is None else f"{100 * one.constant:.2f}"
+    titles = f"{'means':^20} {'scales':^20} {'constant':>9} {'shuffled':^20} {'centred':^20}"
+    lines = [
+        f"{'':<{width}} {'':>11} {titles}",
+        f"{'layer':<{width}} {'shape':>11} {ranks} {ranks} {'k=0':>9} {ranks} {ranks}",
+    ]
+    for name, layer in spectra.items():
+        constant = "-" if layer.constant is None else f"{100 * layer.constant:.2f}"
         lines.append(
-            f"{name:<{wide}} {'x'.join(map(str, one.shape)):>11} {_cells(one.mean)} "
-            f"{_cells(one.scale)} {constant:>9} {_cells(one.shuffled)} {_cells(one.centred)}"
+            f"{name:<{width}} {'x'.join(map(str, layer.shape)):>11} {_cells(layer.mean)} "
+            f"{_cells(layer.scale)} {constant:>9} {_cells(layer.shuffled)} {_cells(layer.centred)}"
         )
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _cells(of: Spectrum | None) -> str:
     shares = [] if of is None else of.cumulative[:3].tolist()
-    told = [f"{100 * share:.2f}" for share in shares] + ["-"] * (3 - len(shares))
-    return " ".join(f"{cell:>6}" for cell in told)
+    cells = [f"{100 * share:.2f}" for share in shares] + ["-"] * (3 - len(shares))
+    return " ".join(f"{cell:>6}" for cell in cells)

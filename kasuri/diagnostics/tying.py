@@ -2,38 +2,30 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
-from typing import Literal, overload
 
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole, near_misses
+from kasuri.checks import near_misses
 from kasuri.diagnostics import factors
 from kasuri.diagnostics.matrices import (
     Globs,
     bound_of,
     check_rank,
-    elementwise,
+    exchanged,
     full_rank,
-    is_positive,
-    with_posteriors,
+    independent,
 )
-from kasuri.diagnostics.truncation import positive_scale
 from kasuri.numerics.safe import soft_min_inverse
 from kasuri.posteriors.base import Elementwise
-from kasuri.posteriors.k_tied import KTiedPosterior
+from kasuri.posteriors.k_tied import KTied, KTiedPosterior
 
 TOLERANCE = 0.015
 MAX_RANK = 8
 
 
-def tie(
-    bnn: nn.Module,
-    rank: int | str | Mapping[str, int],
-    *,
-    where: Globs = None,
-    iterations: int = factors.ITERATIONS,
-) -> nn.Module:
+def tie(bnn: nn.Module, rank: int | str | Mapping[str, int], *, where: Globs = None) -> nn.Module:
     """A k-tied copy of a trained mean-field network, ready to be used or trained further.
 
     Means are kept; the standard deviations σ of each matrix become the product τ of rank k with
@@ -48,48 +40,33 @@ def tie(
         rank: k, "auto" for that of `choose_rank`, or a mapping from names to ranks, as
             `choose_rank` returns it, for these matrices only. A matrix gets at most its full rank.
         where: which matrices: a glob over names ("fc*"), or several.
-        iterations: most updates per component.
 
     Examples:
         >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.MeanField(noise=0.0))
-        >>> tied = tie(bnn, rank=1)
-        >>> type(tied.posterior("weight")).__name__, tied.families["weight"].rank
-        ('KTiedPosterior', 1)
+        >>> tied = tie(kasuri.bayesianize(nn.Linear(30, 20), kasuri.MeanField()), rank=1)
+        >>> dict(kasuri.named_posteriors(tied))["weight"].log_rows.shape
+        torch.Size([1, 20])
     """
-    _check_iterations("tie", iterations)
-    ranks = _ranks(bnn, rank, where, iterations)
-    new: dict[str, KTiedPosterior] = {}
-    for name, q in elementwise(bnn, where, "tie").items():
-        if name not in ranks:
-            continue
-        scale = positive_scale(name, q, "tie")
-        k = min(ranks[name], full_rank(scale.shape))
-        fit = next(islice(factors.growing(scale, iterations), k - 1, None))
-        new[name] = _tied(q, scale, fit, iterations)
-    return with_posteriors(bnn, new)
-
-
-def _ranks(
-    bnn: nn.Module, rank: int | str | Mapping[str, int], where: Globs, iterations: int
-) -> dict[str, int]:
-    """The rank of every matrix to be tied, by name."""
+    chosen = independent(bnn, where, "tie")
     if rank == "auto":
-        return choose_rank(bnn, where=where, iterations=iterations)
-    if isinstance(rank, str):
+        rank = choose_rank(bnn, where=where)
+    elif isinstance(rank, str):
         raise ValueError(f'tie(rank={rank!r}): write a whole number, rank="auto" or a mapping')
-    chosen = elementwise(bnn, where, "tie")
-    if not isinstance(rank, Mapping):
-        return dict.fromkeys(chosen, check_rank("tie", rank))
-    for name in rank:
+    ranks = rank if isinstance(rank, Mapping) else dict.fromkeys(chosen, rank)
+    new = {}
+    for name, wanted in ranks.items():
         if name not in chosen:
             raise ValueError(
                 f"tie(rank={{{name!r}: ...}}) names no matrix to tie; {near_misses(name, chosen)}"
             )
-    return {name: check_rank("tie", k) for name, k in rank.items()}
+        q, scale = chosen[name]
+        k = min(check_rank("tie", wanted), full_rank(scale))
+        fit = next(islice(factors.growing(scale), k - 1, None))
+        new[name] = _tied(q, scale, fit), partial(KTied, rank=k)
+    return exchanged(bnn, new)
 
 
-def _tied(q: Elementwise, scale: Tensor, fit: factors.Factors, iterations: int) -> KTiedPosterior:
+def _tied(q: Elementwise, scale: Tensor, fit: factors.Factors) -> KTiedPosterior:
     """The posterior with these factors; with a bound they are fitted again below it if need be."""
     loc, bound = q.loc.detach().clone(), bound_of(q)
     rows, columns = factors.balanced(fit.rows, fit.columns)
@@ -98,17 +75,13 @@ def _tied(q: Elementwise, scale: Tensor, fit: factors.Factors, iterations: int) 
         held = 0.99 * ceiling
         if max(float(rows.max()), float(columns.max())) > held:
             rows, columns = rows.clamp(max=held), columns.clamp(max=held)
-            rows, columns, _ = factors.improved(scale, rows, columns, iterations, held)
+            rows, columns, _ = factors.improved(scale, rows, columns, ceiling=held)
         rows, columns = soft_min_inverse(rows, ceiling), soft_min_inverse(columns, ceiling)
     return KTiedPosterior(loc, rows.log().to(loc), columns.log().to(loc), bound)
 
 
 def rank_losses(
-    bnn: nn.Module,
-    max_rank: int = 4,
-    *,
-    where: Globs = None,
-    iterations: int = factors.ITERATIONS,
+    bnn: nn.Module, max_rank: int = 4, *, tolerance: float = 0.0, where: Globs = None
 ) -> dict[str, list[float]]:
     """Nats per weight that tying costs at rank 1, 2, ..., max_rank (or full rank), by matrix.
 
@@ -118,8 +91,8 @@ def rank_losses(
     Args:
         bnn: a network from `bayesianize`.
         max_rank: largest rank to try.
+        tolerance: stop at the first loss below this.
         where: which matrices: a glob over names, or several.
-        iterations: most updates per component.
 
     Examples:
         >>> import kasuri
@@ -127,43 +100,24 @@ def rank_losses(
         >>> len(losses["weight"]), losses["weight"][0] >= losses["weight"][2]
         (3, True)
     """
-    _check_iterations("rank_losses", iterations)
     most = check_rank("rank_losses", max_rank)
-    return {
-        name: list(_losses(name, q, "rank_losses", most, 0.0, iterations))
-        for name, q in elementwise(bnn, where, "rank_losses").items()
-    }
+    losses: dict[str, list[float]] = {}
+    for name, (_, scale) in independent(bnn, where, "rank_losses").items():
+        losses[name] = []
+        for fit in islice(factors.growing(scale), min(most, full_rank(scale))):
+            losses[name].append(max(0.0, float(fit.loss.mean())))
+            if losses[name][-1] < tolerance:
+                break
+    return losses
 
 
-@overload
-def choose_rank(
-    bnn: nn.Module,
-    *,
-    tolerance: float = ...,
-    max_rank: int = ...,
-    per_layer: Literal[True] = ...,
-    where: Globs = ...,
-    iterations: int = ...,
-) -> dict[str, int]: ...
-@overload
-def choose_rank(
-    bnn: nn.Module,
-    *,
-    tolerance: float = ...,
-    max_rank: int = ...,
-    per_layer: Literal[False],
-    where: Globs = ...,
-    iterations: int = ...,
-) -> int: ...
 def choose_rank(
     bnn: nn.Module,
     *,
     tolerance: float = TOLERANCE,
     max_rank: int = MAX_RANK,
-    per_layer: bool = True,
     where: Globs = None,
-    iterations: int = factors.ITERATIONS,
-) -> dict[str, int] | int:
+) -> dict[str, int]:
     """The smallest rank at which tying costs less than `tolerance` nats per weight, by matrix.
 
     A matrix that no rank up to `max_rank` fits so well gets `max_rank`; `rank_losses` has the
@@ -176,42 +130,17 @@ def choose_rank(
         bnn: a network from `bayesianize`, trained.
         tolerance: nats per weight.
         max_rank: largest rank to try.
-        per_layer: False for one number, the largest of all, which is enough everywhere.
         where: which matrices: a glob over names, or several.
-        iterations: most updates per component.
 
     Examples:
         >>> import kasuri
         >>> choose_rank(kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=1.0)))
         {'weight': 1}
     """
-    _check_iterations("choose_rank", iterations)
-    if not is_positive(tolerance):
+    if not 0 < tolerance < math.inf:
         raise ValueError(
-            f"choose_rank(tolerance={tolerance}): a positive number of nats per weight; no tied "
-            f"posterior fits others exactly, so take e.g. {TOLERANCE}"
+            f"choose_rank: tolerance must be a positive number of nats per weight, got {tolerance}; "
+            f"no tied posterior fits others exactly, so take e.g. {TOLERANCE}"
         )
-    most = check_rank("choose_rank", max_rank)
-    found = {
-        name: len(_losses(name, q, "choose_rank", most, tolerance, iterations))
-        for name, q in elementwise(bnn, where, "choose_rank").items()
-    }
-    return found if per_layer else max(found.values())
-
-
-def _losses(
-    name: str, q: Elementwise, task: str, most: int, tolerance: float, iterations: int
-) -> list[float]:
-    """Losses at rank 1, 2, ... until one is below the tolerance, or the largest rank is reached."""
-    scale = positive_scale(name, q, task)
-    losses: list[float] = []
-    for fit in islice(factors.growing(scale, iterations), min(most, full_rank(scale.shape))):
-        losses.append(max(0.0, float(fit.loss.mean())))
-        if losses[-1] < tolerance:
-            break
-    return losses
-
-
-def _check_iterations(task: str, iterations: int) -> None:
-    if not is_whole(iterations, 1):
-        raise ValueError(f"{task}(iterations={iterations!r}): a whole number of updates, 1 or more")
+    losses = rank_losses(bnn, max_rank, tolerance=tolerance, where=where)
+    return {name: len(tried) for name, tried in losses.items()}

@@ -7,9 +7,6 @@ from torch import nn
 
 from kasuri.network.random import conversion_of, named_posteriors, original_modules
 from kasuri.network.select import is_norm
-from kasuri.posteriors.base import Posterior
-from kasuri.posteriors.masked import behind_mask
-from kasuri.posteriors.mean_field import MeanFieldPosterior
 
 
 @dataclass(frozen=True)
@@ -66,17 +63,10 @@ class Summary:
 def summary(net: nn.Module) -> Summary:
     """What is Bayesian in a network, what is not and why, with parameter counts."""
     bayesian = tuple(
-        Row(
-            name, tuple(q.shape), type(q).__name__, sum(p.numel() for p in q.parameters()), _note(q)
-        )
+        Row(name, tuple(q.shape), type(q).__name__, sum(p.numel() for p in q.parameters()), q.note)
         for name, q in named_posteriors(net)
     )
     return Summary(bayesian, tuple(_left(net)))
-
-
-def _note(posterior: Posterior) -> str:
-    inner = behind_mask(posterior)
-    return inner.note if isinstance(inner, MeanFieldPosterior) else ""
 
 
 def _left(net: nn.Module) -> Iterator[Row]:

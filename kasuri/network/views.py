@@ -10,15 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from kasuri.numerics import low_rank
-from kasuri.numerics.local_linear import Weights, local_linear
-from kasuri.numerics.noise import normal_noise
-from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.sampling import normal_noise
 from kasuri.numerics.torch_internals import eager
-from kasuri.posteriors.base import Op, Posterior, bias_moments, noisy_output
-from kasuri.posteriors.kronecker import push_noise
-from kasuri.posteriors.sides import Side
-from kasuri.streams import normal, normal_like, signs
+from kasuri.posteriors.base import Op, Posterior
+from kasuri.streams import normal, signs
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -165,6 +160,8 @@ def op_of(layer: nn.Module, view: View, bias: Posterior | Tensor | None, run: Ru
 class LinearOp(Op):
     """x Aᵀ: features are the last dimension, the batch is the first."""
 
+    is_linear = True
+
     def __init__(self, bias: Posterior | Tensor | None) -> None:
         self.bias = bias
 
@@ -176,18 +173,14 @@ class LinearOp(Op):
         """X Aᵀ + b."""
         return F.linear(x, matrix, bias)
 
-    def draw_low_rank(
-        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
-    ) -> Tensor:
-        """Fused: one autograd node."""
-        return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(self)))
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """H F."""
+        return hidden @ factor
 
-    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
-        """‖x C‖ · R ε: exactly the law of W x."""
-        flat = x.reshape(-1, x.shape[-1])
-        like = y.new_empty(len(flat), rows.width, dtype=rows.log_scale.dtype)
-        noise = normal_noise(like, examples=self.counts_examples(y))
-        return push_noise(rows, columns, flat, noise).reshape(y.shape).to(y.dtype)
+    def noise(self, y: Tensor, features: int) -> Tensor:
+        """With so many numbers in the last dimension."""
+        like = y.new_empty(*y.shape[:-1], features)
+        return normal_noise(like, examples=self.counts_examples(y))
 
     def local_is_exact(self, x: Tensor) -> bool:
         """With one vector per example; of a sequence, all vectors must meet the same weights."""
@@ -229,35 +222,11 @@ class ConvolutionOp(Op):
         split = hidden.reshape(*lead, factor.shape[0], factor.shape[1], -1)
         return (factor.mT @ split).reshape(*lead, -1, *size)
 
-    def draw_low_rank(
-        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
-    ) -> Tensor:
-        """The convolution of x² with K kernels, then mixed: never σ² times the batch."""
-        rows, columns = low_rank.square_factors(
-            low_rank.factor(log_rows), low_rank.factor(log_columns)
-        )
-        return noisy_output(self, x, mean, self.mix(self(x.square(), columns), rows))
-
-    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
-        """‖x C‖ · R ε at every position: the law of each position, over all its channels."""
-        variances, directions = columns.parts()
-        squares: Tensor | float = 0.0
-        if variances is not None:
-            squares = self(x.square(), variances.unsqueeze(-2))
-        if directions is not None:
-            ones = torch.ones_like(directions[..., :1, :]).mT
-            squares = squares + self.mix(self(x, directions.mT).square(), ones)
-        assert isinstance(squares, Tensor)  # (batch, blocks, ...)
-        variances, directions = rows.parts()
-        noise: Tensor | float = 0.0
-        if variances is not None:
-            noise = self.along_features(safe_sqrt(variances), y) * normal_like(y)
-        if directions is not None:
-            shape = list(y.shape)
-            shape[-self.spatial - 1] = self.view.blocks * directions.shape[-1]
-            noise = noise + self.mix(normal(shape, dtype=y.dtype, device=y.device), directions.mT)
-        ones = torch.ones_like(rows.log_scale).unsqueeze(-2)
-        return (self.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
+    def noise(self, y: Tensor, features: int) -> Tensor:
+        """With so many channels for each block."""
+        shape = list(y.shape)
+        shape[-self.spatial - 1] = self.view.blocks * features
+        return normal(shape, dtype=y.dtype, device=y.device)
 
     def local_is_exact(self, x: Tensor) -> bool:
         """Never: weights are shared over positions."""

@@ -11,28 +11,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kasuri.numerics.quadrature import gauss_hermite
+
 _SQRT_HALF = math.sqrt(0.5)
 _STEEPEST = (
     12.0  # standard deviations beyond which a normal distribution function is 0 or 1 in float32
 )
 
 
-def hermite(count: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights for expectations under N(0, 1), `count` of them, in float64 (Golub-Welsch).
-
-    Examples:
-        >>> nodes, weights = hermite(3)
-        >>> weights
-        tensor([0.1667, 0.6667, 0.1667], dtype=torch.float64)
-    """
-    off = torch.arange(1, count, dtype=torch.float64).sqrt()
-    nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
-    return (nodes - nodes.flip(0)) / 2, vectors[0].square()
-
-
 # made once: a graph that is being traced must not make them
 _RULES = {
-    dtype: tuple(one.to(dtype) for one in hermite(7)) for dtype in (torch.float32, torch.float64)
+    dtype: tuple(one.to(dtype) for one in gauss_hermite(7))
+    for dtype in (torch.float32, torch.float64)
 }
 
 
@@ -52,12 +42,7 @@ def _standardised(mean: Tensor, scale: Tensor) -> Tensor:
 
 
 def rectified_mean(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
-    """E max(z, slope · z) for z ~ N(mean, variance), slope ≤ 1; its derivative in `mean` is E of the slope.
-
-    Examples:
-        >>> rectified_mean(torch.zeros(1), torch.ones(1))  # 1/√(2π)
-        tensor([0.3989])
-    """
+    """E max(z, slope · z) for z ~ N(mean, variance), slope ≤ 1; its derivative is the mean slope."""
     scale = variance.sqrt()
     z = _standardised(mean, scale)
     positive = mean * ndtr(z) + scale * density(z)
@@ -65,12 +50,7 @@ def rectified_mean(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor
 
 
 def rectified_variance(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
-    """Var max(z, slope · z) for z ~ N(mean, variance).
-
-    Examples:
-        >>> rectified_variance(torch.zeros(1), torch.ones(1))  # ½ - 1/(2π)
-        tensor([0.3408])
-    """
+    """Var max(z, slope · z) for z ~ N(mean, variance)."""
     scale = variance.sqrt()
     z = _standardised(mean, scale)
     second = (mean.square() + variance) * ndtr(z) + mean * scale * density(z)
@@ -87,12 +67,7 @@ def rectified_variance(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Te
 
 
 def smooth_mean(function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
-    """E φ(z) of a smooth function for z ~ N(mean, variance), by seven Gauss-Hermite nodes.
-
-    Examples:
-        >>> smooth_mean(torch.exp, torch.zeros(1), torch.full((1,), 0.25))  # e^(1/8)
-        tensor([1.1331])
-    """
+    """E φ(z) of a smooth function for z ~ N(mean, variance), by seven Gauss-Hermite nodes."""
     values, weights = _at_nodes(function, mean, variance)
     return (weights * values).sum(0)
 
@@ -115,13 +90,7 @@ def _at_nodes(
 
 
 def larger_mean(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
-    """E max(z₁, z₂) of independent normals (Clark's formula).
-
-    Examples:
-        >>> one = torch.ones(1)
-        >>> larger_mean(0 * one, one, 0 * one, one)  # 1/√π
-        tensor([0.5642])
-    """
+    """E max(z₁, z₂) of independent normals (Clark's formula)."""
     spread = (v1 + v2).sqrt()
     z = _standardised(m1 - m2, spread)
     # not from one mean on: the other one may be that of a padded place, far below everything
@@ -155,10 +124,6 @@ def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
     Args:
         mean: (..., C).
         covariance: (..., C, C).
-
-    Examples:
-        >>> probit_softmax(torch.tensor([1.0, -1.0]), torch.zeros(2, 2))
-        tensor([0.8808, 0.1192])
     """
     own = covariance.diagonal(dim1=-2, dim2=-1)
     variance = own.unsqueeze(-1) + own.unsqueeze(-2) - 2 * covariance
@@ -168,13 +133,7 @@ def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
 
 
 def factor(covariance: Tensor) -> Tensor:
-    """L with L Lᵀ = covariance (..., C, C), column by column: also of singular ones, and without a solver.
-
-    Examples:
-        >>> factor(torch.tensor([[4.0, 2.0], [2.0, 1.0]]))
-        tensor([[2., 0.],
-                [1., 0.]])
-    """
+    """L with L Lᵀ = covariance (..., C, C), column by column: also of singular ones, and without a solver."""
     rest, columns = covariance, []
     size = covariance.shape[-1]
     floor = torch.finfo(covariance.dtype).eps * covariance.diagonal(dim1=-2, dim2=-1)

@@ -28,11 +28,6 @@ def draw_and_kl(
         noise: X by rows, (batch, n).
         sizes: of A, and of B if there is one; each at least 2.
         top: where log-diagonals are held.
-
-    Examples:
-        >>> z, kl = draw_and_kl(torch.zeros(5, 2 + 3), torch.ones(5, 2), [2], 10.0)
-        >>> z[0], kl[0]
-        (tensor([1., 1.]), tensor(0.))
     """
     both: tuple[Tensor, Tensor] = _DrawAndKL.apply(numbers, noise, tuple(sizes), top)
     return both

@@ -1,8 +1,9 @@
-"""Local reparameterisation of a linear layer whose variance has low rank, in one autograd node.
+"""Local reparameterisation of a linear layer in one autograd node.
 
-y = x Mᵀ + b + √(x² Q Pᵀ + v) ⊙ ε, where P (K, out) and Q (K, in) are the factors of σ² and v is the
-variance of the bias. The plain formula takes some forty autograd nodes, whose bookkeeping costs
-more than the arithmetic for small layers, and twice as many sweeps over (batch, out).
+For variances of low rank, y = x Mᵀ + b + √(x² Q Pᵀ + v) ⊙ ε, where P (K, out) and Q (K, in) are the
+factors of σ² and v is the variance of the bias. For a matrix normal weight the noise alone, ‖x C‖ · R ε with
+R and C of the form T diag(d). The plain formulas take some thirty to forty autograd nodes, whose
+bookkeeping costs more than the arithmetic for small layers, and twice as many sweeps over (batch, out).
 """
 
 import threading
@@ -17,9 +18,10 @@ from torch import Tensor
 
 from kasuri.numerics.fused import scratch
 from kasuri.numerics.low_rank import CEILING, factor, pairs, square_factors
-from kasuri.numerics.noise import window_noise
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.sampling import window_noise
 from kasuri.numerics.torch_internals import eager
+from kasuri.numerics.triangular import backwards, cut, forwards, outer
 from kasuri.streams import normal_like
 
 _repeated = threading.local()
@@ -46,13 +48,7 @@ class Weights(NamedTuple):
 
 
 def local_linear(x: Tensor, layer: Weights) -> Tensor:
-    """A draw of the layer's output at x (..., in), with fresh weights for every row of x.
-
-    Examples:
-        >>> layer = Weights(torch.randn(3, 4), torch.zeros(1, 3), torch.zeros(1, 4))
-        >>> local_linear(torch.randn(5, 4), layer).shape
-        torch.Size([5, 3])
-    """
+    """A draw of the layer's output at x (..., in), with fresh weights for every row of x."""
     if not eager() or torch.is_autocast_enabled(x.device.type) or x.dtype != layer.mean.dtype:
         return _plain(x, layer)
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
@@ -214,3 +210,70 @@ def _slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     if len(tensors[0]) <= height:
         return iter((tensors,))
     return zip(*(tensor.split(height) for tensor in tensors), strict=True)
+
+
+def kronecker_noise(
+    x: Tensor,
+    columns: tuple[Tensor, Tensor],
+    rows: tuple[Tensor, Tensor],
+    noise: Tensor,
+    top: float,
+) -> Tensor:
+    """‖x C‖ · R ε for every row of x (batch, in), in eager mode.
+
+    Args:
+        x: (batch, in) inputs.
+        columns: T of C below its diagonal, folded, and log d (in,).
+        rows: the same of R, of size out.
+        noise: ε (batch, out).
+        top: where log d is held.
+    """
+    return _KroneckerNoise.apply(x, *columns, *rows, noise, top)
+
+
+class _KroneckerNoise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        lower_columns: Tensor,
+        log_columns: Tensor,
+        lower_rows: Tensor,
+        log_rows: Tensor,
+        noise: Tensor,
+        top: float,
+    ) -> Tensor:
+        *left, half, even = cut(lower_columns)
+        *right, half_rows, even_rows = cut(lower_rows)
+        scale = log_columns.clamp(max=top).exp_()
+        pulled = forwards(x, left, half, even).mul_(scale)
+        lengths = torch.linalg.vector_norm(pulled, dim=1, keepdim=True)
+        fed = noise * log_rows.clamp(max=top).exp_()
+        moved = backwards(fed, right, half_rows, even_rows)
+        ctx.save_for_backward(x, pulled, lengths, scale, fed, moved, *left, *right)
+        ctx.cuts = half, even, half_rows, even_rows
+        return moved * lengths
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, pulled, lengths, scale, fed, moved, *parts = ctx.saved_tensors
+        half, even, half_rows, even_rows = ctx.cuts
+        work = scratch("output", grad, *grad.shape)
+        # lengths have gradient pulled / length; where one is 0, pulled is as well and any finite
+        # quotient will do
+        slope = torch.mul(grad, moved, out=work).sum(1, keepdim=True)
+        slope /= lengths + torch.finfo(grad.dtype).tiny ** 0.5
+        wide = torch.mul(pulled, slope, out=scratch("input", x, *x.shape))
+        grad_log_columns = (wide * pulled).sum(0)
+        wide *= scale
+        narrow = torch.mul(grad, lengths, out=work)
+        back = forwards(narrow, parts[3:], half_rows, even_rows)
+        return (
+            backwards(wide, parts[:3], half, even) if ctx.needs_input_grad[0] else None,
+            outer(x, wide, half, even),
+            grad_log_columns,
+            outer(narrow, fed, half_rows, even_rows),
+            back.mul_(fed).sum(0),
+            None,
+            None,
+        )

@@ -45,12 +45,7 @@ def factor(logs: Tensor) -> Tensor:
 
 
 def product(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """S = RᵀC, in the factors' own precision also inside autocast.
-
-    Examples:
-        >>> product(torch.zeros(2, 1), torch.zeros(2, 3))
-        tensor([[2., 2., 2.]])
-    """
+    """S = RᵀC, in the factors' own precision also inside autocast."""
     with torch.autocast(log_rows.device.type, enabled=False):
         return factor(log_rows).mT @ factor(log_columns)
 
@@ -85,46 +80,14 @@ def pairs(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return make(rows.shape[-2], rows.dtype, rows.device)
 
 
-def sum_of_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """Σ S² = 1ᵀ[(R Rᵀ) ∘ (C Cᵀ)]1 in O(k²(out + in)), without forming S.
-
-    Examples:
-        >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-        >>> torch.allclose(sum_of_squares(a, b), product(a, b).square().sum())
-        True
-    """
-    return block_squares(log_rows, log_columns).sum()
-
-
 def block_squares(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """Σ S² of each block, (*blocks).
-
-    Examples:
-        >>> block_squares(torch.zeros(7, 2, 3), torch.zeros(7, 2, 5))[0]  # 15 entries of 2
-        tensor(60.)
-    """
+    """Σ S² of each block, (*blocks): 1ᵀ[(R Rᵀ) ∘ (C Cᵀ)]1 in O(k²(out + in)), without forming S."""
     rows, columns = factor(log_rows), factor(log_columns)
     return ((rows @ rows.mT) * (columns @ columns.mT)).sum((-2, -1))
 
 
-def sum_log(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """Σ log S, exactly and without underflow: factors enter relative to their largest values.
-
-    Examples:
-        >>> a, b = torch.randn(2, 3), torch.randn(2, 5)
-        >>> torch.allclose(sum_log(a, b), product(a, b).log().sum(), atol=1e-5)
-        True
-    """
-    return block_logs(log_rows, log_columns).sum()
-
-
 def block_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """Σ log S of each block, (*blocks).
-
-    Examples:
-        >>> block_logs(torch.zeros(7, 1, 3), torch.ones(7, 1, 5))[0]
-        tensor(15.)
-    """
+    """Σ log S of each block, (*blocks), without underflow: factors enter relative to their largest."""
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
     rows, columns = bounded(log_rows), bounded(log_columns)
     if rows.shape[-2] == 1:
@@ -137,19 +100,12 @@ def block_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
 
 
 def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
-    """(Σ log S, Σ (loc² + S²)): what the KL of N(loc, S²) needs, from one pass over S.
-
-    Examples:
-        >>> a, b, loc = torch.randn(2, 3), torch.randn(2, 5), torch.zeros(3, 5)
-        >>> torch.allclose(normal_sums(loc, a, b)[0], sum_log(a, b))
-        True
-    """
+    """(Σ log S, Σ (loc² + S²)): what the KL of N(loc, S²) needs, from one pass over S."""
     if eager() and log_rows.dim() == 2:
         both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_rows, log_columns)
         return both
-    return sum_log(log_rows, log_columns), (
-        loc.square().sum() + sum_of_squares(log_rows, log_columns)
-    )
+    squares = loc.square().sum() + block_squares(log_rows, log_columns).sum()
+    return block_logs(log_rows, log_columns).sum(), squares
 
 
 class _NormalSums(torch.autograd.Function):

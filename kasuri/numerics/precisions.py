@@ -15,10 +15,6 @@ def sum_half_log_ratio(loc: Tensor, scale: Tensor) -> Tensor:
 
     Scales below 1e-17 count as 1e-17 and ratios above 1e18 as 1e18 (in single precision), so that
     gradients do not overflow. Where both are 0 there is nothing to add.
-
-    Examples:
-        >>> sum_half_log_ratio(torch.tensor([1e-6, 0.0]), torch.tensor([1.0, 0.0]))
-        tensor(5.0000e-13)
     """
     if eager():
         return _SumHalfLogRatio.apply(loc, scale)

@@ -18,11 +18,6 @@ def safe_sqrt(value: Tensor) -> Tensor:
 
     A variance is exactly zero wherever a layer's input is zero (after a ReLU, at padding), and
     adding a floor instead would put noise where there is none.
-
-    Examples:
-        >>> x = torch.zeros(1, requires_grad=True)
-        >>> safe_sqrt(x).sum().backward(); x.grad
-        tensor([0.])
     """
     if eager():
         return _SafeSqrt.apply(value)
@@ -31,24 +26,14 @@ def safe_sqrt(value: Tensor) -> Tensor:
 
 
 def capped_exp(log: Tensor, top: float = LOG_CEILING) -> Tensor:
-    """exp(log), held at e^top (e^30) above top; the gradient still points back from there.
-
-    Examples:
-        >>> capped_exp(torch.tensor([0.0, 100.0]))
-        tensor([1.0000e+00, 1.0686e+13])
-    """
+    """exp(log), held at e^top (e^30) above top; the gradient still points back from there."""
     if eager():
         return _CappedExp.apply(log, top)
     return held(log, top).exp()
 
 
 def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """(Σ log s, Σ (loc² + s²)) for s = capped_exp(log_scale): what a normal's KL needs, in one node.
-
-    Examples:
-        >>> normal_sums(torch.ones(3), torch.zeros(3))
-        (tensor(0.), tensor(6.))
-    """
+    """(Σ log s, Σ (loc² + s²)) for s = capped_exp(log_scale): what a normal's KL needs, in one node."""
     if eager():
         both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_scale)
         return both
@@ -57,12 +42,7 @@ def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_squares(x: Tensor) -> Tensor:
-    """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three).
-
-    Examples:
-        >>> sum_squares(torch.tensor([3.0, 4.0]))
-        tensor(25.)
-    """
+    """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three)."""
     return _SumSquares.apply(x) if eager() else x.square().sum()
 
 

@@ -1,9 +1,10 @@
-"""Reparameterised draws of whole weight matrices, a block at a time.
+"""Reparameterised draws: of whole weight matrices, a block at a time, and of noise for outputs of layers.
 
 Several sweeps over a block that stays in the cache cost the memory traffic of one, and without
 gradients the draw itself is the only memory that is written.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,20 +14,16 @@ from torch import Tensor
 
 from kasuri.numerics.fused import scratch
 from kasuri.numerics.low_rank import CEILING, product
-from kasuri.numerics.safe import LOG_CEILING, capped_exp
+from kasuri.numerics.safe import LOG_CEILING, capped_exp, safe_sqrt
 from kasuri.numerics.torch_internals import eager
-from kasuri.streams import generator, normal_like
+from kasuri.streams import generator, normal, normal_like
 
 BLOCK = 1 << 18  # entries handled at once: a megabyte of float32
+WINDOW = 16  # a cache line of float32: windows start aligned
 
 
 def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
-    """A draw of N(mean, capped_exp(log_scale)²).
-
-    Examples:
-        >>> sample_normal(torch.zeros(2), torch.full((2,), -200.0))
-        tensor([0., 0.])
-    """
+    """A draw of N(mean, capped_exp(log_scale)²)."""
     if not eager() or not (mean.is_contiguous() and log_scale.is_contiguous()):
         return torch.addcmul(mean, capped_exp(log_scale), normal_like(mean))
     if torch.is_grad_enabled() and (mean.requires_grad or log_scale.requires_grad):
@@ -35,13 +32,7 @@ def sample_normal(mean: Tensor, log_scale: Tensor) -> Tensor:
 
 
 def sample_low_rank(mean: Tensor, log_rows: Tensor, log_columns: Tensor) -> Tensor:
-    """A draw of N(mean, (RᵀC)²), see `low_rank` for the factors.
-
-    Examples:
-        >>> minus = torch.full((2, 3), -200.0)
-        >>> sample_low_rank(torch.zeros(3, 3), minus, minus).abs().max()
-        tensor(0.)
-    """
+    """A draw of N(mean, (RᵀC)²), see `low_rank` for the factors."""
     tensors = (mean, log_rows, log_columns)
     if not eager() or mean.dim() > 2 or not mean.is_contiguous():
         return torch.addcmul(mean, product(log_rows, log_columns), normal_like(mean))
@@ -118,3 +109,55 @@ class _SampleLowRank(torch.autograd.Function):
         rows, columns, noise = ctx.saved_tensors
         grad_scale = grad * noise
         return grad, rows * F.linear(columns, grad_scale), columns * (rows @ grad_scale)
+
+
+def window_noise(like: Tensor) -> Tensor:
+    """Normal noise (batch, ...) whose examples are windows of one sequence, 16 numbers apart.
+
+    Every example's noise is N(0, I), and so is every output's over the batch: only different
+    outputs of different examples share numbers. An objective that is a sum over examples sees the
+    law of each example and nothing else, so its gradient stays unbiased; and a small part of
+    the random numbers is enough.
+    """
+    batch, *rest = like.shape
+    size = math.prod(rest)
+    step = min(WINDOW, size)
+    sequence = normal(((batch - 1) * step + size,), dtype=like.dtype, device=like.device)
+    strides = [math.prod(rest[axis + 1 :]) for axis in range(len(rest))]
+    return sequence.as_strided(like.shape, (step, *strides))
+
+
+def normal_noise(like: Tensor, *, examples: bool) -> Tensor:
+    """Normal noise shaped like a tensor whose first dimension counts examples, or does not."""
+    return window_noise(like) if examples and eager() else normal_like(like)
+
+
+def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
+    """Y + √variance ⊙ noise.
+
+    Args:
+        y: what the noise is added to.
+        variance: shaped like y.
+        examples: the first dimension counts examples, so that noise may be shared between them in
+            the way of `window_noise`.
+    """
+    if not eager() or y.dtype != variance.dtype or not y.is_contiguous():
+        return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), normal_like(y))
+    return _AddNoise.apply(y, variance, normal_noise(y, examples=examples))
+
+
+class _AddNoise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        spread = variance.sqrt()
+        noisy = torch.addcmul(y, spread, noise)
+        # dy/dvariance = noise / 2√variance; where the variance is 0 its own derivatives are 0
+        # as well, and a quotient that stays finite is all that is needed there
+        slope = torch.div(noise, spread.add_(torch.finfo(y.dtype).tiny ** 0.5), out=spread)
+        ctx.save_for_backward(slope)
+        return noisy
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return grad, (slope * grad).mul_(0.5), None

@@ -51,13 +51,7 @@ def unfold(folded: Tensor) -> Tensor:
 
 
 def place(folded: Tensor, matrix: Tensor) -> Tensor:
-    """T written into a matrix (*blocks, n, n) of any type, without gradients.
-
-    Examples:
-        >>> place(torch.tensor([[2.0]]), torch.empty(2, 2))
-        tensor([[1., 0.],
-                [2., 1.]])
-    """
+    """T written into a matrix (*blocks, n, n) of any type, without gradients."""
     matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
     return _lay_out(folded.detach(), matrix)
 
@@ -88,36 +82,17 @@ def fold(matrix: Tensor) -> Tensor:
 
 
 def times(x: Tensor, folded: Tensor) -> Tensor:
-    """X T for x (..., n).
-
-    Examples:
-        >>> folded, x = torch.randn(5, 2), torch.randn(3, 5)
-        >>> torch.allclose(times(x, folded), x @ unfold(folded), atol=1e-6)
-        True
-    """
+    """X T for x (..., n)."""
     return _Times.apply(x, folded, False) if _fusible(x, folded) else x @ unfold(folded)
 
 
 def times_transposed(x: Tensor, folded: Tensor) -> Tensor:
-    """X Tᵀ for x (..., n).
-
-    Examples:
-        >>> folded, x = torch.randn(5, 2), torch.randn(3, 5)
-        >>> torch.allclose(times_transposed(x, folded), x @ unfold(folded).T, atol=1e-6)
-        True
-    """
+    """X Tᵀ for x (..., n)."""
     return _Times.apply(x, folded, True) if _fusible(x, folded) else x @ unfold(folded).mT
 
 
 def weighted_squares(folded: Tensor, weights: Tensor) -> Tensor:
-    """Σ_j T_ij² w_j over what is below the diagonal, (*blocks, n) for weights (*blocks, n).
-
-    Examples:
-        >>> folded, w = torch.randn(5, 2), torch.rand(5)
-        >>> expected = unfold(folded).tril(-1).square() @ w
-        >>> torch.allclose(weighted_squares(folded, w), expected, atol=1e-6)
-        True
-    """
+    """Σ_j T_ij² w_j over what is below the diagonal, (*blocks, n) for weights (*blocks, n)."""
     size = weights.shape[-1]
     half, even = size // 2, 1 - size % 2
     squares = folded.square()
@@ -128,14 +103,7 @@ def weighted_squares(folded: Tensor, weights: Tensor) -> Tensor:
 
 
 def normal_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor]:
-    """(Σ log d, Σ_ij T_ij² d_j²) over all blocks and for each, log d = logs held at `top`.
-
-    Examples:
-        >>> folded, logs = torch.randn(5, 2), torch.randn(5)
-        >>> total, trace = normal_sums(folded, logs, 10.0)
-        >>> torch.allclose(trace, (unfold(folded).square() @ (2 * logs).exp()).sum())
-        True
-    """
+    """(Σ log d, Σ_ij T_ij² d_j²) over all blocks and for each, log d = logs held at `top`."""
     total, trace = block_sums(folded, logs, top)
     return total if total.dim() == 0 else total.sum(), trace
 
@@ -144,11 +112,6 @@ def block_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor
     """(Σ log d, Σ_ij T_ij² d_j²) for each block, both (*blocks).
 
     Half the log-determinant and the trace of T diag(d)² Tᵀ: what a KL needs, in one node.
-
-    Examples:
-        >>> total, trace = block_sums(torch.zeros(7, 3, 2), torch.zeros(7, 4), 10.0)
-        >>> total[0], trace[0]
-        (tensor(0.), tensor(4.))
     """
     if eager() and folded.numel():
         both: tuple[Tensor, Tensor] = _BlockSums.apply(folded, logs, top)
@@ -221,14 +184,7 @@ def _lower(half: int, even: int, dtype: torch.dtype, device: torch.device) -> Te
 
 @lru_cache(maxsize=64)
 def lower_part(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 where the rectangle of a matrix of this size belongs to its left columns, else 0; all of it.
-
-    Examples:
-        >>> lower_part(4, torch.float32, torch.device("cpu"))
-        tensor([[1., 0.],
-                [1., 1.],
-                [1., 1.]])
-    """
+    """1 where the rectangle of a matrix of this size belongs to its left columns, else 0; all of it."""
     rows, half = folded_shape(size)
     below = torch.ones(rows - half, half, dtype=dtype, device=device)
     return torch.cat([_lower(half, 1 - size % 2, dtype, device), below])

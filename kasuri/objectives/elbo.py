@@ -16,10 +16,9 @@ from kasuri.network.random import named_posteriors, require_posteriors
 from kasuri.network.saving import FileError, read
 from kasuri.objectives import schedules
 from kasuri.objectives import temperature as tempering
-from kasuri.objectives.balanced import Balanced
-from kasuri.objectives.governing import Governing
-from kasuri.objectives.temperature import Tempering
-from kasuri.priors.base import Prior
+from kasuri.objectives.temperature import Balanced, Tempering
+from kasuri.posteriors.base import Posterior
+from kasuri.priors.base import Prior, assign
 from kasuri.storage import build, describe
 
 
@@ -93,6 +92,42 @@ class Objective(nn.Module, ABC):
         return nll + (kl / self.num_data).to(nll.dtype)
 
 
+class Governing(nn.Module, ABC):
+    """An objective that owns priors of random weights; `govern` belongs into its constructor."""
+
+    priors: nn.ModuleList
+    governed: tuple[Any, ...]
+    patterns: tuple[str, ...] | None
+
+    def govern(
+        self, prior: Prior | Mapping[str, Prior], posteriors: Mapping[str, Posterior]
+    ) -> None:
+        """Take over a prior, or priors by name patterns, and prepare them for the posteriors."""
+        groups = assign(prior, dict(posteriors))
+        self.priors = nn.ModuleList(owned for owned, _ in groups)
+        self.governed = tuple(names for _, names in groups)
+        self.patterns = tuple(prior) if isinstance(prior, Mapping) else None
+        self._posteriors = [[posteriors[name] for name in names] for names in self.governed]
+        for (owned, _), governed in zip(groups, self._posteriors, strict=True):
+            if owned.of_weights:
+                for posterior in governed:
+                    posterior.require_density()
+            owned.prepare(governed)
+
+    def groups(self) -> list[tuple[Prior, tuple[str, ...]]]:
+        """Every prior with the names of the posteriors it is about."""
+        priors: Any = self.priors
+        return list(zip(priors, self.governed, strict=True))
+
+    def weight_kl(self) -> Tensor:
+        """KL(q ‖ p) in nats over all random weights, in the parameters' precision."""
+        device = next(self.parameters()).device.type
+        with torch.autocast(device, enabled=False):
+            groups: Any = zip(self.priors, self._posteriors, strict=True)
+            terms = [prior.kl(*posteriors) for prior, posteriors in groups]
+            return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+
+
 class ELBO(Governing, Objective):
     """Minus the evidence lower bound per example, with its two parts.
 
@@ -117,7 +152,7 @@ class ELBO(Governing, Objective):
 
     Examples:
         >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1))
         >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=100)
         >>> loss, nll, kl = elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
         >>> torch.allclose(loss, nll + kl / 100)
@@ -140,15 +175,12 @@ class ELBO(Governing, Objective):
         super().__init__()
         if num_data is None or isinstance(num_data, bool) or num_data < 1:
             raise ValueError(
-                f"ELBO(num_data={num_data}): the number of training examples sets the weight of "
-                "the KL and cannot be guessed; write num_data=len(train_set)"
+                f"ELBO: num_data must be the number of training examples, got {num_data}; it sets the "
+                "weight of the KL and cannot be guessed: write num_data=len(train_set)"
             )
         if samples < 1:
-            raise ValueError(f"ELBO(samples={samples}): at least one draw")
-        if not isinstance(likelihood, Likelihood):
-            raise TypeError(
-                f"likelihood={likelihood!r}: write kasuri.Categorical() or another Likelihood"
-            )
+            raise ValueError(f"ELBO: samples must be at least 1, got {samples}")
+        _check(likelihood)
         posteriors = require_posteriors(bnn)
         self.bnn = bnn
         self.likelihood = likelihood
@@ -162,7 +194,6 @@ class ELBO(Governing, Objective):
 
     @property
     def net(self) -> nn.Module:
-        """The converted network."""
         return self.bnn
 
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
@@ -178,19 +209,10 @@ class ELBO(Governing, Objective):
         return Terms(nll + weight / self.num_data * kl, nll, kl)
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-        """(nll per example, kl in full)."""
-        if self.training:
-            return self._nll(x, y), self.kl()
-        with drawing(self.bnn):
-            return self._nll(x, y), self.kl()
-
-    def _nll(self, x: Any, y: Tensor) -> Tensor:
-        total = None
-        for _ in range(self.samples):
-            nll = self._nll_of(run(self.bnn, x, self.output), y)
-            total = nll if total is None else total + nll
-        assert total is not None
-        return total / self.samples if self.samples > 1 else total
+        nll = self._nll_of(self._outputs(x), y)
+        for _ in range(self.samples - 1):
+            nll = nll + self._nll_of(self._outputs(x), y)
+        return nll / self.samples if self.samples > 1 else nll, self.kl()
 
     def _outputs(self, x: Any) -> Tensor:
         if self.training:
@@ -203,7 +225,6 @@ class ELBO(Governing, Objective):
         return self.weight_kl()
 
     def scheduled(self) -> dict[str, schedules.Schedule]:
-        """Temperature and KL weight."""
         return {"temperature": self.temperature, "kl_weight": self.kl_weight}
 
     def description(self) -> dict[str, Any]:
@@ -247,14 +268,14 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     if stored is None:
         raise FileError(f"{path} has no objective: it was saved without objective=elbo")
     priors = [build(prior) for prior in stored["priors"]]
-    patterns = stored["patterns"]
-    balance, temperature = stored.get("balance"), build(stored["temperature"])
+    patterns, temperature = stored["patterns"], build(stored["temperature"])
+    balance = _balance(path, stored.get("balance"))
     elbo = ELBO(
         bnn,
         build(stored["likelihood"]),
         priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
         num_data=stored["num_data"],
-        temperature=temperature if balance is None else Balanced(balance["options"]["tau"]),
+        temperature=temperature if balance is None else balance,
         samples=stored["samples"],
         kl_weight=build(stored["kl_weight"]),
     )
@@ -263,6 +284,19 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
     elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
     return elbo
+
+
+def _balance(path: str | os.PathLike[str], stored: dict[str, Any] | None) -> Balanced | None:
+    """The rule of a temperature; in version 0.2 it had more options."""
+    if stored is None:
+        return None
+    options = stored["options"]
+    if options.get("average") or options.get("over") == "layers":
+        raise FileError(
+            f"{path} has a temperature {options}: temperatures for each layer, and averaged outputs, went "
+            "with version 0.2. kasuri.load reads the network; write a new kasuri.ELBO for it"
+        )
+    return None if options.get("over") == "neurons" else Balanced(options["tau"])
 
 
 class MaximumLikelihood(Objective):
@@ -291,10 +325,7 @@ class MaximumLikelihood(Objective):
         num_data: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(likelihood, Likelihood):
-            raise TypeError(
-                f"likelihood={likelihood!r}: write kasuri.Categorical() or another Likelihood"
-            )
+        _check(likelihood)
         if next(named_posteriors(net), None) is not None:
             raise ValueError(
                 "MaximumLikelihood of a converted network would shrink every posterior to a point: "
@@ -312,15 +343,19 @@ class MaximumLikelihood(Objective):
 
     @property
     def net(self) -> nn.Module:
-        """The ordinary network."""
         return self._net
 
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
-        """(nll, nll, 0)."""
         nll, kl = self.parts(x, y)
         return Terms(nll, nll, kl)
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-        """(nll, 0)."""
-        nll = self._nll_of(run(self._net, x, self.output), y)
+        nll = self._nll_of(self._outputs(x), y)
         return nll, torch.zeros_like(nll)
+
+
+def _check(likelihood: Any) -> None:
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood={likelihood!r}: write kasuri.Categorical() or another Likelihood"
+        )

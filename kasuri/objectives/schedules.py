@@ -10,6 +10,8 @@ from kasuri.storage import Storable
 
 Schedule = Callable[[int], float]
 
+END = 10**9  # a step by which every schedule has reached its end
+
 
 def resolve(value: float | Schedule) -> Schedule:
     """The schedule itself, or a constant one."""
@@ -28,7 +30,6 @@ class Constant(Storable):
     value: float
 
     def __call__(self, step: int) -> float:
-        """The value."""
         return self.value
 
 
@@ -47,14 +48,9 @@ class LinearPerBatch(Storable):
     end: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a staircase without steps."""
-        if self.every < 1 or self.rate <= 0:
-            raise ValueError(
-                f"LinearPerBatch(rate={self.rate}, every={self.every}): rate above 0, every at least 1"
-            )
+        _above_zero(self, "rate", "every")
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
         return min(self.end, self.start + self.rate * self.every * (step // self.every))
 
 
@@ -73,11 +69,9 @@ class LinearOverEpochs(Storable):
     end: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse an empty ramp."""
-        _positive_length("LinearOverEpochs", self.epochs, self.steps_per_epoch)
+        _above_zero(self, "epochs", "steps_per_epoch")
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
         share = min(1.0, step / (self.epochs * self.steps_per_epoch))
         return self.start + (self.end - self.start) * share
 
@@ -103,17 +97,10 @@ class Exponential(Storable):
     hold: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what has no constant factor."""
-        _positive_length("Exponential", self.epochs, self.steps_per_epoch)
-        if not (self.start > 0 and self.end > 0):
-            raise ValueError(
-                f"Exponential(start={self.start}, end={self.end}): both above 0; "
-                "to start at 0 write LinearOverEpochs"
-            )
-        _no_less_than_zero("Exponential", "hold", self.hold)
+        _above_zero(self, "epochs", "steps_per_epoch", "start", "end")
+        _not_negative(self, "hold")
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
         step_on = step - self.hold * self.steps_per_epoch
         if step_on < 0:
             return 0.0
@@ -140,27 +127,21 @@ class HoldThenRamp(Storable):
     end: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse an empty ramp and negative lengths."""
-        if not (self.ramp > 0 and self.steps_per_epoch > 0):
-            raise ValueError(
-                f"HoldThenRamp(ramp={self.ramp}, steps_per_epoch={self.steps_per_epoch}): both above 0"
-            )
-        _no_less_than_zero("HoldThenRamp", "hold", self.hold)
-        _no_less_than_zero("HoldThenRamp", "end", self.end)
+        _above_zero(self, "ramp", "steps_per_epoch")
+        _not_negative(self, "hold", "end")
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
         share = (step / self.steps_per_epoch - self.hold) / self.ramp
         return self.end * min(1.0, max(0.0, share))
 
 
-def _positive_length(name: str, epochs: float, steps_per_epoch: int) -> None:
-    if not (epochs > 0 and steps_per_epoch > 0):
-        raise ValueError(
-            f"{name}(epochs={epochs}, steps_per_epoch={steps_per_epoch}): both above 0"
-        )
+def _above_zero(schedule: Storable, *names: str) -> None:
+    for name in names:
+        if not (value := getattr(schedule, name)) > 0:
+            raise ValueError(f"{type(schedule).__name__}: {name} must be above 0, got {value}")
 
 
-def _no_less_than_zero(name: str, what: str, value: float) -> None:
-    if not value >= 0:
-        raise ValueError(f"{name}({what}={value}): 0 or above 0")
+def _not_negative(schedule: Storable, *names: str) -> None:
+    for name in names:
+        if not (value := getattr(schedule, name)) >= 0:
+            raise ValueError(f"{type(schedule).__name__}: {name} must be 0 or above, got {value}")

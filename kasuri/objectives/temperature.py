@@ -1,25 +1,27 @@
-"""Choosing the temperature on validation data while training goes on.
+"""The temperature of a posterior: the weight of the KL that stays.
 
-At temperature T the posterior's variances are, to first order, proportional to T. So the question
-"would a wider or a narrower posterior predict unseen data better?" tells in which direction T should
-move, and it costs a few forward passes instead of another training run: the predictive NLL of
-every validation example is measured with all draws moved away from the mean by a factor, always with
-the same noise. T moves if the improvement is larger than twice its standard error; otherwise the
-starting point, which comes from the ratio of data to weights, is as good as anything the validation
-data could tell.
+The KL of independent weights is a sum over N of them, the data term a sum over p examples. With the
+temperature η = τ p / N (`Balanced`) both grow alike: the loss per example is NLL + τ · KL / N, in which
+neither the number of data nor the width appears.
+
+"auto" starts at such a ratio and follows validation data while training goes on (`Tempering`). At
+temperature T the posterior's variances are, to first order, proportional to T. So the question "would a
+wider or a narrower posterior predict unseen data better?" tells in which direction T should move, and it
+costs a few forward passes instead of another training run: the predictive NLL of every validation example
+is measured with all draws moved away from the mean by a factor, always with the same noise. T moves if the
+improvement is larger than twice its standard error.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
 
 from kasuri.network.random import require_posteriors
-from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.schedules import Constant, Schedule
-
-Temperature = float | Schedule | Balanced | Literal["auto"]
+from kasuri.storage import Storable
 
 FACTORS = (1 / 1.3, 1.0, 1.3)
 SETTLED = 0.5  # share of training before which widths mislead: large steps are noise of their own
@@ -27,11 +29,37 @@ ERRORS = 2.0  # standard errors that an improvement must exceed
 _RANGE = 4.0  # all moves together stay within this factor
 
 
-def starting_point(num_data: int, num_weights: int) -> float:
-    """0.4 · data / weights, at most 1.
+@dataclass(frozen=True)
+class Balanced(Storable):
+    """A temperature η = τ p / N: p examples, N random weights.
 
-    Tempering by the ratio is what keeps the KL of a wide network from drowning the data (slides on
-    overparameterised networks, η = τp/N); the factor was chosen on validation data.
+    Args:
+        tau: τ, the weight of the KL per random weight.
+
+    Examples:
+        >>> import kasuri
+        >>> net = nn.Sequential(nn.Linear(4, 50, bias=False), nn.ReLU(), nn.Linear(50, 2, bias=False))
+        >>> bnn = kasuri.bayesianize(net, kasuri.MeanField())
+        >>> Balanced(0.6).temperature(bnn, num_data=100)
+        0.2
+    """
+
+    tau: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tau < math.inf:
+            raise ValueError(f"Balanced({self.tau}): tau must be a finite number, 0 or above")
+
+    def temperature(self, bnn: nn.Module, num_data: int) -> float:
+        """η of a network and so many examples."""
+        return self.tau * num_data / _weights(bnn)
+
+
+Temperature = float | Schedule | Balanced | Literal["auto"]
+
+
+def starting_point(num_data: int, num_weights: int) -> float:
+    """0.4 · data / weights, at most 1; the factor was chosen on validation data.
 
     Examples:
         >>> starting_point(num_data=1000, num_weights=40_000)
@@ -46,19 +74,23 @@ def resolve(temperature: Temperature, bnn: nn.Module, num_data: int) -> Schedule
     Examples:
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(9, 1), kasuri.MeanField())
-        >>> [resolve(one, bnn, num_data=5)(0) for one in (0.3, Balanced(1.0), "auto")]
+        >>> [resolve(value, bnn, num_data=5)(0) for value in (0.3, Balanced(1.0), "auto")]
         [0.3, 0.5, 0.2]
     """
     if isinstance(temperature, str):
         if temperature != "auto":
             raise ValueError(
-                f'temperature={temperature!r}: write a number, a schedule, kasuri.Balanced(0.01) or "auto"'
+                f"temperature={temperature!r}: it must be a number, a schedule, kasuri.Balanced(0.01) or "
+                '"auto"'
             )
-        weights = sum(q.numel() for q in require_posteriors(bnn).values())
-        return Tempering(starting_point(num_data, weights))
+        return Tempering(starting_point(num_data, _weights(bnn)))
     if isinstance(temperature, Balanced):
         return Constant(temperature.temperature(bnn, num_data))
     return temperature if callable(temperature) else Constant(float(temperature))
+
+
+def _weights(bnn: nn.Module) -> int:
+    return sum(posterior.numel() for posterior in require_posteriors(bnn).values())
 
 
 class Tempering:
@@ -77,7 +109,6 @@ class Tempering:
         self.start = self.value = start
 
     def __call__(self, step: int) -> float:
-        """The present value."""
         return self.value
 
     def update(self, losses: Sequence[Tensor]) -> None:

@@ -2,7 +2,8 @@
 
 To add a family, write one file with a `Posterior` (or `Elementwise`, if the weights are independent) built
 around a weight, and a `Family`, a frozen dataclass of options whose call builds that posterior; then export
-the family in `kasuri/__init__.py` and add one line to `tests/laws/families.py`.
+the family in `kasuri/__init__.py` and add one line to `tests/laws/families.py`. Nothing else in the package
+has to know its name.
 """
 
 import copy
@@ -15,13 +16,13 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from kasuri.numerics.noise import add_noise, normal_noise
 from kasuri.numerics.safe import safe_sqrt, sum_squares
-from kasuri.posteriors.sides import Side
+from kasuri.numerics.sampling import add_noise, normal_noise
 from kasuri.storage import Storable
 from kasuri.streams import normal_like
 
 LOG_TWO_PI = math.log(2 * math.pi)
+NORMAL_ENTROPY = 0.5 * (1 + LOG_TWO_PI)  # of N(0, 1)
 
 
 class SupportsKL(Protocol):
@@ -36,9 +37,15 @@ class Op(ABC):
 
     `op(x, A)` runs the layer without bias and with the matrix A (*blocks, rows, in), whose
     number of rows is free; `op.shifted(x, A, b)` adds a bias; `op.bias` is the layer's own.
+    These and the other methods are all that families build their `push` from.
+
+    Attributes:
+        bias: of the layer: random, a constant, or None.
+        is_linear: op(x, A) is x Aᵀ over the last dimension of x: fused forms of that may be used.
     """
 
     bias: "Posterior | Tensor | None"
+    is_linear: bool = False
 
     @abstractmethod
     def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
@@ -49,14 +56,12 @@ class Op(ABC):
         """The layer at x with weight `matrix` and this bias."""
 
     @abstractmethod
-    def draw_low_rank(
-        self, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
-    ) -> Tensor:
-        """A draw of the layer's output, the weight's standard deviations being a product RᵀC."""
+    def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """Features of a hidden output, K for each block, combined by a factor (*blocks, K, out)."""
 
     @abstractmethod
-    def draw_kronecker(self, x: Tensor, y: Tensor, rows: Side, columns: Side) -> Tensor:
-        """A draw of the layer's output, like y, the weight being a matrix normal of mean 0."""
+    def noise(self, y: Tensor, features: int) -> Tensor:
+        """Independent N(0, 1) like an output y, but with so many features for each block."""
 
     @abstractmethod
     def local_is_exact(self, x: Tensor) -> bool:
@@ -79,7 +84,14 @@ class Posterior(nn.Module, ABC):
     """q(W) over a matrix W (*blocks, out, in), or over a vector or scalar.
 
     Nothing is written to the module in any of these methods: copies, vmap and checkpointing are safe.
+
+    Attributes:
+        note: what `print` and `kasuri.summary` say about it, such as why a family chose another one.
+        certain: whether all mass is at one value, so that there is no density.
     """
+
+    note: str = ""
+    certain: bool = False
 
     @property
     @abstractmethod
@@ -165,8 +177,8 @@ class Posterior(nn.Module, ABC):
         return family
 
     def extra_repr(self) -> str:
-        """The shape, for `print(net)`."""
-        return "x".join(map(str, self.shape))
+        """The shape and the note, for `print(net)`."""
+        return ", ".join(filter(None, ("x".join(map(str, self.shape)), self.note)))
 
 
 class Pushable(ABC):
@@ -234,7 +246,7 @@ class Elementwise(Located, Pushable, Dense):
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
         """n/2 · log(2πe) + Σ log scale, and Σ mean² + Σ scale²."""
         logs, squares = self.sums()
-        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), squares
+        return logs + self.numel() * NORMAL_ENTROPY, squares
 
     def entropy(self) -> Tensor:
         """n/2 · log(2πe) + Σ log scale."""

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.numerics.safe import sum_squares
-from kasuri.posteriors.base import LOG_TWO_PI, Dense, Family, Located
-from kasuri.posteriors.kronecker import build_side
-from kasuri.posteriors.marginal import Marginal
-from kasuri.posteriors.mean_field import MeanField
+from kasuri.posteriors.base import LOG_TWO_PI, NORMAL_ENTROPY, Dense, Located
+from kasuri.posteriors.masked import Marginal
+from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import entries, positions
-from kasuri.posteriors.sides import Side
+from kasuri.posteriors.sides import Side, build_side
 from kasuri.streams import normal_like
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullNormal(Family):
+class FullNormal(MatrixFamily):
     """Normal weights with any covariance, for matrices of at most `limit` weights.
 
     Correlations start at 0. `max_scale` bounds the marginal standard deviations softly. Each block
@@ -32,10 +32,6 @@ class FullNormal(Family):
 
     Args:
         limit: largest number of weights; N of them take N(N+1)/2 numbers, 8 megabytes at 2,048.
-        scale: as in every family.
-        noise: as in every family.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
         >>> q = FullNormal()(torch.zeros(4, 3))
@@ -48,16 +44,12 @@ class FullNormal(Family):
     def __post_init__(self) -> None:
         """Refuse a limit that is not a positive whole number."""
         super().__post_init__()
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
-            raise ValueError(f"FullNormal(limit={self.limit!r}): a whole number of weights")
+        if not is_whole(self.limit, 1):
+            raise ValueError(f"FullNormal(limit={self.limit!r}): must be a whole number, 1 or more")
 
     def __call__(self, weight: Tensor) -> "FullNormalPosterior":
         """The posterior around an initial weight (*blocks, out, in)."""
-        if weight.dim() < 2:
-            raise ValueError(
-                f"FullNormal() was asked for a tensor of shape {tuple(weight.shape)}: it is for "
-                "matrices; write kasuri.MeanField() for a vector"
-            )
+        self.require_matrix(weight)
         size = math.prod(weight.shape[-2:])
         if size > self.limit:
             numbers = size * (size + 1) // 2
@@ -72,12 +64,6 @@ class FullNormal(Family):
         deviations *= self.scale / deviations.mean(-1, keepdim=True)
         side = build_side("full", deviations, self.noise, self.max_scale)
         return FullNormalPosterior(self.initial_mean(weight), side)
-
-    def for_vectors(self) -> MeanField:
-        """Mean-field with the same options."""
-        return MeanField(
-            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
-        )
 
 
 class FullNormalPosterior(Located, Dense, Marginal):
@@ -106,7 +92,7 @@ class FullNormalPosterior(Located, Dense, Marginal):
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
         """N/2 · log(2πe) + log|F|, and ‖M‖² + ‖F‖²."""
         logs, trace = self.side.sums()
-        return logs + self.numel() * 0.5 * (1 + LOG_TWO_PI), sum_squares(self.loc) + trace.sum()
+        return logs + self.numel() * NORMAL_ENTROPY, sum_squares(self.loc) + trace.sum()
 
     def entropy(self) -> Tensor:
         """N/2 · log(2πe) + log|F|."""
@@ -119,7 +105,7 @@ class FullNormalPosterior(Located, Dense, Marginal):
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """Exact for every mask."""
         part = self.side.marginal_log_det(mask.flatten(-2)).sum().to(self.loc.dtype)
-        return part + mask.sum().to(part) * (0.5 * (1 + LOG_TWO_PI))
+        return part + mask.sum().to(part) * NORMAL_ENTROPY
 
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖F‖²."""

@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import low_rank
+from kasuri.numerics.local_linear import Weights, local_linear
 from kasuri.numerics.safe import soft_min_inverse
 from kasuri.numerics.sampling import sample_low_rank
-from kasuri.posteriors.base import Elementwise, Family, Op
-from kasuri.posteriors.mean_field import MeanField
+from kasuri.posteriors.base import Elementwise, Op, bias_moments, noisy_output
+from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
 
 
-@dataclass(frozen=True, kw_only=True)
-class KTied(Family):
+@dataclass(frozen=True)
+class KTied(MatrixFamily):
     """Independent normal weights whose standard deviations are a rank-k product.
 
     The logarithms of both factors start at ½ log(scale/k) plus normal noise of standard
@@ -34,13 +35,10 @@ class KTied(Family):
 
     Args:
         rank: k, the number of products; 1, 2 and 3 are the useful values.
-        scale: as in every family.
         noise: standard deviation of the initial noise in log-factors.
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
-        >>> q = KTied(rank=2)(torch.zeros(30, 20))
+        >>> q = KTied(2)(torch.zeros(30, 20))
         >>> sum(p.numel() for p in q.parameters())
         700
     """
@@ -58,11 +56,7 @@ class KTied(Family):
 
     def __call__(self, weight: Tensor) -> "KTiedPosterior":
         """The posterior around an initial weight (*blocks, out, in)."""
-        if weight.dim() < 2:
-            raise ValueError(
-                f"KTied(rank={self.rank}) was asked for a tensor of shape {tuple(weight.shape)}: "
-                "a vector has no rows and columns to tie; write kasuri.MeanField() for it"
-            )
+        self.require_matrix(weight)
         *blocks, outs, ins = weight.shape
         centre = 0.5 * (math.log(self.scale) - math.log(self.rank)) - self.noise**2 / 2
 
@@ -74,12 +68,6 @@ class KTied(Family):
             return soft_min_inverse(logs.exp().clamp(max=0.99 * bound), bound).log()
 
         return KTiedPosterior(self.initial_mean(weight), logs(outs), logs(ins), self.max_scale)
-
-    def for_vectors(self) -> MeanField:
-        """Mean-field with the same options."""
-        return MeanField(
-            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
-        )
 
 
 class KTiedPosterior(Elementwise):
@@ -128,7 +116,7 @@ class KTiedPosterior(Elementwise):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""
-        return op.draw_low_rank(x, self.loc, *self.log_factors())
+        return low_rank_output(op, x, self.loc, *self.log_factors())
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "KTiedPosterior":
         """The same product of fewer rows and columns."""
@@ -137,3 +125,22 @@ class KTiedPosterior(Elementwise):
         log_columns = along(self.log_columns, columns.unsqueeze(-2))
         loc = entries(self.loc, rows, columns)
         return KTiedPosterior(loc, log_rows, log_columns, self.max_scale)
+
+
+def low_rank_output(
+    op: Op, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
+) -> Tensor:
+    """A draw of the layer's output, bias included, for N(mean, (RᵀC)²): never σ² times the batch.
+
+    Args:
+        op: the layer.
+        x: its input.
+        mean: (*blocks, out, in).
+        log_rows: (*blocks, k, out) logarithms of R.
+        log_columns: (*blocks, k, in) logarithms of C.
+    """
+    if op.is_linear:
+        return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(op)))
+    factors = low_rank.factor(log_rows), low_rank.factor(log_columns)
+    rows, columns = low_rank.square_factors(*factors)
+    return noisy_output(op, x, mean, op.mix(op(x.square(), columns), rows))

@@ -1,13 +1,20 @@
-"""Matrix normal: W = M + R X Cᵀ, X independent noise; rows covary as U = R Rᵀ, columns as V = C Cᵀ.
+"""Matrix normals: W = M + R X Cᵀ, X independent noise; rows covary as U = R Rᵀ, columns as V = C Cᵀ.
 
-The covariance of all weights is the Kronecker product of U and V and is never formed.
+The covariance of all weights is the Kronecker product of U and V and is never formed. Three families:
 
-Parameters: 1 per weight, and for each side of length n: n(n+1)/2 if full, n(1 + r) for r common
-directions beside a diagonal, n if diagonal. Exact: sampling, entropy, log-density, marginal
-variances U_ii V_jj, KL to any prior whose expected log-density is exact, local reparameterisation
-of linear layers, W x ~ N(M x, ‖Cᵀx‖² U). Approximate: local reparameterisation of convolutions keeps
-the law of each position (over all channels), not the correlation between positions. Flipout
-is refused: signs would change the covariance. Two diagonal sides are the 1-tied normal.
+| family                 | weight                     | entropy                                              |
+|------------------------|----------------------------|------------------------------------------------------|
+| `MatrixNormal`         | M + R X Cᵀ                 | exact, O(out² + in²)                                 |
+| `MatrixNormalDiagonal` | M + R X Cᵀ + √D ∘ E        | exact for D of rank one, else a lower bound; O(n³)   |
+| `ScaledMatrixNormal`   | M + S ∘ (R X Cᵀ + E)       | exact, O(out³ + in³)                                 |
+
+Parameters: 1 per weight, those of the two sides (`posteriors.sides`), and those of D or S. Exact for all:
+sampling, marginal variances, KL to any prior whose expected log-density is exact (as exact as the entropy).
+
+Local reparameterisation is exact for linear layers, W x ~ N(M x, ‖Cᵀx‖² U); for convolutions it keeps the
+law of each position (over all channels), not the correlation between positions. The scaled family
+has none: the variance of W x is no longer a product of something of the input and something of the
+output. Flipout is refused: signs would change the covariance. Two diagonal sides are the 1-tied normal.
 
 U → cU, V → V/c leaves everything as it is. This one redundant direction is harmless: no gradient
 points along it, and the initial values share the scale evenly between the sides.
@@ -15,16 +22,202 @@ points along it, and the initial values share the scale evenly between the sides
 Reference: Sparse Bayesian variational learning with matrix normal distributions.
 """
 
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from kasuri.numerics.safe import sum_squares
-from kasuri.posteriors.base import LOG_TWO_PI, Dense, Op, Pushable, noisy_bias_output
-from kasuri.posteriors.kronecker import KroneckerFamily, KroneckerPosterior, Structure
+from kasuri.numerics import kronecker, local_linear
+from kasuri.numerics.covariances import places
+from kasuri.numerics.safe import (
+    bounded_logs,
+    held,
+    safe_sqrt,
+    soft_min_inverse,
+    sum_squares,
+    unbounded_logs,
+)
+from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.base import (
+    LOG_TWO_PI,
+    NORMAL_ENTROPY,
+    Builder,
+    Dense,
+    Located,
+    Op,
+    Pushable,
+    noisy_bias_output,
+    noisy_output,
+)
+from kasuri.posteriors.k_tied import low_rank_output
+from kasuri.posteriors.masked import Marginal, less_each
+from kasuri.posteriors.mean_field import MatrixFamily
+from kasuri.posteriors.parts import along, entries
+from kasuri.posteriors.sides import LOG_CEILING, FullSide, Side, Spectrum, Structure, build_side
+from kasuri.streams import normal, normal_like
 
-FULL_UP_TO = 1024
 AUTO_RANK = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class KroneckerFamily(MatrixFamily):
+    """Options of a family whose weights vary with a row and a column covariance."""
+
+    estimator: ClassVar[str] = "auto"
+    full_up_to: ClassVar[int] = (
+        512  # "auto" sides; entropies take an eigenvalue problem of that size
+    )
+    beyond: ClassVar[Structure] = "diagonal"
+    rows: Structure = "auto"
+    columns: Structure = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse structures that do not exist."""
+        super().__post_init__()
+        for side in ("rows", "columns"):
+            value = getattr(self, side)
+            rank = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if not rank and value not in ("auto", "full", "diagonal"):
+                raise ValueError(
+                    f'{type(self).__name__}({side}={value!r}): write {side}="full" for any '
+                    f'covariance, {side}="diagonal" for none, {side}=8 for 8 common directions '
+                    f'beside a diagonal, or {side}="auto"'
+                )
+
+    def sides(self, weight: Tensor, scale: float, bound: float | None) -> tuple[Side, Side]:
+        """Sides for a weight (*blocks, out, in).
+
+        Args:
+            weight: only its shape, type and device matter.
+            scale: mean initial standard deviation of the Kronecker part.
+            bound: of these standard deviations, or None.
+        """
+        self.require_matrix(weight)
+        *blocks, outs, ins = weight.shape
+        ceiling = None if bound is None else bound**0.5
+
+        def side(structure: Structure, size: int) -> Side:
+            deviations = (self.noise * weight.new_empty(*blocks, size).normal_()).exp()
+            deviations *= scale**0.5 / deviations.mean(-1, keepdim=True)
+            if structure == "auto":
+                structure = "full" if size <= self.full_up_to else self.beyond
+            return build_side(structure, deviations, self.noise, ceiling)
+
+        return side(self.rows, outs), side(self.columns, ins)
+
+
+class KroneckerPosterior(Located, Marginal):
+    """Means `loc` (*blocks, out, in) and two sides; what else there is, the families say."""
+
+    def __init__(self, loc: Tensor, rows: Side, columns: Side) -> None:
+        super().__init__()
+        self.loc = nn.Parameter(loc)
+        self.rows, self.columns = rows, columns
+
+    @abstractmethod
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """Half the log-determinant of the covariance, or a lower bound.
+
+        Args:
+            rows: (*blocks, out) of bool, the rows to which the weight is cut; None for all.
+            columns: (*blocks, in) of columns, given if and only if `rows` is.
+        """
+
+    def entropy(self) -> Tensor:
+        """N/2 · log(2πe) + ½ log det of the covariance."""
+        return self.half_log_det() + self.numel() * NORMAL_ENTROPY
+
+    def marginal_entropy(self, mask: Tensor) -> Tensor:
+        """As exact as the entropy of all where whole rows and columns are dropped, else less by each."""
+        rows, columns = mask.any(-1), mask.any(-2)
+        inside = rows.unsqueeze(-1) & columns.unsqueeze(-2)
+        part = self.half_log_det(rows, columns) + inside.sum().to(self.loc) * NORMAL_ENTROPY
+        return less_each(part, self.variance, inside & ~mask)
+
+    def settle(self, mask: Tensor) -> None:
+        """Let both sides see whether what is left of them is apart."""
+        self.rows.settle(mask.any(-1))
+        self.columns.settle(mask.any(-2))
+
+    def kronecker_variance(self) -> Tensor:
+        """Variances U_ii V_jj of R X Cᵀ."""
+        return self.rows.variances().unsqueeze(-1) * self.columns.variances().unsqueeze(-2)
+
+    def kronecker_draw(self) -> Tensor:
+        """R X Cᵀ with fresh noise X."""
+        like = self.loc
+        shape = (*like.shape[:-2], self.rows.width, self.columns.width)
+        noise = normal(shape, dtype=like.dtype, device=like.device)
+        with torch.autocast(like.device.type, enabled=False):
+            return self.rows.spread(self.columns.spread(noise).mT).mT
+
+    def kronecker_pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ j C of directions j (N, *blocks, out, in)."""
+        return (self.rows.factor().mT @ (directions @ self.columns.factor())).flatten(1)
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ j C, and the noise of single weights that the family has beside."""
+        own = (self.variance - self.kronecker_variance()).clamp(min=0).sqrt()
+        return torch.cat([self.kronecker_pull(directions), (directions * own).flatten(1)], -1)
+
+    def kronecker_output(self, op: Op, x: Tensor, y: Tensor) -> Tensor:
+        """Y + ‖x C‖ · R ε: the layer's output y at x, plus the output of R X Cᵀ.
+
+        For a convolution at every position: the law of each position, over all its channels.
+        """
+        if op.is_linear:
+            flat = x.reshape(-1, x.shape[-1])
+            noise = op.noise(y, self.rows.width).to(self.rows.log_scale.dtype)
+            moved = self._linear_noise(flat, noise.reshape(len(flat), self.rows.width))
+            return y + moved.reshape(y.shape).to(y.dtype)
+        squares = noise = y.new_zeros(())
+        variances, directions = self.columns.parts()
+        if variances is not None:
+            squares = op(x.square(), variances.unsqueeze(-2))  # (batch, blocks, ...)
+        if directions is not None:
+            ones = torch.ones_like(directions[..., :1, :]).mT
+            squares = squares + op.mix(op(x, directions.mT).square(), ones)
+        variances, directions = self.rows.parts()
+        if variances is not None:
+            noise = op.along_features(safe_sqrt(variances), y) * normal_like(y)
+        if directions is not None:
+            noise = noise + op.mix(op.noise(y, directions.shape[-1]), directions.mT)
+        ones = torch.ones_like(self.rows.log_scale).unsqueeze(-2)
+        return y + (op.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
+
+    def _linear_noise(self, x: Tensor, noise: Tensor) -> Tensor:
+        """‖x C‖ · R ε for every x (batch, in) and ε (batch, width of the rows)."""
+        rows, columns = self.rows, self.columns
+        plain = rows.ceiling is columns.ceiling is None and x.dtype == columns.log_scale.dtype
+        if plain and isinstance(rows, FullSide) and isinstance(columns, FullSide) and eager():
+            left, right = ((side.lower, side.log_scales()) for side in (columns, rows))
+            return local_linear.kronecker_noise(x, left, right, noise, LOG_CEILING)
+        return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
+
+    def push_is_cheaper(self, vectors: int) -> bool:
+        """B (in² + out²) against out · in² + in · out², for full sides: B < about in + out."""
+        outs, ins = self.shape[-2:]
+        drawing = outs * self.columns.cost + ins * self.rows.cost
+        return vectors * (self.columns.cost + self.rows.cost) < drawing
+
+    def cut(self, rows: Tensor, columns: Tensor | None) -> tuple[Tensor, Side, Side]:
+        """Means and sides of some rows and columns, for `part`."""
+        assert columns is not None
+        loc = entries(self.loc, rows, columns)
+        return loc, self.rows.part(rows), self.columns.part(columns)
+
+    def family_of_part(self, family: Builder) -> Builder:
+        """Structures that follow sizes are fixed."""
+        if not isinstance(family, KroneckerFamily):
+            return family
+        return replace(family, rows=self.rows.structure, columns=self.columns.structure)
+
+    def set_apart(self, mask: Tensor) -> None:
+        """Both sides."""
+        self.rows, self.columns = self.rows.apart(mask.any(-1)), self.columns.apart(mask.any(-2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +236,8 @@ class MatrixNormal(KroneckerFamily):
         scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations of either side, and size of initial
             common directions (which, from 0, would only move by chance).
-        max_scale: as in every family.
-        mean: as in every family.
 
     Examples:
-        >>> import torch
         >>> q = MatrixNormal()(torch.zeros(30, 20))
         >>> sum(p.numel() for p in q.parameters()) == 30 * 20 + 30 * 31 // 2 + 20 * 21 // 2
         True
@@ -55,15 +245,13 @@ class MatrixNormal(KroneckerFamily):
         tensor(0.0100, grad_fn=<MeanBackward0>)
     """
 
+    full_up_to: ClassVar[int] = 1024
+    beyond: ClassVar[Structure] = AUTO_RANK
+
     def __call__(self, weight: Tensor) -> "MatrixNormalPosterior":
         """The posterior around an initial weight (*blocks, out, in)."""
         rows, columns = self.sides(weight, self.scale, self.max_scale)
         return MatrixNormalPosterior(self.initial_mean(weight), rows, columns)
-
-    @staticmethod
-    def auto(size: int) -> Structure:
-        """Full up to 1,024, then 32 common directions."""
-        return "full" if size <= FULL_UP_TO else AUTO_RANK
 
 
 class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
@@ -82,13 +270,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         """Rᵀ j C."""
         return self.kronecker_pull(directions)
 
-    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
-        """N/2 · log(2πe) + in · log|R| + out · log|C|, and ‖M‖² + ‖R‖² ‖C‖², in O(out² + in²)."""
-        outs, ins = self.shape[-2:]
-        (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
-        entropy = ins * log_rows + outs * log_columns + self.numel() * 0.5 * (1 + LOG_TWO_PI)
-        return entropy, sum_squares(self.loc) + (rows * columns).sum()
-
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """In · log|R| + out · log|C|, of what is left of them."""
         if rows is None or columns is None:
@@ -98,19 +279,21 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         logs = columns.sum(-1) * parts[0] + rows.sum(-1) * parts[1]
         return logs.sum().to(self.loc.dtype)
 
-    def entropy(self) -> Tensor:
-        """N/2 · log(2πe) + in · log|R| + out · log|C|."""
-        return self.entropy_and_square()[0]
-
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖R‖² ‖C‖²."""
         return self.entropy_and_square()[1]
+
+    def entropy_and_square(self) -> tuple[Tensor, Tensor]:
+        """Both from one pass over each side, in O(out² + in²)."""
+        outs, ins = self.shape[-2:]
+        (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
+        entropy = ins * log_rows + outs * log_columns + self.numel() * NORMAL_ENTROPY
+        return entropy, sum_squares(self.loc) + (rows * columns).sum()
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Log-density of W (*blocks, out, in), summed over blocks.
 
         Examples:
-            >>> import torch
             >>> q = MatrixNormal(scale=1.0, noise=0.0)(torch.zeros(2, 1))
             >>> q.log_prob(torch.zeros(2, 1))
             tensor(-1.8379, grad_fn=<SubBackward0>)
@@ -122,13 +305,344 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""
-        y = noisy_bias_output(op, x, self.loc)
-        return y + op.draw_kronecker(x, y, self.rows, self.columns)
-
-    def push_is_cheaper(self, vectors: int) -> bool:
-        """B (in² + out²) against out · in² + in · out², for full sides."""
-        return self.kronecker_push_is_cheaper(vectors)
+        return self.kronecker_output(op, x, noisy_bias_output(op, x, self.loc))
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MatrixNormalPosterior":
         """Parts of both sides."""
         return MatrixNormalPosterior(*self.cut(rows, columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixNormalDiagonal(KroneckerFamily):
+    """Weights with row and column covariances and independent noise of their own on top.
+
+    A superset of both the matrix normal (of the same sides) and the independent normal, up to the form of D.
+    Half of the initial variance is independent noise. `max_scale` bounds the marginal standard
+    deviations √(U_ii V_jj + D_ij) softly, half the squared bound for either part. "auto" sides are
+    full up to 512 and diagonal beyond: the entropy takes an eigenvalue problem of that size at
+    every step. Vectors (biases) get a mean-field posterior.
+
+    Args:
+        diagonal: "rank1", D_ij = a_i b_j, with an exact entropy; or "free", any D, with a lower bound.
+        rows: as in MatrixNormal.
+        columns: as in MatrixNormal.
+        scale: mean initial marginal standard deviation of the weights.
+        noise: spread of the initial log-standard deviations of either side.
+
+    Examples:
+        >>> q = MatrixNormalDiagonal(scale=0.05)(torch.zeros(30, 20))
+        >>> q.variance.sqrt().mean()
+        tensor(0.0500, grad_fn=<MeanBackward0>)
+    """
+
+    diagonal: str = "rank1"
+
+    def __post_init__(self) -> None:
+        """Refuse a diagonal that does not exist."""
+        super().__post_init__()
+        if self.diagonal not in ("rank1", "free"):
+            raise ValueError(
+                f'MatrixNormalDiagonal(diagonal={self.diagonal!r}): write diagonal="rank1" for an '
+                'exact entropy or diagonal="free" for free variances and a bound; '
+                "without a diagonal it is kasuri.MatrixNormal()"
+            )
+
+    def __call__(self, weight: Tensor) -> "MatrixNormalDiagonalPosterior":
+        """The posterior around an initial weight (*blocks, out, in)."""
+        bound = None if self.max_scale is None else self.max_scale / math.sqrt(2)
+        rows, columns = self.sides(weight, self.scale / math.sqrt(2), bound)
+        logs = [side.variances().detach().log() / 2 for side in (rows, columns)]
+        loc = self.initial_mean(weight)
+        if self.diagonal == "rank1":
+            ceiling = None if bound is None else math.sqrt(bound)
+            tied = [unbounded_logs(side, ceiling) for side in logs]
+            return RankOneDiagonalPosterior(loc, rows, columns, tied[0], tied[1], ceiling)
+        free = unbounded_logs(logs[0].unsqueeze(-1) + logs[1].unsqueeze(-2), bound)
+        return FreeDiagonalPosterior(loc, rows, columns, free, bound)
+
+
+class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
+    """loc + R X Cᵀ + √D ∘ E."""
+
+    @property
+    @abstractmethod
+    def extra_scale(self) -> Tensor:
+        """√D, shaped like W."""
+
+    @property
+    def extra_variance(self) -> Tensor:
+        """D, shaped like W."""
+        return self.extra_scale.square()
+
+    @property
+    def variance(self) -> Tensor:
+        """Marginal variances U_ii V_jj + D_ij."""
+        return self.kronecker_variance() + self.extra_variance
+
+    def rsample(self) -> Tensor:
+        """M + R X Cᵀ + √D ∘ E."""
+        shared = self.loc + self.kronecker_draw()
+        return torch.addcmul(shared, self.extra_scale, normal_like(self.loc))
+
+    def squared_norm(self) -> Tensor:
+        """‖M‖² + ‖R‖² ‖C‖² + Σ D."""
+        noise = self.rows.sums()[1] * self.columns.sums()[1]
+        return sum_squares(self.loc) + noise.sum() + self._extra_total()
+
+    @abstractmethod
+    def _extra_total(self) -> Tensor:
+        """Σ D."""
+
+
+class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
+    """√D = exp(log_rows + log_columns): its entropy is exact.
+
+    Args:
+        loc: (*blocks, out, in) means.
+        rows: covariance of the rows.
+        columns: covariance of the columns.
+        log_rows: (*blocks, out) of √D.
+        log_columns: (*blocks, in) of √D.
+        ceiling: bound of exp(log_rows) and of exp(log_columns), or None.
+    """
+
+    def __init__(
+        self,
+        loc: Tensor,
+        rows: Side,
+        columns: Side,
+        log_rows: Tensor,
+        log_columns: Tensor,
+        ceiling: float | None = None,
+    ) -> None:
+        super().__init__(loc, rows, columns)
+        self.log_rows, self.log_columns = nn.Parameter(log_rows), nn.Parameter(log_columns)
+        self.ceiling = ceiling
+
+    def _factors(self, dtype: torch.dtype) -> list[Tensor]:
+        """Logarithms of both factors of √D, bounded."""
+        logs = self.log_rows.to(dtype), self.log_columns.to(dtype)
+        return [bounded_logs(side, LOG_CEILING, self.ceiling) for side in logs]
+
+    @property
+    def extra_scale(self) -> Tensor:
+        """√D."""
+        rows, columns = (logs.exp() for logs in self._factors(self.loc.dtype))
+        return rows.unsqueeze(-1) * columns.unsqueeze(-2)
+
+    def _extra_total(self) -> Tensor:
+        rows, columns = ((2 * logs).exp().sum(-1) for logs in self._factors(self.loc.dtype))
+        return (rows * columns).sum()
+
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """½ Σ log(1 + λ_i μ_j) + ½ Σ log D, λ and μ the eigenvalues of U/a and V/b, D = abᵀ."""
+        a, b = self._factors(torch.float64)
+        rows = torch.ones_like(a, dtype=torch.bool) if rows is None else rows
+        columns = torch.ones_like(b, dtype=torch.bool) if columns is None else columns
+        left = self.rows.marginal_spectrum(rows, (-a).exp())
+        right = self.columns.marginal_spectrum(columns, (-b).exp())
+        shared = kronecker.log_det_plus_identity(left, right).sum() / 2
+        logs = columns.sum(-1) * (a * rows).sum(-1) + rows.sum(-1) * (b * columns).sum(-1)
+        return (shared + logs.sum()).to(self.loc.dtype)
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
+        rows, columns = (logs.unsqueeze(-2) for logs in self._factors(self.loc.dtype))
+        return self.kronecker_output(op, x, low_rank_output(op, x, self.loc, rows, columns))
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
+        """Parts of both sides and of both factors of √D."""
+        assert columns is not None
+        logs = along(self.log_rows, rows), along(self.log_columns, columns)
+        return RankOneDiagonalPosterior(*self.cut(rows, columns), *logs, self.ceiling)
+
+
+class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
+    """√D = exp(log_extra), any positive matrix: its entropy is a lower bound, so that an ELBO stays one.
+
+    The bound is the better of two (formulas and proof in `numerics.kronecker`), exact where D happens to be
+    of rank one; its gradient takes eigenvectors as constants.
+
+    Args:
+        loc: (*blocks, out, in) means.
+        rows: covariance of the rows.
+        columns: covariance of the columns.
+        log_extra: logarithms of √D, shaped like `loc`.
+        ceiling: bound of √D, or None.
+    """
+
+    def __init__(
+        self,
+        loc: Tensor,
+        rows: Side,
+        columns: Side,
+        log_extra: Tensor,
+        ceiling: float | None = None,
+    ) -> None:
+        super().__init__(loc, rows, columns)
+        self.log_extra = nn.Parameter(log_extra)
+        self.ceiling = ceiling
+
+    @property
+    def extra_scale(self) -> Tensor:
+        """√D."""
+        return bounded_logs(self.log_extra, 2 * LOG_CEILING, self.ceiling).exp()
+
+    def _extra_total(self) -> Tensor:
+        return sum_squares(self.extra_scale)
+
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """A lower bound; of a part that of the part alone, or, where it cannot be cut, beside like noise."""
+        logs = 2 * bounded_logs(self.log_extra.double(), 2 * LOG_CEILING, self.ceiling)
+        beside = logs.new_zeros(())
+        keep: tuple[Tensor | float, Tensor | float] = 1.0, 1.0
+        cut: tuple[Tensor | None, Tensor | None] = None, None
+        if rows is not None and columns is not None:
+            cut = places(rows), places(columns)
+            logs = logs if cut[0] is None else logs[cut[0]]
+            logs = logs if cut[1] is None else logs[:, cut[1]]
+            if cut[0] is None and cut[1] is None:
+                keep = left, right = rows.to(logs), columns.to(logs)
+                inside = left.unsqueeze(-1) * right.unsqueeze(-2)
+                logs = torch.where(inside > 0, logs, kronecker.completed(logs, left, right))
+                beside = (logs * (1 - inside)).sum()
+        rest, in_rows, in_columns = self._balanced(logs, keep, cut)
+        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
+        return ((bound + logs.sum() - beside) / 2).to(self.loc.dtype)
+
+    def _balanced(
+        self,
+        logs: Tensor,
+        keep: tuple[Tensor | float, Tensor | float],
+        cut: tuple[Tensor | None, Tensor | None],
+    ) -> tuple[Tensor, Spectrum, Spectrum]:
+        """log(D / abᵀ), spectra of U / a and of V / b, for the abᵀ closest to D.
+
+        With masks those of what is left of U and V, and zeros; cut to indices, of these alone.
+        """
+        a, b = kronecker.balance(logs)
+        left, right = (-a / 2).exp() * keep[0], (-b / 2).exp() * keep[1]
+        left_spectrum = self.rows.spectrum(left, cut[0])
+        rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
+        return rest, left_spectrum, self.columns.spectrum(right, cut[1])
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
+        noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))
+        return self.kronecker_output(op, x, noisy)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
+        """Parts of both sides and of √D."""
+        extra = entries(self.log_extra, rows, columns)
+        return FreeDiagonalPosterior(*self.cut(rows, columns), extra, self.ceiling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledMatrixNormal(KroneckerFamily):
+    """Free standard deviations around Kronecker correlations.
+
+    It contains the independent normal (no R X Cᵀ), the matrix normal (S of rank one, in the limit of
+    little E) and the matrix normal plus a rank-one diagonal, and everything about it is exact.
+    Half of the initial variance is independent noise. "auto" sides are full up to 512 and
+    diagonal beyond, since the entropy takes an eigenvalue problem of that size at every step.
+    `max_scale` bounds the marginal standard deviations softly. Vectors (biases) get a mean-field
+    posterior. Use it with estimator="shared".
+
+    Args:
+        rows: as in MatrixNormal.
+        columns: as in MatrixNormal.
+        scale: mean initial marginal standard deviation of the weights.
+        noise: spread of the initial log-standard deviations.
+
+    Examples:
+        >>> q = ScaledMatrixNormal(scale=0.05)(torch.zeros(30, 20))
+        >>> q.variance.sqrt().mean()
+        tensor(0.0500, grad_fn=<MeanBackward0>)
+    """
+
+    def __call__(self, weight: Tensor) -> "ScaledMatrixNormalPosterior":
+        """The posterior around an initial weight (*blocks, out, in)."""
+        rows, columns = self.sides(weight, 1.0, None)
+        around = rows.variances().unsqueeze(-1) * columns.variances().unsqueeze(-2)
+        scale = torch.randn_like(weight, requires_grad=False).mul(self.noise).exp()
+        scale *= self.scale / scale.mean((-2, -1), keepdim=True)
+        if self.max_scale is not None:
+            scale = soft_min_inverse(scale.clamp(max=0.99 * self.max_scale), self.max_scale)
+        logs = (scale / (1 + around.detach()).sqrt()).log()
+        return ScaledMatrixNormalPosterior(
+            self.initial_mean(weight), rows, columns, logs, self.max_scale
+        )
+
+
+class ScaledMatrixNormalPosterior(KroneckerPosterior):
+    """loc + S ∘ (R X Cᵀ + E), S = exp(log_scale).
+
+    Args:
+        loc: (*blocks, out, in) means.
+        rows: covariance R Rᵀ.
+        columns: covariance C Cᵀ.
+        log_scale: logarithms of S, shaped like `loc`.
+        max_scale: bound of the marginal standard deviations, or None.
+    """
+
+    def __init__(
+        self,
+        loc: Tensor,
+        rows: Side,
+        columns: Side,
+        log_scale: Tensor,
+        max_scale: float | None = None,
+    ) -> None:
+        super().__init__(loc, rows, columns)
+        self.log_scale = nn.Parameter(log_scale)
+        self.max_scale = max_scale
+
+    def _log_scale(self) -> Tensor:
+        """Log S, bounded by what the marginal variances inside the brackets leave of the bound."""
+        logs = held(self.log_scale, LOG_CEILING)
+        if self.max_scale is None:
+            return logs
+        around = 1 + self.kronecker_variance()
+        return logs - torch.log1p(logs.exp() * safe_sqrt(around) / self.max_scale)
+
+    @property
+    def outer_scale(self) -> Tensor:
+        """S, shaped like W."""
+        return self._log_scale().exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """Marginal variances S² (U_ii V_jj + 1)."""
+        return (2 * self._log_scale()).exp() * (1 + self.kronecker_variance())
+
+    def squared_norm(self) -> Tensor:
+        """‖M‖² + Σ S² + Σ_ij U_ii S_ij² V_jj."""
+        squares = (2 * self._log_scale()).exp()
+        shared = (self.rows.variances().unsqueeze(-2) @ squares).squeeze(-2)
+        return sum_squares(self.loc) + squares.sum() + (shared * self.columns.variances()).sum()
+
+    def rsample(self) -> Tensor:
+        """M + S ∘ (R X Cᵀ + E)."""
+        inside = self.kronecker_draw() + normal_like(self.loc)
+        return torch.addcmul(self.loc, self.outer_scale, inside)
+
+    def pull(self, directions: Tensor) -> Tensor:
+        """Rᵀ (S ∘ j) C and S ∘ j."""
+        scaled = directions * self.outer_scale
+        return torch.cat([self.kronecker_pull(scaled), scaled.flatten(1)], -1)
+
+    def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+        """Σ log S + ½ Σ log(1 + λ_i μ_j), λ and μ the eigenvalues of R Rᵀ and C Cᵀ."""
+        logs = self._log_scale()
+        if rows is None or columns is None:
+            spectra = self.rows.spectrum()[0], self.columns.spectrum()[0]
+        else:
+            logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
+            spectra = self.rows.marginal_spectrum(rows), self.columns.marginal_spectrum(columns)
+        shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
+        return logs.sum() + shared.to(self.loc.dtype)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
+        """Parts of both sides and of S."""
+        logs = entries(self.log_scale, rows, columns)
+        return ScaledMatrixNormalPosterior(*self.cut(rows, columns), logs, self.max_scale)

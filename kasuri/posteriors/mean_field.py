@@ -47,12 +47,7 @@ class MeanField(Family):
 
 
 class MeanFieldPosterior(Elementwise):
-    """N(loc, scale²) with scale = exp(log_scale), softly bounded by `max_scale` if given.
-
-    `note` is for families that fall back on it: why, as `print` and `kasuri.summary` show it.
-    """
-
-    note: str = ""
+    """N(loc, scale²) with scale = exp(log_scale), softly bounded by `max_scale` if given."""
 
     def __init__(self, loc: Tensor, log_scale: Tensor, max_scale: float | None = None) -> None:
         super().__init__()
@@ -81,16 +76,31 @@ class MeanFieldPosterior(Elementwise):
         squares = sum_squares(self.loc) + sum_squares(soft_min(raw, self.max_scale))
         return logs.sum(), squares
 
-    def extra_repr(self) -> str:
-        """Shape, and note."""
-        return ", ".join(filter(None, (super().extra_repr(), self.note)))
-
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
         """Independent weights stay what they are."""
         loc, log_scale = (entries(p, rows, columns) for p in (self.loc, self.log_scale))
         small = MeanFieldPosterior(loc, log_scale, self.max_scale)
         small.note = self.note
         return small
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixFamily(Family):
+    """A family for matrices alone; vectors (biases) get a mean-field posterior with the same options."""
+
+    def for_vectors(self) -> MeanField:
+        """Mean-field with the same options."""
+        return MeanField(
+            scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
+        )
+
+    def require_matrix(self, weight: Tensor) -> None:
+        """Refuse a vector."""
+        if weight.dim() < 2:
+            raise ValueError(
+                f"{type(self).__name__}() was asked for a tensor of shape {tuple(weight.shape)}: "
+                "a vector has no rows and columns; write kasuri.MeanField() for it"
+            )
 
 
 def independent(mean: Tensor, variance: Tensor, note: str = "") -> MeanFieldPosterior:

@@ -33,6 +33,8 @@ class Point(Family):
 class PointPosterior(Located, Pushable):
     """All mass at `loc`."""
 
+    certain = True
+
     def __init__(self, loc: Tensor) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)

@@ -15,19 +15,24 @@ With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it
 """
 
 from abc import ABC, abstractmethod
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.numerics import determinants, eigenvalues
-from kasuri.numerics.safe import capped_exp, held, safe_sqrt
+from kasuri.numerics import covariances, triangular
+from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.parts import along
 
 Spectrum = tuple[Tensor, Tensor | None]
 """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""
 
+Structure = str | int
+"""Of one side: "auto", "full", "diagonal", or the rank of common directions beside a diagonal."""
+
 LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
+NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to
 
 
 class Side(nn.Module, ABC):
@@ -100,7 +105,7 @@ class Side(nn.Module, ABC):
         """That of the entries where the mask (*blocks, n) is True, (*blocks), in float64."""
         if mask.dim() == 1 and eager() and bool(mask.all()):
             return self.log_det().double()
-        return determinants.marginal(self.factor(torch.float64), mask)
+        return covariances.marginal_log_det(self.factor(torch.float64), mask)
 
     def spread(self, noise: Tensor) -> Tensor:
         """Noise Fᵀ: independent noise (*blocks, k, width) made to vary like this side."""
@@ -128,11 +133,11 @@ class Side(nn.Module, ABC):
         factor = self.factor(torch.float64)
         factor = factor if kept is None else factor[kept]
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
-        return eigenvalues.spectrum(factor)
+        return covariances.spectrum(factor)
 
     def marginal_spectrum(self, mask: Tensor, weights: Tensor | None = None) -> Tensor:
         """Eigenvalues of the entries where the mask (*blocks, n) is True, and perhaps zeros."""
-        if (kept := determinants.places(mask)) is not None:
+        if (kept := covariances.places(mask)) is not None:
             return self.spectrum(None if weights is None else weights[kept], kept)[0]
         return self.spectrum(mask.double() if weights is None else weights * mask)[0]
 
@@ -236,3 +241,220 @@ class DiagonalSide(Side):
 
     def _solve(self, z: Tensor) -> Tensor:
         return z * (-2 * self.logs()).exp().unsqueeze(-2)
+
+
+class LowRankSide(Side):
+    """Independent noise plus r common directions: F = diag(d) [I, L], loadings L (*blocks, n, r)."""
+
+    def __init__(self, log_scale: Tensor, loadings: Tensor, ceiling: float | None = None) -> None:
+        super().__init__(log_scale, ceiling)
+        self.loadings = nn.Parameter(loadings)
+
+    @property
+    def width(self) -> int:
+        """As many, and one for each direction."""
+        return self.size + self.loadings.shape[-1]
+
+    @property
+    def cost(self) -> int:
+        """As for 1 + r diagonals."""
+        return self.size * (1 + self.loadings.shape[-1])
+
+    def _capacitance(self) -> Tensor:
+        """I + LᵀL (r x r), in float64: with strong loadings it is far from well conditioned."""
+        loadings = self.loadings.double()
+        return torch.eye(loadings.shape[-1], device=loadings.device) + loadings.mT @ loadings
+
+    def _variances(self) -> Tensor:
+        return (2 * self.logs()).exp() * (1 + self.loadings.square().sum(-1))
+
+    def _log_det(self) -> Tensor:
+        diagonal = torch.linalg.cholesky(self._capacitance()).diagonal(dim1=-2, dim2=-1)
+        return self.logs().sum() + diagonal.log().sum().to(self.loadings.dtype)
+
+    def _spread(self, noise: Tensor) -> Tensor:
+        own, common = noise.split([self.size, self.width - self.size], -1)
+        return (own + common @ self.loadings.mT) * self.deviations().unsqueeze(-2)
+
+    def _pull(self, x: Tensor) -> Tensor:
+        scaled = x * self.deviations().unsqueeze(-2)
+        return torch.cat([scaled, scaled @ self.loadings], -1)
+
+    def _factor(self, dtype: torch.dtype) -> Tensor:
+        own = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
+        own = own.expand(*self.loadings.shape[:-1], self.size)
+        return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        return (2 * self.logs()).exp(), self.loadings * self.deviations().unsqueeze(-1)
+
+    def _solve(self, z: Tensor) -> Tensor:
+        back = (-self.logs()).exp().unsqueeze(-2)
+        scaled = z * back
+        common = (scaled @ self.loadings).mT.double()
+        shared = torch.linalg.solve(self._capacitance(), common).mT.to(z.dtype)
+        return (scaled - shared @ self.loadings.mT) * back
+
+    @property
+    def structure(self) -> int:
+        """The number of common directions."""
+        return self.loadings.shape[-1]
+
+    def part(self, index: Tensor) -> Side:
+        """With the same directions, unless the full side of these entries has fewer numbers."""
+        if index.shape[-1] <= 2 * self.structure + 1:
+            return cut_side(self, index)
+        loadings = along(self.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
+        return LowRankSide(along(self.log_scale, index), loadings, self.ceiling)
+
+
+class FullSide(Side):
+    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does.
+
+    Args:
+        log_scale: (*blocks, n) logarithms of d.
+        lower: T, folded.
+        ceiling: bound of every ‖F_i‖, or None.
+        only: (*blocks, n) False for masked entries in whose noise the others have no part, so that the
+            log-determinant of these is a sum; None for all. Files tell it by next to no noise there.
+    """
+
+    only: Tensor | None
+
+    def __init__(
+        self,
+        log_scale: Tensor,
+        lower: Tensor,
+        ceiling: float | None = None,
+        only: Tensor | None = None,
+    ) -> None:
+        super().__init__(log_scale, ceiling)
+        self.lower = nn.Parameter(lower)
+        self.register_buffer("only", only, persistent=False)
+
+    def log_scales(self) -> Tensor:
+        """Logarithms of d; next to no noise where others have no part in it."""
+        if self.only is None:
+            return self.log_scale
+        return torch.where(self.only, self.log_scale, NO_NOISE)
+
+    def settle(self, mask: Tensor) -> None:
+        """As of every side: entries are apart if those that the mask drops have next to no noise."""
+        silent = bool((self.log_scale.detach()[~mask] < NO_NOISE / 2).all())
+        self.only = mask.clone() if silent and not bool(mask.all()) else None
+
+    def marginal_log_det(self, mask: Tensor) -> Tensor:
+        """As of every side; a sum, if the others have no part in what is left."""
+        if self.only is None or not eager() or not torch.equal(mask, self.only):
+            return super().marginal_log_det(mask)
+        logs, reach = self.logs(), self.reach()
+        logs = logs if reach is None else logs + reach.log()
+        return torch.where(mask, logs, 0.0).sum(-1, dtype=torch.float64)
+
+    @property
+    def cost(self) -> int:
+        """A square's: of a triangle three quarters are spent, and sweeps besides."""
+        return self.size**2
+
+    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
+        """As of every side; of all rows, if a gradient may follow and it can be, in one autograd node."""
+        plain = self.ceiling is None and self.lower.dim() == 2 and kept is None
+        if not (plain and eager() and torch.is_grad_enabled()):
+            return super().spectrum(weights, kept)
+        logs = self.log_scales()
+        return covariances.triangular_spectrum(self.lower, logs, weights, LOG_CEILING)
+
+    def _variances(self) -> Tensor:
+        squares = (2 * self.logs()).exp()
+        return squares + triangular.weighted_squares(self.lower, squares)
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return triangular.normal_sums(self.lower, self.log_scales(), LOG_CEILING)
+
+    def _log_det(self) -> Tensor:
+        return self.logs().sum()
+
+    def _spread(self, noise: Tensor) -> Tensor:
+        return triangular.times_transposed(noise * self.deviations().unsqueeze(-2), self.lower)
+
+    def _pull(self, x: Tensor) -> Tensor:
+        return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
+
+    def _factor(self, dtype: torch.dtype) -> Tensor:
+        return triangular.unfold(self.lower.to(dtype)) * self.deviations(dtype).unsqueeze(-2)
+
+    def _parts(self) -> tuple[None, Tensor]:
+        return None, self._factor(self.log_scale.dtype)
+
+    def _solve(self, z: Tensor) -> Tensor:
+        unit = triangular.unfold(self.lower)
+        white = torch.linalg.solve_triangular(
+            unit.mT, z, upper=True, left=False, unitriangular=True
+        )
+        white = white * (-2 * self.logs()).exp().unsqueeze(-2)
+        return torch.linalg.solve_triangular(
+            unit, white, upper=False, left=False, unitriangular=True
+        )
+
+    structure = "full"
+
+    def part(self, index: Tensor) -> Side:
+        """Its Cholesky factor again."""
+        return cut_side(self, index)
+
+    def apart(self, mask: Tensor) -> Side:
+        """As of every side: what is left has a factor of its own."""
+        if bool(mask.all()):
+            return self
+        logs = torch.where(mask, self.log_scale.detach(), NO_NOISE)
+        unit = torch.eye(self.size, dtype=torch.float64, device=logs.device)
+        units = unit.expand(*mask.shape, self.size).clone()
+        factor = self._factor(torch.float64).detach()
+        for block in product(*map(range, mask.shape[:-1])):
+            kept = mask[block].nonzero().squeeze(-1)
+            if len(kept):
+                part, unit = _decomposed(factor[block][kept])
+                logs[block][kept] = part.to(logs.dtype)
+                units[block][kept.unsqueeze(-1), kept] = unit
+        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling, only=mask)
+
+
+def build_side(
+    structure: Structure, deviations: Tensor, noise: float, ceiling: float | None
+) -> Side:
+    """A side that starts with these marginal standard deviations (*blocks, n).
+
+    Correlations start at 0, but for the loadings of common directions: those have a saddle point at
+    0, so they start at random, with squared norm noise² on average. A rank r with n ≤ 2r + 1 gives
+    the full side: it is more general and has fewer numbers.
+    """
+    if ceiling is not None:
+        deviations = soft_min_inverse(deviations.clamp(max=0.99 * ceiling), ceiling)
+    *blocks, size = deviations.shape
+    if structure == "diagonal" or size == 1:
+        return DiagonalSide(deviations.log(), ceiling)
+    if structure == "full" or (isinstance(structure, int) and size <= 2 * structure + 1):
+        lower = deviations.new_zeros(*blocks, *triangular.folded_shape(size))
+        return FullSide(deviations.log(), lower, ceiling)
+    assert isinstance(structure, int)
+    loadings = deviations.new_empty(*blocks, size, structure).normal_() * (noise / structure**0.5)
+    own = deviations / (1 + loadings.square().sum(-1)).sqrt()
+    return LowRankSide(own.log(), loadings, ceiling)
+
+
+def cut_side(side: Side, index: Tensor) -> Side:
+    """Some entries (*blocks, n') of any side as a full one; a single entry as a diagonal one."""
+    # the ceiling acts on rows of the factor by their own variance, which is the same in any part
+    factor = side._factor(torch.float64).detach()
+    logs, unit = _decomposed(along(factor.mT, index.unsqueeze(-2)).mT)
+    logs = logs.to(side.log_scale.dtype)
+    if index.shape[-1] == 1:
+        return DiagonalSide(logs, side.ceiling)
+    return FullSide(logs, triangular.fold(unit).to(side.log_scale.dtype), side.ceiling)
+
+
+def _decomposed(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Log d (*blocks, n) and unit lower-triangular T with T diag(d)² Tᵀ = F Fᵀ, F (*blocks, n, width)."""
+    lower = torch.linalg.qr(factor.mT).R.mT  # Cholesky factor up to signs, without squaring
+    scale = lower.diagonal(dim1=-2, dim2=-1)
+    return scale.abs().log(), lower / scale.unsqueeze(-2)

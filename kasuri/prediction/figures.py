@@ -11,7 +11,8 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.columns import Columns
 from kasuri.prediction.metrics import calibration_bins
-from kasuri.priors.base import Normal, Prior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal
 
 BINS = 30
 SHOWN = 12

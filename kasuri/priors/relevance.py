@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from kasuri.numerics.precisions import fitted, sum_half_log_ratio
 from kasuri.posteriors.base import LOG_TWO_PI, Elementwise, Posterior
-from kasuri.posteriors.point import PointPosterior
 from kasuri.priors.base import Prior, take_charge
 
 START_SWEEPS = 50  # at the start of learning by gradient, where it happens once
@@ -46,7 +45,7 @@ class RelevancePrior(Prior, ABC):
         """Refuse point estimates, whose KL would fall without bound towards 0."""
         own, others = self.shared_out(posteriors)
         for q in own:
-            if isinstance(q, PointPosterior):
+            if q.certain:
                 raise ValueError(
                     f"{type(self).__name__} over a point estimate of shape {tuple(q.shape)}: at the "
                     "best precision its density is unbounded at 0; give it another prior, e.g. "

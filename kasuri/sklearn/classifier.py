@@ -1,6 +1,5 @@
 """BayesianClassifier: classes with averaged probabilities."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -25,8 +24,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         hidden_layer_sizes: widths of the hidden layers; () is logistic regression.
         activation: "relu", "elu", "gelu", "silu" or "tanh".
         posterior: "k-tied", "mean-field", "matrix-normal", "matrix-normal-diagonal",
-            "scaled-matrix-normal", "full-normal" (small networks), "radial", "deterministic" (the weights of
-            highest posterior density); or a family with options, e.g. kasuri.KTied(rank=1).
+            "scaled-matrix-normal", "full-normal" (small networks), "radial", "point" (the weights of highest
+            posterior density), or the name of a family of your own; or a family, e.g. kasuri.KTied(1).
         prior: "he", "normal", "ard", "group-ard" or "radial"; a standard deviation; or a prior, e.g.
             kasuri.Normal(0.5).
         temperature: weight of the KL, 1 for Bayes; kasuri.Balanced(0.1) for that times rows / weights; "auto"
@@ -66,6 +65,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     """
 
     classes_: Array
+    _temperatures = choosing.CLASSES
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and labels y (rows,)."""
@@ -112,10 +112,6 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         encoder.classes_ = self.classes_
         labels = torch.tensor(encoder.transform(y), dtype=torch.int64)
         return self._evaluated(X, labels, 1.0)
-
-    @property
-    def _temperatures(self) -> Sequence[float]:
-        return choosing.CLASSES
 
     @property
     def _outputs(self) -> int:

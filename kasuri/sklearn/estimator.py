@@ -21,17 +21,16 @@ from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Prediction
 from kasuri.network.convert import bayesianize
 from kasuri.network.saving import load
-from kasuri.objectives.balanced import Balanced
 from kasuri.objectives.elbo import ELBO, load_objective
+from kasuri.objectives.temperature import Balanced
 from kasuri.posteriors.base import Family
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
-from kasuri.sklearn import files, names, settings
-from kasuri.sklearn.choosing import Choice, Task, choose
+from kasuri.sklearn import files, settings
+from kasuri.sklearn.choosing import Choice, Split, Task, choose, split
 from kasuri.sklearn.scaling import Scaling
-from kasuri.sklearn.splitting import Split, split
-from kasuri.streams import globally_seeded, mix
+from kasuri.streams import Stream, globally_seeded, mix
 from kasuri.training.callbacks import Row
 from kasuri.training.interrupts import Interrupted
 
@@ -39,10 +38,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 2048  # rows of a prediction that are run at once
 _FAR = 1e100  # standard deviations; products of larger numbers overflow, and inf - inf is no number
-_START, _DRAWS = 12, 13  # streams of random numbers; `fit` has the first ones
-# torch has one generator per process, and a network is changed while it draws: fits and
-# predictions of several threads take turns, which keeps each of them reproducible
-_TURN = threading.RLock()
+# torch has one generator per process: threads that train, or use it in other ways, take turns
+GENERATOR = threading.RLock()
 
 
 class BayesianEstimator(BaseEstimator, ABC):
@@ -58,6 +55,7 @@ class BayesianEstimator(BaseEstimator, ABC):
     n_features_in_: int
     seed_: int
     inputs_: Scaling
+    _parameter_constraints = settings.CONSTRAINTS
 
     def __init__(
         self,
@@ -90,6 +88,8 @@ class BayesianEstimator(BaseEstimator, ABC):
         self.random_state = random_state
         self.verbose = verbose
 
+    _temperatures: Sequence[float]  # what temperature="auto" chooses from
+
     @abstractmethod
     def evaluate(self, X: Any, y: Any) -> dict[str, float]:
         """Every metric of `kasuri.evaluate`."""
@@ -100,12 +100,7 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `_state` told."""
-
-    @property
-    @abstractmethod
-    def _temperatures(self) -> Sequence[float]:
-        """What temperature="auto" chooses from."""
+        """Take over what `_state` gave."""
 
     @property
     @abstractmethod
@@ -133,7 +128,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             "history_": self.history_,
             "best_epoch_": self.best_epoch_,
             "temperature_": self.temperature_,
-            "temperatures_": list(getattr(self, "temperatures_", {}).items()),
+            "temperatures_": list(self.temperatures_.items()),
             "seed_": self.seed_,
             "inputs_": self.inputs_.options(),
             "outputs": self._outputs,
@@ -160,13 +155,12 @@ class BayesianEstimator(BaseEstimator, ABC):
         check_is_fitted(self, "objective_")
         ours: dict[str, Any] = {
             "members": settings.draws(self.n_samples),
-            "seed": mix(self.seed_, _DRAWS),
+            "seed": mix(self.seed_, Stream.DRAWS),
             "input_scaling": (self.inputs_.zero, self.inputs_.unit),
             **self._units(),
         }
         rows = self.inputs_.zero + self.inputs_.unit * torch.linspace(-1, 1, 5).unsqueeze(1)
-        with _TURN:
-            return export(self.objective_, rows, path, kind, **(ours | options))
+        return export(self.objective_, rows, path, kind, **(ours | options))
 
     def _units(self) -> dict[str, Any]:
         """Mean and scale of the targets, as `kasuri.export` wants them."""
@@ -183,14 +177,14 @@ class BayesianEstimator(BaseEstimator, ABC):
             new = cls(**params)
             new._built = {key: state[key] for key in ("widths", "activation")}
             sizes = state["n_features_in_"], state["widths"], state["outputs"]
-            with _TURN, globally_seeded(0, torch.device("cpu")):  # initial values are overwritten
+            with GENERATOR, globally_seeded(0, torch.device("cpu")):  # its values are overwritten
                 net = settings.network(*sizes, state["activation"]).double()
                 objective = load_objective(weights, load(weights, net))
         for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
             setattr(new, name, state[name])
         if "feature_names_in_" in state:
             new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
-        new.temperatures_ = dict(state.get("temperatures_", []))  # which files had not at first
+        new.temperatures_ = dict(state["temperatures_"])
         new.inputs_ = Scaling.from_options(state["inputs_"])
         new._set_state(state)
         new._adopt(objective)
@@ -216,45 +210,41 @@ class BayesianEstimator(BaseEstimator, ABC):
             raise
 
     def _split(self, count: int, classes: Tensor | None = None) -> Split:
-        """What the rows are for, from a fresh seed."""
-        return split(
-            count,
-            int(check_random_state(self.random_state).randint(2**31 - 1)),
-            settings.validation_share(self.validation_fraction, self.patience),
-            settings.is_chosen(self.temperature),
-            self.patience is not None,
-            classes,
-        )
+        """What the rows are for, from a fresh seed; parameters are checked first."""
+        self._validate_params()
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        is_chosen = isinstance(self.temperature, str)
+        share, has_patience = float(self.validation_fraction), self.patience is not None
+        return split(count, self._seed, share, is_chosen, has_patience, classes)
 
     def _train(
         self, x: Tensor, y: Tensor, split: Split, likelihood: Likelihood, outputs: int
     ) -> None:
         """Train on raw inputs and scaled targets; attributes are set when all has gone well."""
         options = settings.of_fit(self, len(split.rows.rest))
-        temperature = options.pop("temperature")
-        settings.draws(self.n_samples)
-        family, prior = names.family(self.posterior), names.prior(self.prior)
+        options["show"] = type(self).__name__ if self.verbose else False
+        family, prior = settings.family(self.posterior), settings.prior(self.prior)
         inputs = Scaling.of(x[split.rows.rest], otherwise=x)
 
         def net() -> nn.Module:
             sizes = x.shape[1], self.hidden_layer_sizes, outputs
             return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
 
-        show, title = bool(self.verbose), type(self).__name__
-        task = Task(net, inputs(x).float(), y, likelihood, prior, options, split.seed, show, title)
-        with _TURN, globally_seeded(mix(split.seed, _START), torch.device("cpu")):
+        seed, scaled = self._seed, inputs(x).float()
+        task = Task(net, scaled, y, likelihood, prior, options, self.patience, seed)
+        with GENERATOR, globally_seeded(mix(seed, Stream.WEIGHTS), torch.device("cpu")):
             try:
-                choice = Choice(temperature, {}, None)
+                choice = Choice(self.temperature, {}, None)
                 if split.folds:
                     choice = choose(task, split.folds, self._temperatures)
                 kept = choice.fitted if self.patience is None else None
                 fitted = kept or task.fit(split.rows, choice.temperature)
             except Interrupted as stop:  # which speaks of a folder, and estimators have none
-                told = f"fit stopped in {stop.where}; the estimator is as it was before"
-                raise Interrupted(told, stop.where) from None
+                message = f"fit stopped in {stop.where}; the estimator is as it was before"
+                raise Interrupted(message, stop.where) from None
         assert isinstance(fitted.objective, ELBO)
         assert fitted.temperature is not None
-        self.seed_, self.inputs_ = split.seed, inputs
+        self.seed_, self.inputs_ = seed, inputs
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
         self.temperature_, self.temperatures_ = fitted.temperature, choice.scores
         # of the network that was fitted, whatever set_params says later
@@ -272,21 +262,20 @@ class BayesianEstimator(BaseEstimator, ABC):
     def _scaled(self, rows: Array) -> Tensor:
         return self.inputs_(torch.tensor(rows)).clamp(-_FAR, _FAR)
 
-    @contextmanager
-    def _drawing(self) -> Iterator[dict[str, Any]]:
+    def _draws(self) -> dict[str, Any]:
         """Number and seed of draws: the same functions at every call, whatever the rows."""
-        samples = settings.draws(self.n_samples)
-        with _TURN:
-            yield {"samples": samples, "seed": mix(self.seed_, _DRAWS)}
+        return {
+            "samples": settings.draws(self.n_samples),
+            "seed": mix(self.seed_, Stream.DRAWS),
+            "chunk": CHUNK,
+        }
 
     def _predicted(self, X: Any) -> Prediction:
         """Mean and spread of all rows; the draws are not kept."""
         x = self._inputs(X)
-        with self._drawing() as draws:
-            return predict(self.objective_, x, chunk=CHUNK, keep_draws=False, **draws)
+        return predict(self.objective_, x, keep_draws=False, **self._draws())
 
     def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
         """Metrics on checked rows and targets as the network sees them."""
         data = self._scaled(x), y
-        with self._drawing() as draws:
-            return evaluate(self.objective_, data, target_scale=unit, chunk=CHUNK, **draws)
+        return evaluate(self.objective_, data, target_scale=unit, **self._draws())

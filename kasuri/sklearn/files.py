@@ -16,6 +16,7 @@ import numpy as np
 
 from kasuri.network.saving import FileError, save
 from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.temperature import Balanced
 from kasuri.storage import Storable, build, describe, write_atomically
 
 FORMAT = 1
@@ -34,8 +35,8 @@ def write(
         state: what fitting found beside the network, ready for JSON.
         objective: network, prior and likelihood.
     """
-    told = {name: _told(name, value) for name, value in params.items()}
-    text = json.dumps({"format": FORMAT, "estimator": kind, "params": told, "state": state})
+    written = {name: _for_json(name, value) for name, value in params.items()}
+    text = json.dumps({"format": FORMAT, "estimator": kind, "params": written, "state": state})
     buffer = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(buffer, "w") as archive:
         save(objective.bnn, weights := Path(folder) / _WEIGHTS, objective)
@@ -54,36 +55,37 @@ def opened(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], dict[str, An
             text, weights = (archive.read(part) for part in (_TEXT, _WEIGHTS))
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise FileError(f"{path} is damaged or not a file from save: {error}") from None
-    told = _checked(path, text, kind)
-    params = {name: _meant(path, value) for name, value in told["params"].items()}
+    description = _checked(path, text, kind)
+    params = {name: _from_json(path, value) for name, value in description["params"].items()}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / _WEIGHTS
         place.write_bytes(weights)
-        yield params, told["state"], place
+        yield params, description["state"], place
 
 
 def _checked(path: Path, text: bytes, kind: str) -> dict[str, Any]:
     """The description, if it is one of this estimator by this version."""
     try:
-        told = json.loads(text)
-        found, of, _, _ = (told[key] for key in ("format", "estimator", "params", "state"))
+        description = json.loads(text)
+        version, owner, _, _ = (description[k] for k in ("format", "estimator", "params", "state"))
     except (ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged, its description cannot be read: {error}") from None
-    if found != FORMAT:
-        raise FileError(f"{path} has format {found}, this version of kasuri reads format {FORMAT}")
-    if of != kind:
-        raise FileError(f"{path} holds a {of}: write {of}.load(path)")
-    return told
+    if version != FORMAT:
+        raise FileError(
+            f"{path} has format {version}, this version of kasuri reads format {FORMAT}"
+        )
+    if owner != kind:
+        raise FileError(f"{path} holds a {owner}: write {owner}.load(path)")
+    return dict(description)
 
 
-def _told(name: str, value: Any) -> Any:
-    """A parameter ready for JSON."""
+def _for_json(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Storable):
         return describe(value)
     if isinstance(value, list | tuple):
-        return [_told(name, one) for one in value]
+        return [_for_json(name, part) for part in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(
@@ -92,8 +94,9 @@ def _told(name: str, value: Any) -> Any:
     )
 
 
-def _meant(path: Path, value: Any) -> Any:
-    """The parameter that was told."""
+def _from_json(path: Path, value: Any) -> Any:
+    if isinstance(value, dict) and value["class"] == "Balanced":  # had more options in version 0.2
+        return Balanced(value["options"]["tau"])
     if isinstance(value, dict):
         try:
             return build(value)

@@ -10,16 +10,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kasuri.likelihoods import Likelihood
-from kasuri.objectives.balanced import Balanced
+from kasuri.objectives.temperature import Balanced
 from kasuri.posteriors.base import Family
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
-from kasuri.sklearn import choosing, names, settings
-from kasuri.sklearn.estimator import CHUNK, Array, BayesianEstimator
+from kasuri.sklearn import choosing, settings
+from kasuri.sklearn.estimator import CHUNK, GENERATOR, Array, BayesianEstimator
 from kasuri.sklearn.scaling import Scaling
-from kasuri.streams import globally_seeded, mix
-
-_FUNCTIONS, _NOISE = 14, 15  # streams of random numbers
+from kasuri.streams import Stream, globally_seeded, mix
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
@@ -32,8 +30,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         hidden_layer_sizes: widths of the hidden layers; () is a linear model.
         activation: "relu", "elu", "gelu", "silu" or "tanh".
         posterior: "k-tied", "mean-field", "matrix-normal", "matrix-normal-diagonal",
-            "scaled-matrix-normal", "full-normal" (small networks), "radial", "deterministic" (the weights of
-            highest posterior density); or a family with options, e.g. kasuri.KTied(rank=1).
+            "scaled-matrix-normal", "full-normal" (small networks), "radial", "point" (the weights of highest
+            posterior density), or the name of a family of your own; or a family, e.g. kasuri.KTied(1).
         prior: "he", "normal", "ard", "group-ard" or "radial"; a standard deviation; or a prior, e.g.
             kasuri.Normal(0.5).
         likelihood: "gaussian", normal noise of one learned size for all rows; "gamma", the same with a
@@ -77,6 +75,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     targets_: Scaling
     n_outputs_: int
+    _temperatures = choosing.REAL
+    _parameter_constraints = settings.CONSTRAINTS | {"likelihood": [str, Likelihood]}
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
         targets = Scaling.of(raw[split.rows.rest], "y", otherwise=raw)
         count = raw.shape[1]
-        noise = names.likelihood(self.likelihood, count)
-        width = names.outputs(noise, count)
+        noise = settings.likelihood(self.likelihood, count)
+        width = settings.outputs(noise, count)
         self._train(torch.tensor(X), targets(raw).float(), split, noise, width)
         self.targets_, self.n_outputs_, self._is_flat = targets, count, y.ndim == 1
         return self
@@ -158,11 +158,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             X: (rows, columns).
             level: probability between 0 and 1.
         """
-        parts = []
-        x = self._inputs(X)
-        with self._drawing() as draws:
-            for piece in x.split(CHUNK):  # draws are kept for one piece at a time
-                parts.append(predict(self.objective_, piece, **draws).interval(level))
+        x, parts = self._inputs(X), []
+        for piece in x.split(CHUNK):  # draws are kept for one piece at a time
+            parts.append(predict(self.objective_, piece, **self._draws()).interval(level))
         low, high = (torch.cat(ends) for ends in zip(*parts, strict=True))
         return self._shaped(self.targets_.undone(low)), self._shaped(self.targets_.undone(high))
 
@@ -178,18 +176,18 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         """
         x, count = self._inputs(X), settings.draws(n_samples)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        with self._drawing(), torch.no_grad():
-            functions = predict(
-                self.model_,
-                x,
-                count,
-                seed=mix(seed, _FUNCTIONS),
-                chunk=CHUNK,
-                output=self.objective_.output,
-            )
-            with globally_seeded(mix(seed, _NOISE), x.device):
-                drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
-        each = [self._shaped(self.targets_.undone(one)) for one in drawn]
+        functions = predict(
+            self.model_,
+            x,
+            count,
+            seed=mix(seed, Stream.FUNCTIONS),
+            chunk=CHUNK,
+            output=self.objective_.output,
+        )
+        noise = mix(seed, Stream.TARGETS)
+        with torch.no_grad(), GENERATOR, globally_seeded(noise, x.device):
+            drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
+        each = [self._shaped(self.targets_.undone(targets)) for targets in drawn]
         return np.stack(each, axis=-1)
 
     def evaluate(self, X: Any, y: Any) -> dict[str, float]:
@@ -209,12 +207,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return self._evaluated(X, self.targets_(raw), self.targets_.unit)
 
     @property
-    def _temperatures(self) -> Sequence[float]:
-        return choosing.REAL
-
-    @property
     def _outputs(self) -> int:
-        return names.outputs(self.objective_.likelihood, self.n_outputs_)
+        return settings.outputs(self.objective_.likelihood, self.n_outputs_)
 
     def _shaped(self, rows: Array) -> Array:
         """A column as a vector, if the target was one."""

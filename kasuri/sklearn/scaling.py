@@ -22,12 +22,16 @@ def standardise(train: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, list[Te
         >>> mean, scale, test
         (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64), tensor([[-1.]]))
     """
-    rows = train.double()
-    mean = rows.mean(0)
+    mean, scale = _statistics(train)
+    return mean, scale, [((part.double() - mean) / scale).float() for part in (train, *others)]
+
+
+def _statistics(rows: Tensor) -> tuple[Tensor, Tensor]:
+    rows = rows.double()
     scale = rows.std(0, correction=0)
     # asked for by comparison: rounding can give a constant column a deviation above 0
     scale[(rows == rows[:1]).all(0)] = 1.0
-    return mean, scale, [((part.double() - mean) / scale).float() for part in (train, *others)]
+    return rows.mean(0), scale
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,14 @@ class Scaling:
 
         A column that is constant in them takes its unit from the rows of `otherwise`.
         """
-        zero, unit, _ = standardise(rows)
+        zero, unit = _statistics(rows)
         if otherwise is not None:
             is_constant = (rows == rows[:1]).all(0)
-            unit = torch.where(is_constant, standardise(otherwise)[1], unit)
+            unit = torch.where(is_constant, _statistics(otherwise)[1], unit)
         # squares of numbers around 1e-160 are 0, though they differ: in a unit of their own they do
         largest = rows.double().abs().amax(0)
         own = torch.where((unit == 0) & (largest > 0), largest, 1.0)
-        unit = torch.where(unit == 0, standardise(rows.double() / own)[1] * own, unit)
+        unit = torch.where(unit == 0, _statistics(rows.double() / own)[1] * own, unit)
         broken = ~(zero.isfinite() & unit.isfinite())
         if broken.any():
             raise ValueError(

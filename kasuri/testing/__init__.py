@@ -7,13 +7,15 @@ Structure parameters are randomised before a law is tested, since many mistakes 
 symmetric initial values. Monte Carlo laws allow six standard errors.
 """
 
+from functools import partial
+
 import torch
 
 from kasuri.posteriors.base import Family
 from kasuri.testing import layer_laws, posterior_laws
-from kasuri.testing.common import Covariance as Covariance
-from kasuri.testing.common import Law as Law
-from kasuri.testing.common import randomised as randomised
+from kasuri.testing.posterior_laws import Covariance as Covariance
+from kasuri.testing.posterior_laws import Law as Law
+from kasuri.testing.posterior_laws import randomised as randomised
 
 
 def check_family(family: Family, covariance: Covariance | None = None) -> None:
@@ -28,16 +30,14 @@ def check_family(family: Family, covariance: Covariance | None = None) -> None:
         >>> import kasuri
         >>> check_family(kasuri.KTied(rank=2))
     """
-
-    def entropy_is_that_of_the_dense_normal(family: Family) -> None:
-        posterior_laws.entropy_is_that_of_the_dense_normal(family, covariance)
-
-    for law in (*LAWS, entropy_is_that_of_the_dense_normal):
+    entropy = posterior_laws.entropy_is_that_of_the_dense_normal
+    laws = {law.__name__: law for law in LAWS}
+    for name, law in (laws | {entropy.__name__: partial(entropy, covariance=covariance)}).items():
         torch.manual_seed(0)
         try:
             law(family)
         except AssertionError as error:
-            raise AssertionError(f"{family} breaks the law {law.__name__!r}: {error}") from error
+            raise AssertionError(f"{family} breaks the law {name!r}: {error}") from error
 
 
 LAWS: tuple[Law, ...] = (
@@ -47,6 +47,7 @@ LAWS: tuple[Law, ...] = (
     posterior_laws.kl_is_never_negative_and_zero_at_the_prior,
     posterior_laws.initial_scale_is_the_one_asked_for,
     posterior_laws.kl_gradient_is_right,
+    posterior_laws.dtype_follows,
     layer_laws.estimators_agree,
     layer_laws.fused_and_plain_draws_agree,
     layer_laws.vanishing_scale_is_the_layer_itself,
@@ -54,6 +55,5 @@ LAWS: tuple[Law, ...] = (
     layer_laws.gradients_reach_every_parameter,
     layer_laws.copies_and_files_are_faithful,
     layer_laws.vmap_and_compile_work,
-    posterior_laws.dtype_follows,
     layer_laws.extreme_parameters_stay_finite,
 )

@@ -1,1 +1,23 @@
-"""Training: a loop to read in one sitting, and what stands beside it."""
+"""Training: `kasuri.fit`, and what may be given to it."""
+
+from kasuri.training.augment import Augmentation as Augmentation
+from kasuri.training.augment import compose as compose
+from kasuri.training.augment import crop as crop
+from kasuri.training.augment import flip as flip
+from kasuri.training.batches import Batches as Batches
+from kasuri.training.callbacks import Callback as Callback
+from kasuri.training.callbacks import Clip as Clip
+from kasuri.training.callbacks import TensorBoard as TensorBoard
+from kasuri.training.checkpoint import CheckpointError as CheckpointError
+from kasuri.training.defaults import MakeScheduler as MakeScheduler
+from kasuri.training.defaults import constant as constant
+from kasuri.training.defaults import cosine as cosine
+from kasuri.training.distributed import Processes as Processes
+from kasuri.training.distributed import processes as processes
+from kasuri.training.distributed import started_by_torchrun as started_by_torchrun
+from kasuri.training.fit import fit as fit
+from kasuri.training.fitted import Fitted as Fitted
+from kasuri.training.interrupts import Interrupted as Interrupted
+from kasuri.training.many import fit_many as fit_many
+from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
+from kasuri.training.validation import Validation as Validation

@@ -1,11 +1,17 @@
-"""What may be hung into training: things told about steps and epochs."""
+"""Callbacks: what is told about steps and epochs of training, and the bar that shows them."""
 
+import csv
+import io
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from torch import nn
 
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.storage import write_atomically
+from kasuri.training.distributed import processes
 
 Row = dict[str, float]
 
@@ -36,6 +42,70 @@ class Callback:
         """Take up the state of an interrupted run."""
 
 
+class Clip(Callback):
+    """Bounds the norm of the gradient at every step.
+
+    Args:
+        norm: the largest norm of all gradients together.
+    """
+
+    def __init__(self, norm: float) -> None:
+        if not norm > 0:
+            raise ValueError(f"Clip: norm must be above 0, got {norm}")
+        self.norm = norm
+
+    def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
+        nn.utils.clip_grad_norm_(objective.parameters(), self.norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"norm": self.norm}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.norm = float(state["norm"])
+
+
+class TensorBoard(Callback):
+    """The history as TensorBoard events; a resumed run hides what it repeats.
+
+    Args:
+        folder: for the events; with several processes the first one writes them.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.epoch = 0
+        self._writer: Any = None
+
+    def on_epoch(self, objective: Objective, row: Row) -> None:
+        if not processes().is_first:
+            return
+        if self._writer is None:
+            self._writer = _summary_writer(self.folder, purge_step=self.epoch + 1)
+        self.epoch = int(row["epoch"])
+        for name, value in row.items():
+            if name not in ("epoch", "step"):
+                self._writer.add_scalar(name, value, self.epoch)
+        self._writer.flush()
+
+    def on_end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch = int(state["epoch"])
+
+
+def _summary_writer(folder: Path, purge_step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ImportError("TensorBoard needs tensorboard: pip install kasuri[train]") from None
+    return SummaryWriter(str(folder), purge_step=purge_step)
+
+
 class CSVLog(Callback):
     """The history as a CSV file, rewritten whole so that a resumed run repeats no line.
 
@@ -48,75 +118,85 @@ class CSVLog(Callback):
         self.written = -float("inf")
 
     def on_epoch(self, objective: Objective, row: Row) -> None:
-        """Take in a row; write the file if the last time is long enough ago."""
         self.rows.append(dict(row))
         if time.monotonic() - self.written >= self.every:
-            self.write()
+            self._write()
 
     def on_end(self) -> None:
-        """Write what is missing."""
         if self.rows:
-            self.write()
+            self._write()
 
-    def write(self) -> None:
-        """Rewrite the file."""
+    def _write(self) -> None:
         self.written = time.monotonic()
-        columns = list(dict.fromkeys(key for one in self.rows for key in one))
-        lines = [",".join(columns)]
-        lines += [",".join(_cell(one.get(key)) for key in columns) for one in self.rows]
+        text = io.StringIO()
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, ("\n".join(lines) + "\n").encode())
+        write_atomically(self.path, text.getvalue().encode())
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows."""
         return {"rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The rows of the interrupted run."""
         self.rows = list(state["rows"])
 
 
-class TensorBoardLog(Callback):
-    """The history as TensorBoard events; a resumed run hides what it repeats."""
+class Progress:
+    """Told how many steps are done, and the latest numbers; this one shows nothing."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.epoch = 0
-        self._writer: Any = None
+    def step(self, done: int, numbers: Row) -> None:
+        """So many steps are done."""
 
-    def on_epoch(self, objective: Objective, row: Row) -> None:
-        """One scalar per number of the row."""
-        if self._writer is None:
-            self._writer = _summary_writer(self.folder, purge_step=self.epoch + 1)
-        self.epoch = int(row["epoch"])
-        for name, value in row.items():
-            if name not in ("epoch", "step"):
-                self._writer.add_scalar(name, value, self.epoch)
-        self._writer.flush()
+    def __enter__(self) -> Self:
+        return self
 
-    def on_end(self) -> None:
-        """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The last epoch written."""
-        return {"epoch": self.epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after the last epoch of the checkpoint."""
-        self.epoch = int(state["epoch"])
+    def __exit__(self, *_: object) -> None:
+        """End."""
 
 
-def _summary_writer(folder: Path, purge_step: int) -> Any:
+class Bar(Progress):
+    """A rich progress bar on standard error: title, share, numbers, time left."""
+
+    def __init__(self, title: str, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self.rich = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+        )
+        self.task = self.rich.add_task(title, total=total, numbers="")
+
+    def step(self, done: int, numbers: Row) -> None:
+        """Move the bar; rich itself draws at most ten times a second."""
+        formats = {name: ".1%" if name == "accuracy" else ".4g" for name in numbers}
+        shown = [f"{name} {value:{formats[name]}}" for name, value in numbers.items()]
+        self.rich.update(self.task, completed=done, numbers="  ".join(shown))
+
+    def __enter__(self) -> Self:
+        self.rich.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rich.stop()
+
+
+def progress(show: bool | str | None, total: int) -> Progress:
+    """A bar if asked for, or if standard error is a terminal and rich is installed."""
+    if show is False or (show is None and not sys.stderr.isatty()):
+        return Progress()
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return Bar(show if isinstance(show, str) else "training", total)
     except ImportError:
-        raise ImportError(
-            "tensorboard=True needs tensorboard: pip install kasuri[train], or leave it out"
-        ) from None
-    return SummaryWriter(str(folder), purge_step=purge_step)
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value!r}"
+        if show:
+            raise ImportError(
+                "show=True needs rich: pip install kasuri[train], or leave it out"
+            ) from None
+        return Progress()

@@ -3,7 +3,7 @@
 The file holds everything the next step depends on, so that a run which was killed continues to the
 bit-identical result of one that was not. It is written beside the old one and renamed, hence a
 crash at any moment leaves the old file or the new one. It is read with `weights_only=True`: no
-code in it is ever run.
+code in it is ever run. Checkpoints of version 0.2 (format 1) are read as well, see `from_0_2`.
 """
 
 import io
@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from kasuri.network.saving import old_name
 from kasuri.storage import write_atomically
 
-FORMAT = 1
+FORMAT = 2  # 1: version 0.2, which was called weft and put a wrapper around every layer
 NAME = "checkpoint.pt"
+EVERY = 60.0  # seconds between checkpoints at ends of epochs
 
 
 class CheckpointError(ValueError):
@@ -39,14 +42,82 @@ def read(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} is not a file: there is no training run to resume")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        found = content["format"]
+        version = content["format"]
     except Exception as error:  # torch raises many kinds for a damaged file, and gives bad advice
         raise CheckpointError(
             f"{path} is damaged or no checkpoint of kasuri ({type(error).__name__})"
         ) from None
-    if found != FORMAT:
-        raise CheckpointError(f"{path} has format {found}, this version reads format {FORMAT}")
+    if version not in (1, FORMAT):
+        raise CheckpointError(
+            f"{path} has format {version}, this version reads formats up to {FORMAT}"
+        )
     return dict(content)
+
+
+def from_0_2(
+    saved: dict[str, Any], objective: nn.Module, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """A checkpoint of version 0.2 as this version would have written it.
+
+    Tensors get today's names, and the optimiser's state today's order of parameters. Likelihood, prior and
+    schedules, which settings describe in words, are not compared.
+
+    Args:
+        saved: what `read` gave.
+        objective: that the run goes on with.
+        settings: of the run that goes on.
+    """
+    wrapped = {
+        key.partition(".posteriors.")[0] for key in saved["objective"] if ".posteriors." in key
+    }
+    wrapped = {_without_wrappers(name, wrapped) for name in wrapped}
+    names = {key: old_name(key, wrapped) for key in saved["objective"]}
+    best = saved["best"]
+    words = ("likelihood", "prior", "objective", *getattr(objective, "scheduled", dict)())
+    clip = [["Clip", {"norm": saved["settings"]["clip"]}]] if saved["settings"]["clip"] else []
+    events = [["TensorBoard", state] for name, state in saved["logs"] if name == "TensorBoardLog"]
+    return saved | {
+        "format": FORMAT,
+        "settings": saved["settings"] | {key: settings[key] for key in words if key in settings},
+        "objective": {names[key]: value for key, value in saved["objective"].items()},
+        "best": best and {names[key]: value for key, value in best.items()},
+        "optimizer": _reordered(saved["optimizer"], list(names.values()), objective),
+        "callbacks": saved["callbacks"] + clip + events,
+        "logs": [log for log in saved["logs"] if log[0] == "CSVLog"],
+    }
+
+
+def _without_wrappers(name: str, wrapped: set[str]) -> str:
+    parts = name.split(".")
+    return ".".join(
+        part
+        for place, part in enumerate(parts)
+        if not (part == "wrapped" and ".".join(parts[:place]) in wrapped)
+    )
+
+
+def _reordered(state: dict[str, Any], names: list[str], objective: nn.Module) -> dict[str, Any]:
+    """The state of an optimiser, which knows parameters by their numbers, for today's numbers.
+
+    Args:
+        state: of the optimiser.
+        names: of all tensors in the order of version 0.2.
+        objective: whose parameters the optimiser has.
+    """
+    parameters = dict(objective.named_parameters(remove_duplicate=False))
+    known = [parameters[name] for name in names if name in parameters]
+    then = list(dict.fromkeys(id(p) for p in known if p.requires_grad))
+    now = [id(p) for p in objective.parameters() if p.requires_grad]
+    if then == now:
+        return state
+    if len(state["param_groups"]) > 1:
+        raise CheckpointError(
+            "this checkpoint of version 0.2 has several groups of parameters, whose order is another one "
+            "today: finish the run with version 0.2"
+        )
+    group = state["param_groups"][0] | {"params": list(range(len(now)))}
+    moved = {now.index(then[number]): values for number, values in state["state"].items()}
+    return {"state": moved, "param_groups": [group]}
 
 
 def exists(folder: Path) -> bool:
@@ -58,9 +129,9 @@ def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> 
     """Refuse to continue a run under settings that would make it another run."""
     changed = [key for key in now if saved.get(key) != now[key]]
     if changed:
-        list_of = "; ".join(f"{key}: {saved.get(key)} then, {now[key]} now" for key in changed)
+        listed = "; ".join(f"{key}: {saved.get(key)} then, {now[key]} now" for key in changed)
         raise CheckpointError(
-            f"{folder / NAME} is of a run with other settings ({list_of}); use the same ones, or "
+            f"{folder / NAME} is of a run with other settings ({listed}); use the same ones, or "
             "another folder"
         )
 

@@ -20,7 +20,7 @@ CHECKS = 20  # validations per run, at most one per epoch
 SAMPLES = 8  # draws per validation
 ROWS = 2048  # examples per validation of a Bayesian network, SAMPLES times as many of a plain one
 
-MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+MakeOptimiser = Callable[[list[nn.Parameter]], Optimizer]
 MakeScheduler = Callable[[Optimizer, int], LRScheduler]
 
 
@@ -54,14 +54,14 @@ def adam(parameters: list[nn.Parameter], learning_rate: float = LEARNING_RATE) -
     return torch.optim.Adam(parameters, learning_rate, fused=True)
 
 
-def cosine(optimizer: Optimizer, steps: int) -> LRScheduler:
+def cosine(optimiser: Optimizer, steps: int) -> LRScheduler:
     """From the optimiser's rate to (almost) 0 along half a cosine."""
-    return LambdaLR(optimizer, lambda step: max(1e-3, (1 + math.cos(math.pi * step / steps)) / 2))
+    return LambdaLR(optimiser, lambda step: max(1e-3, (1 + math.cos(math.pi * step / steps)) / 2))
 
 
-def constant(optimizer: Optimizer, steps: int) -> LRScheduler:
+def constant(optimiser: Optimizer, steps: int) -> LRScheduler:
     """The optimiser's own rate throughout."""
-    return LambdaLR(optimizer, lambda step: 1.0)
+    return LambdaLR(optimiser, lambda step: 1.0)
 
 
 def likelihood_of(targets: Tensor) -> Likelihood:

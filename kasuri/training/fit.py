@@ -1,28 +1,33 @@
 """`kasuri.fit`: from a network and data to a trained posterior in one call."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader
 
 from kasuri.likelihoods import Likelihood
-from kasuri.objectives.elbo import Objective
-from kasuri.objectives.schedules import Schedule
-from kasuri.objectives.temperature import Temperature
+from kasuri.network.random import named_posteriors
+from kasuri.objectives.elbo import ELBO, Governing, MaximumLikelihood, Objective
+from kasuri.objectives.schedules import Constant, LinearOverEpochs, Schedule
+from kasuri.objectives.temperature import Temperature, Tempering
 from kasuri.priors.base import Prior
+from kasuri.priors.normal import HeNormal
 from kasuri.streams import fresh
-from kasuri.training import checkpoint, defaults, preparing, progress
-from kasuri.training.augment import Augmentation
-from kasuri.training.callbacks import Callback
+from kasuri.training import checkpoint, defaults
+from kasuri.training.batches import Batches, Source, as_source, hold_out, tensors
+from kasuri.training.callbacks import Callback, CSVLog, progress
 from kasuri.training.distributed import Processes, processes
-from kasuri.training.fitted import Fitted, finished, leaving_generators
+from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
-from kasuri.training.sources import as_source, tensors
+from kasuri.training.validation import Validation
 
 
 def fit(
@@ -34,26 +39,17 @@ def fit(
     prior: Prior | Mapping[str, Prior] | None = None,
     temperature: Temperature | None = None,
     kl_weight: float | Schedule | None = None,
+    output: Callable[[Any], Tensor] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
-    augment: Augmentation | None = None,
     learning_rate: float | None = None,
-    optimizer: defaults.MakeOptimizer | None = None,
+    optimiser: Optimizer | defaults.MakeOptimiser | None = None,
     scheduler: defaults.MakeScheduler = defaults.cosine,
-    patience: int | None = None,
-    keep: Literal["best", "last"] = "best",
-    clip: float | None = None,
-    samples: int = defaults.SAMPLES,
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
     folder: str | Path | None = None,
     resume: bool = False,
-    save_every: float = 60.0,
-    tensorboard: bool = False,
-    compile: bool = False,
-    show: bool | None = None,
-    title: str = "training",
-    output: Callable[[Any], Tensor] | None = None,
+    show: bool | str | None = None,
 ) -> Fitted:
     """Train a converted network, an ordinary one, or an objective of your own.
 
@@ -63,106 +59,274 @@ def fit(
     Args:
         model: a network from `bayesianize`; an ordinary one, which is trained by maximum likelihood;
             or a kasuri.ELBO, which is taken as it is.
-        train: (x, y) tensors, an object with .x and .y or kasuri.training.Batches, or a
+        train: (x, y) tensors, an object with .x and .y, kasuri.training.Batches (which can augment), or a
             DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
-        valid: the same; a tenth of the training examples is held out if a temperature is to be chosen
-            and this is not given. The epoch with the best validation NLL is kept, or the newest
-            within a standard error of it. While training, at most 2,048 of the examples are used,
-            always the same.
+        valid: the same, or kasuri.training.Validation with the data and how they are used (patience, ...). A
+            tenth of the training examples is held out if a temperature is to be chosen and this is not given.
+            The epoch with the best validation NLL is kept, or the newest within a standard error of it. While
+            training, at most 2,048 of the examples are used, always the same.
         likelihood: by default classes for integer targets, normal noise of learned size for real ones.
         prior: by default kasuri.HeNormal().
         temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", chosen on validation
             data while training goes on, which costs two more validations at each one in the second half.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
+        output: takes the tensor out of what the network returns.
         epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
-        augment: changes the inputs of every batch, a function of (x, generator), e.g. kasuri.training.flip.
         learning_rate: of the default optimiser; by default 0.002, more with batches above 256.
-        optimizer: makes the optimiser from the parameters, e.g. `lambda p: torch.optim.SGD(p, 0.1)`.
+        optimiser: an optimiser, or a function that makes one from the parameters, e.g.
+            `lambda p: torch.optim.SGD(p, 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
-        patience: stop after so many validations without improvement.
-        keep: "last" keeps the last epoch whatever validation says.
-        clip: bound on the norm of the gradient.
-        samples: draws per validation.
         seed: makes the run reproducible; otherwise torch's global generator decides.
-        callbacks: told about every step and epoch.
-        folder: for checkpoint, history.csv and TensorBoard events.
+        callbacks: told about every step and epoch, e.g. kasuri.training.Clip(1.0).
+        folder: for checkpoint and history.csv.
         resume: go on with the run in `folder`, to the very result it would have had.
-        save_every: seconds between checkpoints (at ends of epochs).
-        tensorboard: also write TensorBoard events.
-        compile: run the network through torch.compile.
-        show: a progress bar; by default if the program runs in a terminal.
-        title: of the progress bar.
-        output: takes the tensor out of what the network returns.
+        show: a progress bar, with a title if this is a text; by default if the program runs in a terminal.
 
     Examples:
         >>> import torch, kasuri
         >>> x = torch.randn(200, 3)
-        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1))
         >>> fitted = kasuri.fit(bnn, (x, (x[:, 0] > 0).long()), epochs=2, seed=0)
         >>> len(fitted.history), fitted.net is bnn
         (2, True)
     """
-    preparing.check_numbers(
-        {"epochs": epochs, "batch_size": batch_size, "samples": samples, "patience": patience},
-        {"clip": clip, "learning_rate": learning_rate},
-    )
-    preparing.check_choices("fit", keep, optimizer is not None, learning_rate)
+    check_numbers(epochs, batch_size, learning_rate, optimiser)
+    parts = Parts(likelihood, prior, temperature, kl_weight, output)
+    validation = valid if isinstance(valid, Validation) else Validation(valid)
     group = processes()
     seed = _seed(seed, folder, resume, group)
-    if valid is not None and not len(tensors(valid)[1]):
-        valid = None
-    if valid is None and preparing.is_chosen(temperature) and preparing.wants_temperature(model):
-        train, valid = preparing.held_out(train, seed)
-    if patience is not None and valid is None:
-        raise ValueError(f"fit(patience={patience}): there is no validation data to wait for")
-    source = as_source(train, batch_size, augment, seed, group)
-    size = round(source.num_data / len(source))
-    epochs = epochs or defaults.epochs(len(source), size)
-    objective = preparing.objective(
-        model, source, valid is not None, likelihood, prior, temperature, kl_weight, epochs, output
-    )
+    held = validation.data
+    if held is not None and not len(tensors(held)[1]):
+        held = None
+    if held is None and parts.choose_temperature(model):
+        train, held = _held_out(train, seed)
+    if validation.patience is not None and held is None:
+        raise ValueError(
+            f"Validation(patience={validation.patience}): there is no validation data to wait for"
+        )
+    source = as_source(train, batch_size, seed, group)
+    epochs = epochs or defaults.epochs(len(source), rows_per_step(source))
+    objective = parts.objective(model, source, epochs)
     trained = [p for p in objective.parameters() if p.requires_grad]
-    rate = learning_rate or defaults.learning_rate(size)
-    optimiser = optimizer(trained) if optimizer is not None else defaults.adam(trained, rate)
-    given = {"epochs": epochs, "seed": seed, "clip": clip, "patience": patience, "samples": samples}
-    schedule = scheduler(optimiser, epochs * len(source))
-    preparing.check_kinds(optimiser, schedule)
+    stepping = make_optimiser(optimiser, trained, learning_rate, rows_per_step(source))
+    given = {"patience": validation.patience, "samples": validation.samples}
     run = Run(
         objective=objective,
         train=source,
-        valid=None if valid is None else preparing.checked_rows(valid, objective, samples, seed),
-        optimizer=optimiser,
-        scheduler=schedule,
+        valid=None if held is None else checked_rows(held, objective, validation.samples, seed),
+        validation=validation,
+        optimiser=stepping,
+        scheduler=make_schedule(scheduler, stepping, epochs * len(source)),
         epochs=epochs,
         seed=seed,
-        samples=samples,
         check_every=max(1, epochs // defaults.CHECKS),
-        patience=patience,
-        keep_last=keep == "last",
-        clip=clip,
         callbacks=callbacks,
-        logs=preparing.logs(folder, tensorboard) if group.is_first else [],
+        logs=[CSVLog(Path(folder) / "history.csv")] if folder and group.is_first else [],
         group=group,
         folder=None if folder is None else Path(folder),
-        save_every=save_every,
-        settings=preparing.settings(objective, source, optimiser, group, given),
+        settings={"epochs": epochs, "seed": seed, **given}
+        | _settings(objective, source, stepping, group),
     )
     _begin(run, resume)
-    shown = progress.make(show if group.is_first else False, title, epochs * len(source))
+    shown = progress(show if group.is_first else False, epochs * len(source))
     # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
-    with (
-        shown,
-        leaving_generators(),
-        _compiled(objective, compile),
-        Interrupts() as stop,
-        _ending(run),
-    ):
+    with shown, generators_restored(), Interrupts() as stop, _ending(run):
         is_done = run(shown, stop)
     if not is_done:
         raise Interrupted(_hint(run), _place(run))
     return finished(run, made=not isinstance(model, Objective))
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What the user said about the objective; None for what was not said."""
+
+    likelihood: Likelihood | None
+    prior: Prior | Mapping[str, Prior] | None
+    temperature: Temperature | None
+    kl_weight: float | Schedule | None
+    output: Callable[[Any], Tensor] | None
+
+    def choose_temperature(self, model: nn.Module) -> bool:
+        """Whether validation data are to choose the temperature of an objective that has to be made."""
+        chosen = self.temperature is None or self.temperature == "auto"
+        return chosen and not isinstance(model, Objective) and _is_converted(model)
+
+    def objective(self, model: nn.Module, source: Source, epochs: int) -> Objective:
+        """The given objective, or one made of the given parts and defaults."""
+        said = [name for name, value in vars(self).items() if value is not None]
+        if isinstance(model, Objective):
+            if said:
+                raise ValueError(
+                    f"fit(objective, {said[0]}=...): the objective has its own {said[0]}"
+                )
+            return model
+        likelihood = self.likelihood
+        if likelihood is None:
+            likelihood = defaults.likelihood_of(next(source.epoch(0))[1])
+        if not _is_converted(model):
+            if useless := [name for name in said if name not in ("likelihood", "output")]:
+                raise ValueError(
+                    f"fit(net, {useless[0]}=...): this network has no random weights, so it is trained by "
+                    "maximum likelihood; write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first"
+                )
+            return MaximumLikelihood(model, likelihood, self.output, source.num_data)
+        warm_up = LinearOverEpochs(defaults.WARM_UP * epochs, len(source))
+        return ELBO(
+            model,
+            likelihood,
+            HeNormal() if self.prior is None else self.prior,
+            num_data=source.num_data,
+            temperature="auto" if self.temperature is None else self.temperature,
+            kl_weight=warm_up if self.kl_weight is None else self.kl_weight,
+            output=self.output,
+        )
+
+
+def _is_converted(model: nn.Module) -> bool:
+    return next(named_posteriors(model), None) is not None
+
+
+def check_numbers(
+    epochs: int | None, batch_size: int | None, learning_rate: float | None, optimiser: Any
+) -> None:
+    """Refuse counts below 1, and a rate that is not above 0 or has nobody to use it."""
+    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"learning_rate must be above 0, got {learning_rate}")
+    if learning_rate is not None and optimiser is not None:
+        raise ValueError(
+            f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
+            "optimiser; put it into yours"
+        )
+
+
+def rows_per_step(source: Source) -> int:
+    """Examples per step, of all processes together."""
+    return round(source.num_data / len(source))
+
+
+def make_optimiser(
+    given: Optimizer | defaults.MakeOptimiser | None,
+    parameters: list[nn.Parameter],
+    learning_rate: float | None,
+    rows: int,
+) -> Optimizer:
+    """The given optimiser, the one that a function makes, or Adam."""
+    if given is None:
+        return defaults.adam(parameters, learning_rate or defaults.learning_rate(rows))
+    if isinstance(given, Optimizer):
+        known = {id(p) for p in parameters}
+        if any(id(p) not in known for group in given.param_groups for p in group["params"]):
+            raise ValueError(
+                "optimiser=...: it has parameters that this model does not train; make it from the "
+                "parameters of the model, or give a function that makes it"
+            )
+    optimiser = given if isinstance(given, Optimizer) else given(parameters)
+    if isinstance(optimiser, LBFGS):
+        raise ValueError(
+            "LBFGS evaluates the loss several times per step, each time with other noise: take a "
+            "stochastic optimiser, e.g. torch.optim.Adam"
+        )
+    return optimiser
+
+
+def make_schedule(
+    scheduler: defaults.MakeScheduler, optimiser: Optimizer, steps: int
+) -> LRScheduler:
+    """The schedule of the learning rate."""
+    schedule = scheduler(optimiser, steps)
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise ValueError(
+            "ReduceLROnPlateau wants a score per epoch, and kasuri.fit steps schedules every batch: "
+            "take one that is a function of the step, e.g. CosineAnnealingLR or OneCycleLR"
+        )
+    return schedule
+
+
+def checked_rows(valid: Any, objective: Objective, samples: int, seed: int) -> tuple[Any, Tensor]:
+    """A random but fixed part of the validation data, large enough to tell epochs apart."""
+    x, y = tensors(valid)
+    rows = defaults.ROWS * (1 if isinstance(objective, ELBO) else samples)
+    if len(y) <= rows:
+        return x, y
+    return hold_out((x, y), rows / len(y), seed)[1]
+
+
+def finished(run: Run, made: bool) -> Fitted:
+    """The best state in place; schedules of an objective that `fit` made end at their values there."""
+    if run.best_state is not None:
+        run.objective.load_state_dict(run.best_state)
+    best = run.at.best_epoch or run.at.epoch
+    if made and isinstance(run.objective, ELBO):
+        row = run.at.history[best - 1]
+        run.objective.temperature = Constant(row["temperature"])
+        run.objective.kl_weight = Constant(row["kl_weight"])
+    return Fitted(run.objective, run.at.history, best, run.at.seconds)
+
+
+@contextmanager
+def generators_restored() -> Iterator[None]:
+    """Random generators afterwards as before: what is made next must not depend on the seed."""
+    before = checkpoint.generators()
+    try:
+        yield
+    finally:
+        checkpoint.restore_generators(before)
+
+
+def described(objective: Objective) -> list[str]:
+    """The likelihood and the priors in words, without what they learn."""
+    likelihood = objective.likelihood  # whose options are what it was given, never what it learned
+    words = [f"{type(likelihood).__name__}({likelihood.options()})"]
+    for prior in objective.priors if isinstance(objective, Governing) else ():
+        name, learns = type(prior).__name__, next(prior.parameters(), None) is not None
+        words.append(name if learns else f"{name}({cast(Prior, prior).options()})")
+    return words
+
+
+def _settings(
+    objective: Objective, source: Source, optimiser: Optimizer, group: Processes
+) -> dict[str, Any]:
+    """What must be equal for a resumed run to be the same run."""
+    targets = next(source.epoch(0))[1]
+    settings: dict[str, Any] = {
+        "steps per epoch": len(source),
+        "number of data": source.num_data,
+        "first targets": group.share(float(targets.double().sum())),
+        "processes": group.world,
+        "optimiser": type(optimiser).__name__,
+        "learning rate": [float(group["lr"]) for group in optimiser.param_groups],
+        "parameters": sum(p.numel() for p in objective.parameters()),
+    }
+    settings["likelihood"], *priors = described(objective)
+    if priors:
+        settings["prior"] = priors
+    if about := objective.extra_repr():
+        settings["objective"] = about
+    return settings | {
+        name: _in_words(schedule) for name, schedule in objective.scheduled().items()
+    }
+
+
+def _in_words(schedule: Schedule) -> str:
+    """A schedule in words; a function of the user's has none."""
+    if isinstance(schedule, Tempering):
+        return f"chosen, from {schedule.start:g}"
+    return repr(schedule) if dataclasses.is_dataclass(schedule) else "a function"
+
+
+def _held_out(train: Any, seed: int) -> tuple[Any, Any]:
+    if isinstance(train, Batches | DataLoader):
+        raise ValueError(
+            "no validation data and no temperature: examples cannot be held out of a "
+            f"{type(train).__name__}; give valid=(x, y) to choose the temperature on, or temperature=0.1"
+        )
+    return hold_out(train, defaults.HELD_OUT, seed)
 
 
 def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Processes) -> int:
@@ -191,19 +355,6 @@ def _begin(run: Run, resume: bool) -> None:
 
 
 @contextmanager
-def _compiled(objective: Objective, wanted: bool) -> Iterator[None]:
-    """Network and KL go through torch.compile inside the block, what changes with the step does not."""
-    if not wanted:
-        yield
-        return
-    setattr(objective, "parts", torch.compile(objective.parts))  # noqa: B010 - hides the method
-    try:
-        yield
-    finally:
-        delattr(objective, "parts")
-
-
-@contextmanager
 def _ending(run: Run) -> Iterator[None]:
     """Tell the callbacks; say in plain words when another process has gone."""
     try:
@@ -211,12 +362,12 @@ def _ending(run: Run) -> Iterator[None]:
     except RuntimeError as error:
         if not run.group.is_lost(error):
             raise
-        told = (
+        message = (
             f"process {run.group.rank} of {run.group.world} lost contact with the others, one of "
             f"which has probably ended; {_hint(run)}"
         )
-        print(told, file=sys.stderr, flush=True)  # torchrun may not leave time for the traceback
-        raise RuntimeError(told) from error
+        print(message, file=sys.stderr, flush=True)  # torchrun may not leave time for the traceback
+        raise RuntimeError(message) from error
     finally:
         for callback in (*run.callbacks, *run.logs):
             callback.on_end()
@@ -227,10 +378,7 @@ def _place(run: Run) -> str:
 
 
 def _hint(run: Run) -> str:
-    where = _place(run)
+    stopped = f"training stopped in {_place(run)}"
     if run.folder is None:
-        return f"training stopped in {where}; give folder= to be able to resume"
-    return (
-        f"training stopped in {where}; the same call with folder={str(run.folder)!r} and "
-        "resume=True goes on"
-    )
+        return f"{stopped}; give folder= to be able to resume"
+    return f"{stopped}; the same call with folder={str(run.folder)!r} and resume=True goes on"

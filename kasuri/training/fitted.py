@@ -1,21 +1,16 @@
 """What a training run leaves behind."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from kasuri.likelihoods.predictions import Prediction
-from kasuri.objectives.elbo import ELBO, Objective
-from kasuri.objectives.schedules import Constant
+from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained
 from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
-from kasuri.training import checkpoint
 from kasuri.training.callbacks import Row
-from kasuri.training.loop import Run
 
 
 @dataclass(frozen=True)
@@ -51,25 +46,3 @@ class Fitted(Trained):
     def evaluate(self, data: Any, **options: Any) -> dict[str, float]:
         """`kasuri.evaluate` of the trained network."""
         return evaluate(self.objective, data, **options)
-
-
-def finished(run: Run, made: bool) -> Fitted:
-    """The best state in place; schedules of an objective that `fit` made end at their values there."""
-    if run.best_state is not None:
-        run.objective.load_state_dict(run.best_state)
-    best = run.at.best_epoch or run.at.epoch
-    if made and isinstance(run.objective, ELBO):
-        row = run.at.history[best - 1]
-        run.objective.temperature = Constant(row["temperature"])
-        run.objective.kl_weight = Constant(row["kl_weight"])
-    return Fitted(run.objective, run.at.history, best, run.at.seconds)
-
-
-@contextmanager
-def leaving_generators() -> Iterator[None]:
-    """Random generators afterwards as before: what is made next must not depend on the seed."""
-    before = checkpoint.generators()
-    try:
-        yield
-    finally:
-        checkpoint.restore_generators(before)

@@ -14,17 +14,15 @@ from torch.optim.lr_scheduler import LRScheduler
 from kasuri.inputs import to_device
 from kasuri.objectives.elbo import ELBO, Objective, Terms
 from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
-from kasuri.streams import mix, reseed_global
+from kasuri.streams import Stream, mix, reseed_global
 from kasuri.training import checkpoint
-from kasuri.training.callbacks import Callback, Row
-from kasuri.training.diagnose import NonFiniteLoss, explain
+from kasuri.training.batches import Source
+from kasuri.training.callbacks import Callback, Progress, Row
 from kasuri.training.distributed import Processes, parallel
 from kasuri.training.interrupts import Interrupts
-from kasuri.training.progress import Progress
-from kasuri.training.sources import Source
-from kasuri.training.validation import examine, widths
+from kasuri.training.nonfinite import NonFiniteLoss, explain
+from kasuri.training.validation import Validation, examine, widths
 
-_NOISE, _VALIDATION = 4, 5  # streams of random numbers
 _SYNCHRONISE = 16  # steps between asking the other processes whether anyone was told to stop
 
 
@@ -51,27 +49,23 @@ class Run:
     objective: Objective
     train: Source
     valid: tuple[Any, Tensor] | None
-    optimizer: Optimizer
+    validation: Validation
+    optimiser: Optimizer
     scheduler: LRScheduler
     epochs: int
     seed: int
-    samples: int
     check_every: int
-    patience: int | None
-    keep_last: bool
-    clip: float | None
-    callbacks: Sequence[Callback]
-    logs: Sequence[Callback]
-    group: Processes
-    folder: Path | None
-    save_every: float
-    settings: dict[str, Any]
+    callbacks: Sequence[Callback] = ()
+    logs: Sequence[Callback] = ()
+    group: Processes = field(default_factory=Processes)
+    folder: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     at: Position = field(default_factory=Position)
     best_state: dict[str, Tensor] | None = None
     best_losses: Tensor | None = None
     saved_at: float = field(default_factory=time.monotonic)
 
-    def __call__(self, progress: Progress, stop: Interrupts) -> bool:
+    def __call__(self, shown: Progress, stop: Interrupts) -> bool:
         """Train to the end; False if it was asked to stop before."""
         model = parallel(self.objective, self.group)
         began = time.monotonic() - self.at.seconds
@@ -79,14 +73,14 @@ class Run:
             self.objective.train()
             for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
                 self.step(model, x, y)
-                progress.step(self.at.step, self.numbers())
+                shown.step(self.at.step, self.numbers())
                 self.at.seconds = time.monotonic() - began
                 if self.must_stop(stop.asked):
                     self.save()
                     return False
             self.end_epoch()
             self.at.seconds = time.monotonic() - began
-            if time.monotonic() - self.saved_at >= self.save_every:
+            if time.monotonic() - self.saved_at >= checkpoint.EVERY:
                 self.save()
         self.save()
         return not self.group.any(stop.asked)  # asked during the last validation
@@ -100,13 +94,11 @@ class Run:
         numbers = [float(term.detach()) for term in terms]
         if not math.isfinite(numbers[0]):
             self.fail(numbers[0], x, y)
-        self.optimizer.zero_grad()
+        self.optimiser.zero_grad()
         terms.loss.backward()
         for callback in self.callbacks:
             callback.on_step(self.objective, self.at.step, Terms(*(t.detach() for t in terms)))
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip)
-        self.optimizer.step()
+        self.optimiser.step()
         self.scheduler.step()
         if self.objective.update(x, y):
             self.group.level(self.objective.likelihood)
@@ -117,7 +109,7 @@ class Run:
     def draw_again(self) -> None:
         """Begin the noise of this step, from the start however often it is asked for."""
         device = next(self.objective.parameters()).device
-        reseed_global(mix(self.seed, _NOISE, self.at.step, self.group.rank), device)
+        reseed_global(mix(self.seed, Stream.NOISE, self.at.step, self.group.rank), device)
 
     def end_epoch(self) -> None:
         """Averages, validation, temperature and history of the epoch that just ended."""
@@ -125,7 +117,7 @@ class Run:
         at.epoch, count, at.batch = at.epoch + 1, at.batch, 0
         loss, nll, kl = self.group.average([value / max(count, 1) for value in at.sums])
         row: Row = {"epoch": at.epoch, "step": at.step, "loss": loss, "nll": nll, "kl": kl}
-        row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
+        row["learning_rate"] = float(self.optimiser.param_groups[0]["lr"])
         row |= {name: value(at.step) for name, value in self.objective.scheduled().items()}
         if self.valid is not None and (at.epoch % self.check_every == 0 or at.epoch == self.epochs):
             row |= self.check(*self.valid)
@@ -137,16 +129,16 @@ class Run:
 
     def check(self, x: Any, y: Tensor) -> Row:
         """Validation: keep the best state, count towards early stopping, move the temperature."""
-        seed, tempering = mix(self.seed, _VALIDATION), self.tempering()
+        seed, tempering = mix(self.seed, Stream.VALIDATION), self.tempering()
         if self.at.epoch < SETTLED * self.epochs:
             tempering = None
         scores: Row = {}
         losses: list[Tensor] = []
         if self.group.is_first:
-            now, scores = examine(self.objective, x, y, self.samples, seed)
+            now, scores = examine(self.objective, x, y, self.validation.samples, seed)
             losses = [now]
             if tempering is not None:
-                losses += widths(self.objective, x, y, self.samples, seed, FACTORS[::2])
+                losses += widths(self.objective, x, y, self.validation.samples, seed, FACTORS[::2])
         scores, losses = self.group.share((scores, losses))
         self.at.stale += 1
         if self.objective.is_warming_up(self.at.step):
@@ -156,11 +148,8 @@ class Run:
             self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses[0]
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
-        if self.keep_last:
-            pass
-        elif self.best_losses is not None and not is_better(
-            self.best_losses, losses[0], errors=1.0
-        ):
+        best = None if self.validation.keep == "last" else self.best_losses
+        if best is not None and not is_better(best, losses[0], errors=1.0):
             self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
         if tempering is not None:
@@ -175,7 +164,8 @@ class Run:
 
     def is_stale(self) -> bool:
         """Whether validation has not improved for longer than patience allows."""
-        return self.patience is not None and self.at.stale >= self.patience
+        patience = self.validation.patience
+        return patience is not None and self.at.stale >= patience
 
     def must_stop(self, asked: bool) -> bool:
         """Whether to stop after this step; with several processes all stop after the same one."""
@@ -197,7 +187,7 @@ class Run:
 
     def fail(self, loss: float, x: Any, y: Tensor) -> NoReturn:
         """Stop at a loss that is not a number, before it reaches any parameter or file."""
-        rate = float(self.optimizer.param_groups[0]["lr"])
+        rate = float(self.optimiser.param_groups[0]["lr"])
         self.draw_again()
         kept = "" if self.folder is None else f". The checkpoint in {self.folder} is untouched"
         raise NonFiniteLoss(
@@ -219,7 +209,7 @@ class Run:
                 "objective": self.objective.state_dict(),
                 "best": self.best_state,
                 "best losses": self.best_losses,
-                "optimizer": self.optimizer.state_dict(),
+                "optimizer": self.optimiser.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": _states(self.callbacks),
                 "logs": _states(self.logs),
@@ -232,9 +222,11 @@ class Run:
         """Take up the run of the folder's checkpoint."""
         assert self.folder is not None
         saved = checkpoint.read(self.folder)
+        if saved["format"] == 1:
+            saved = checkpoint.from_0_2(saved, self.objective, self.settings)
         checkpoint.check_settings(self.folder, saved["settings"], self.settings)
         self.objective.load_state_dict(saved["objective"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        self.optimiser.load_state_dict(saved["optimizer"])
         self.scheduler.load_state_dict(saved["scheduler"])
         _load_states(self.callbacks, saved["callbacks"], self.folder)
         if self.group.is_first:
@@ -248,11 +240,11 @@ class Run:
 
 
 def _states(callbacks: Sequence[Callback]) -> list[list[Any]]:
-    return [[type(one).__name__, one.state_dict()] for one in callbacks]
+    return [[type(callback).__name__, callback.state_dict()] for callback in callbacks]
 
 
 def _load_states(callbacks: Sequence[Callback], states: list[list[Any]], folder: Path) -> None:
-    now, then = [type(one).__name__ for one in callbacks], [name for name, _ in states]
+    now, then = [name for name, _ in _states(callbacks)], [name for name, _ in states]
     checkpoint.check_settings(folder, {"callbacks": then}, {"callbacks": now})
     for callback, (_, state) in zip(callbacks, states, strict=True):
         callback.load_state_dict(state)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,8 +14,35 @@ from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import Objective
 from kasuri.streams import mix, seeded
+from kasuri.training import defaults
 
 CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Validation data of `kasuri.fit`, and what they decide.
+
+    Args:
+        data: as training data; None for a tenth of the training examples, if a temperature is to be chosen.
+        samples: draws per validation.
+        patience: stop after so many validations without improvement.
+        keep: "best" keeps the epoch with the best validation NLL, or the newest within a standard error of
+            it; "last" keeps the last epoch whatever validation says.
+    """
+
+    data: Any = None
+    samples: int = defaults.SAMPLES
+    patience: int | None = None
+    keep: Literal["best", "last"] = "best"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"Validation: samples must be at least 1, got {self.samples}")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"Validation: patience must be at least 1, got {self.patience}")
+        if self.keep not in ("best", "last"):
+            raise ValueError(f'Validation: keep must be "best" or "last", got {self.keep!r}')
 
 
 def validate(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> dict[str, float]:
@@ -47,7 +75,7 @@ def widths(
 @torch.no_grad()
 def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
     """Losses that the objective defines, by the same noise whenever the seed is the same."""
-    device, found = next(objective.parameters()).device, []
+    device, pieces = next(objective.parameters()).device, []
     with evaluating(objective) as still:
         for number, start in enumerate(range(0, len(y), CHUNK)):
             piece = slice(start, start + CHUNK)
@@ -56,8 +84,8 @@ def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int
                 losses = still.held_out(inputs, targets, samples)
             if losses is None:
                 return None
-            found.append(losses.cpu())
-    return torch.cat(found)
+            pieces.append(losses.cpu())
+    return torch.cat(pieces)
 
 
 @torch.no_grad()
@@ -84,7 +112,7 @@ def _predictive(
                 f = run(net, inputs, objective.output)
                 logs[number].append(objective.likelihood.log_prob(f, targets))
                 means[number] = means[number].to(f) + objective.likelihood.moments(f)[0] / samples
-    return torch.cat([log_mean(torch.stack(one)) for one in logs]), torch.cat(means)
+    return torch.cat([log_mean(torch.stack(draws_of)) for draws_of in logs]), torch.cat(means)
 
 
 def log_mean(logs: Tensor) -> Tensor:

@@ -1,35 +1,54 @@
-"""ELBO and importance-weighted log-likelihood of every example, in memory that neither K nor N moves.
+"""What an auto-encoder is worth: ELBO and importance-weighted log-likelihood of every example, and scores.
 
 K draws for N examples are K · N passes through the decoder: for K = 5,000, N = 10,000 and three layers of
 300, 50 million passes or 43 TFLOP, about eight minutes on one core of 100 GFLOP/s in float32. Rows
-go through in chunks that stay in the cache, and sums of weights are kept as logarithms in float64.
+go through in chunks that stay in the cache, and sums of weights are kept as logarithms in float64, so
+that neither K nor N moves the memory.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kasuri.network.contexts import evaluating, using
 from kasuri.network.estimators import shared
+from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import LOG_TWO_PI
+from kasuri.prediction.metrics import mean_sem
 from kasuri.streams import mix, seeded
 from kasuri.vae.normals import LatentNormal
 from kasuri.vae.objective import VAE
 
 CHUNK = 512  # rows of the decoder at once: its widest layers then fit a second-level cache
 EXAMPLES = 16  # of them different examples; the other factor is draws, which share an encoding
+ACTIVE = 0.01  # variance of E[z | x] over the data, the threshold of Burda et al.
+
+Model = VAE | Trained
 
 
-def elbo(vae: VAE, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: int = 0) -> Tensor:
+@contextmanager
+def drawing(model: Model) -> Iterator[tuple[VAE, torch.device]]:
+    """The auto-encoder in evaluation mode, without gradients, weights drawn whole; and its device."""
+    vae = objective_of(model)
+    if not isinstance(vae, VAE):
+        raise TypeError(
+            f"{type(vae).__name__} is no kasuri.vae.VAE, nor what kasuri.fit made of one"
+        )
+    with torch.no_grad(), evaluating(vae) as still, using(still.net, shared):
+        yield still, next(vae.parameters()).device
+
+
+def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: int = 0) -> Tensor:
     """The ELBO of each example, the KL whole, (N,) in float64.
 
     With random weights it has their KL / num_data in it, at temperature 1.
 
     Args:
-        vae: trained or not; it is left as it was.
+        vae: the auto-encoder, or what `kasuri.fit` returned; it is left as it was.
         x: inputs (N, ...).
         samples: draws of z per example, averaged.
         chunk: examples at once.
@@ -38,29 +57,29 @@ def elbo(vae: VAE, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: in
     Examples:
         >>> from torch import nn
         >>> import kasuri
-        >>> latent = kasuri.vae.Diagonal(2)
+        >>> latent = kasuri.vae.DiagonalLatent(2)
         >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(2, 6), latent)
         >>> elbo(vae, torch.ones(3, 6)).shape
         torch.Size([3])
     """
     _at_least_one("elbo", samples=samples, chunk=chunk)
     found = []
-    with drawing(vae) as (vae, device):
-        weights = vae.kl_per_example(1.0)
+    with drawing(vae) as (still, device):
+        weights = still.kl_per_example(1.0)
         constant = 0.0 if weights is None else float(weights)
         for number, block in enumerate(x.split(chunk)):
             block = block.to(device)
             total = torch.zeros(len(block), dtype=torch.float64, device=device)
             with seeded(mix(seed, number)):
-                q = vae.posterior(block)
+                q = still.posterior(block)
                 for _ in range(samples):
-                    total += vae.likelihood.expected_log_prob(vae.decode(q.rsample()), block)
+                    total += still.likelihood.expected_log_prob(still.decode(q.rsample()), block)
             found.append((total / samples - q.kl() - constant).cpu())
     return torch.cat(found)
 
 
 def log_likelihood(
-    vae: VAE, x: Tensor, *, samples: int = 5000, chunk: int = CHUNK, seed: int = 0
+    vae: Model, x: Tensor, *, samples: int = 5000, chunk: int = CHUNK, seed: int = 0
 ) -> Tensor:
     """Log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x) of each example, z_k ~ q(z | x), (N,) in float64.
 
@@ -69,33 +88,25 @@ def log_likelihood(
     about the density that they predict on average.
 
     Args:
-        vae: trained or not; it is left as it was.
+        vae: the auto-encoder, or what `kasuri.fit` returned; it is left as it was.
         x: inputs (N, ...).
         samples: K.
         chunk: rows of the decoder at once, draws and examples together.
         seed: of the draws.
-
-    Examples:
-        >>> from torch import nn
-        >>> import kasuri
-        >>> latent = kasuri.vae.Diagonal(2)
-        >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(2, 6), latent)
-        >>> log_likelihood(vae, torch.ones(3, 6), samples=100).shape
-        torch.Size([3])
     """
     _at_least_one("log_likelihood", samples=samples, chunk=chunk)
     examples = min(EXAMPLES, chunk)
     draws = min(chunk // examples, samples)
     found = []
-    with drawing(vae) as (vae, device):
+    with drawing(vae) as (still, device):
         for number, block in enumerate(x.split(examples)):
             block = block.to(device)
             targets = block.expand(draws, *block.shape).flatten(0, 1)  # a copy, made once per block
             total = torch.full((len(block),), -math.inf, dtype=torch.float64, device=device)
             with seeded(mix(seed, number)):
-                q = vae.posterior(block)
+                q = still.posterior(block)
                 for begin in range(0, samples, draws):
-                    logs = _log_weights(vae, q, targets, min(draws, samples - begin))
+                    logs = _log_weights(still, q, targets, min(draws, samples - begin))
                     total = torch.logaddexp(total, logs.double().logsumexp(0))
             found.append((total - math.log(samples)).cpu())
     return torch.cat(found)
@@ -110,14 +121,106 @@ def _log_weights(vae: VAE, q: LatentNormal, targets: Tensor, draws: int) -> Tens
     return likelihoods.view_as(log_q) + log_p - log_q
 
 
-@contextmanager
-def drawing(vae: VAE) -> Iterator[tuple[VAE, torch.device]]:
-    """The auto-encoder in evaluation mode, without gradients, weights drawn whole; and its device."""
-    with torch.no_grad(), evaluating(vae) as still, using(still.net, shared):
-        yield still, next(vae.parameters()).device
+def evaluate(
+    vae: Model,
+    data: Any,
+    *,
+    samples: int = 5000,
+    images: int | None = None,
+    elbo_samples: int = 10,
+    chunk: int = CHUNK,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Every score of an auto-encoder on a data set, as plain floats.
+
+    `log_likelihood` (importance-weighted, with `samples` draws, of `images` examples), `elbo`, its parts
+    `reconstruction` = E log p(x | z) and `kl`, `active_units`. As in `kasuri.evaluate`, `count` is the
+    number of examples and `*_sem` a standard error over them.
+
+    Args:
+        vae: the auto-encoder, or what `kasuri.fit` returned.
+        data: inputs (N, ...), a pair (x, y), or anything with attribute x.
+        samples: draws per example of the log-likelihood; 0 leaves it out.
+        images: the log-likelihood is that of the first so many examples; of all if not told.
+        elbo_samples: draws per example of the ELBO, which is that of all examples.
+        chunk: rows of the decoder at once.
+        seed: of the draws. Global generators are left as they were.
+
+    Examples:
+        >>> from torch import nn
+        >>> import kasuri
+        >>> latent = kasuri.vae.FullLatent(2)
+        >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(2, 6), latent)
+        >>> scores = evaluate(vae, (torch.rand(20, 6) > 0.5).float(), samples=100)
+        >>> scores["elbo"] < scores["log_likelihood"]
+        True
+    """
+    x = _inputs(data)
+    scores: dict[str, float] = {"count": len(x)}
+    if samples:
+        part = x[:images]
+        logs = log_likelihood(vae, part, samples=samples, chunk=chunk, seed=seed)
+        scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
+    elbos = elbo(vae, x, samples=elbo_samples, chunk=chunk, seed=seed + 1)
+    kls, means = _divergences(vae, x, chunk)
+    scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())}
+    scores["reconstruction"] = scores["elbo"] + scores["kl"]
+    with drawing(vae) as (still, _):
+        weights = still.kl_per_example(1.0)
+    if weights is not None:
+        scores["weight_kl"] = float(weights)
+        scores["reconstruction"] += float(weights)
+    return scores | {"active_units": float(_active(means, ACTIVE).sum())}
 
 
-def _at_least_one(name: str, **counts: int) -> None:
-    for what, count in counts.items():
+def active_units(vae: Model, data: Any, *, threshold: float = ACTIVE, chunk: int = CHUNK) -> Tensor:
+    """Which latent variables the decoder is told anything by: variance of E[z | x] over x > threshold.
+
+    A latent variable that is not active has the same posterior for every input, the prior.
+
+    Args:
+        vae: the auto-encoder, or what `kasuri.fit` returned.
+        data: as for `evaluate`.
+        threshold: of the variance over the data.
+        chunk: examples at once.
+
+    Returns:
+        True or False for each, (n,).
+    """
+    return _active(_divergences(vae, _inputs(data), chunk)[1], threshold)
+
+
+def _inputs(data: Any) -> Tensor:
+    """The inputs of a data set: a tensor, a pair, or an object with attribute x."""
+    if isinstance(data, Tensor):
+        return data
+    x = data[0] if isinstance(data, tuple | list) else data.x
+    if not isinstance(x, Tensor):
+        raise TypeError(f"data of type {type(data).__name__}: give a tensor of inputs (N, ...)")
+    return x
+
+
+def _divergences(vae: Model, x: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """(KL, E[z | x]) of each example, in float64."""
+    kls, means = [], []
+    with drawing(vae) as (still, device):
+        for block in x.split(chunk):
+            q = still.posterior(block.to(device))
+            kls.append(q.kl().double().cpu())
+            means.append(q.mean.double().cpu())
+    return torch.cat(kls), torch.cat(means)
+
+
+def _active(means: Tensor, threshold: float) -> Tensor:
+    return means.var(0, correction=min(1, len(means) - 1)) > threshold
+
+
+def _mean(name: str, values: Tensor) -> dict[str, float]:
+    mean, sem = mean_sem(values)
+    return {name: mean, f"{name}_sem": sem} if len(values) > 1 else {name: mean}
+
+
+def _at_least_one(task: str, **counts: int) -> None:
+    for name, count in counts.items():
         if count < 1:
-            raise ValueError(f"{name}({what}={count}): at least 1")
+            raise ValueError(f"{task}: {name} must be at least 1, got {count}")

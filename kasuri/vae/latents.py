@@ -2,15 +2,15 @@
 
 | family | numbers for n = rows · columns latent variables | 20 x 2 | 3 x 3 |
 |---|---|---|---|
-| `Diagonal(n)` | 2n | 80 | 18 |
+| `DiagonalLatent(n)` | 2n | 80 | 18 |
 | `MatrixNormalLatent(rows, columns)` | n + rows(rows + 1)/2 + columns(columns + 1)/2 | 253 | 21 |
-| `FullNormal(n)` | n + n(n + 1)/2 | 860 | 54 |
+| `FullLatent(n)` | n + n(n + 1)/2 | 860 | 54 |
 | `KTiedLatent(rows, columns, rank)` | n + rank (rows + columns) | 62 (rank 1) | 15 |
 
 The first n numbers are the means. All numbers 0 give N(0, I), the prior, in every family; so an encoder
 whose last layer starts at 0 starts with a KL of 0. Diagonals and factors are exponentials: positive
 for every output. Triangles have ones on their diagonal and are multiplied by it, as in the posteriors of
-weights (`kasuri.posteriors.sides`): their entries are regression coefficients.
+weights: their entries are regression coefficients.
 
 Reference: Sparse Bayesian variational learning with matrix normal distributions, section 4.3.
 """
@@ -21,17 +21,17 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
+from kasuri.checks import is_whole
 from kasuri.numerics import kronecker_draws
 from kasuri.numerics.torch_internals import eager
-from kasuri.posteriors.sides import LOG_CEILING
 from kasuri.streams import normal_like
 from kasuri.vae.normals import (
-    DenseNormal,
-    IndependentNormal,
-    KroneckerNormal,
+    LOG_CEILING,
+    CovarianceFactor,
+    DiagonalFactor,
+    KroneckerFactor,
     LatentNormal,
-    TiedNormal,
-    TriangularSide,
+    TriangularFactor,
 )
 
 
@@ -39,22 +39,17 @@ from kasuri.vae.normals import (
 class Latent(ABC):
     """A family of distributions q(z | x); called with an encoder's output, it gives them.
 
-    A family of your own has `dimensions`, `widths` and `build`.
+    A family of your own has `widths` and `factor`.
     """
 
     def __post_init__(self) -> None:
         """Refuse what is not a positive whole number."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if not is_whole(value, 1):
                 raise ValueError(
-                    f"{type(self).__name__}({one.name}={value!r}): a whole number, 1 or more"
+                    f"{type(self).__name__}: {option.name} must be a whole number, at least 1, got {value!r}"
                 )
-
-    @property
-    @abstractmethod
-    def dimensions(self) -> int:
-        """Number n of latent variables: what the decoder takes."""
 
     @property
     @abstractmethod
@@ -62,8 +57,13 @@ class Latent(ABC):
         """Numbers of each part of the encoder's output: means first."""
 
     @abstractmethod
-    def build(self, loc: Tensor, *parts: Tensor) -> LatentNormal:
-        """The distributions from the parts of an encoder's output, (batch, width) each."""
+    def factor(self, *parts: Tensor) -> CovarianceFactor:
+        """F of the covariances F Fᵀ, from the parts behind the means, (batch, width) each."""
+
+    @property
+    def dimensions(self) -> int:
+        """Number n of latent variables: what the decoder takes."""
+        return self.widths[0]
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -78,7 +78,8 @@ class Latent(ABC):
     def __call__(self, numbers: Tensor) -> LatentNormal:
         """q(z | x) for a batch, from the encoder's output (batch, size)."""
         self._check(numbers)
-        return self.build(*numbers.split(self.widths, dim=1))
+        loc, *parts = numbers.split(self.widths, dim=1)
+        return LatentNormal(loc, self.factor(*parts))
 
     def draw_and_kl(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """A draw for each example and its KL to N(0, I), (batch, n) and (batch,): one training step's.
@@ -102,7 +103,7 @@ class Latent(ABC):
 
 
 @dataclass(frozen=True)
-class Diagonal(Latent):
+class DiagonalLatent(Latent):
     """Independent latent variables.
 
     Args:
@@ -110,7 +111,7 @@ class Diagonal(Latent):
 
     Examples:
         >>> import torch
-        >>> latent = Diagonal(40)
+        >>> latent = DiagonalLatent(40)
         >>> latent.size, latent(torch.zeros(5, 80)).rsample().shape
         (80, torch.Size([5, 40]))
     """
@@ -118,18 +119,39 @@ class Diagonal(Latent):
     z: int
 
     @property
-    def dimensions(self) -> int:
-        """Z."""
-        return self.z
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means and log-standard deviations."""
         return self.z, self.z
 
-    def build(self, loc: Tensor, *parts: Tensor) -> IndependentNormal:
-        """Mean + exp(logs) ε."""
-        return IndependentNormal(loc, *parts)
+    def factor(self, *parts: Tensor) -> DiagonalFactor:
+        return DiagonalFactor(*parts)
+
+
+@dataclass(frozen=True)
+class FullLatent(Latent):
+    """Latent variables with any covariance.
+
+    Args:
+        z: number of latent variables.
+
+    Examples:
+        >>> FullLatent(40).size, FullLatent(9).size
+        (860, 54)
+    """
+
+    z: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Means; log-diagonal and lower triangle of the factor."""
+        return self.z, *_triangle(self.z)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        return (self.z,)
+
+    def factor(self, *parts: Tensor) -> TriangularFactor:
+        return TriangularFactor(*parts)
 
 
 @dataclass(frozen=True)
@@ -154,60 +176,16 @@ class MatrixNormalLatent(Latent):
     columns: int
 
     @property
-    def dimensions(self) -> int:
-        """Rows · columns."""
-        return self.rows * self.columns
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means; log-diagonal and lower triangle of A; the same of B."""
-        return self.dimensions, *_triangle(self.rows), *_triangle(self.columns)
+        return self.rows * self.columns, *_triangle(self.rows), *_triangle(self.columns)
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """A and B."""
         return self.rows, self.columns
 
-    def build(self, loc: Tensor, *parts: Tensor) -> KroneckerNormal:
-        """M + A X Bᵀ."""
-        return KroneckerNormal(loc, TriangularSide(*parts[:2]), TriangularSide(*parts[2:]))
-
-
-@dataclass(frozen=True)
-class FullNormal(Latent):
-    """Latent variables with any covariance.
-
-    Not `kasuri.FullNormal`, which is a family of posteriors of weights. It is the matrix normal with one
-    column whose 1 x 1 factor is 1.
-
-    Args:
-        z: number of latent variables.
-
-    Examples:
-        >>> FullNormal(40).size, FullNormal(9).size
-        (860, 54)
-    """
-
-    z: int
-
-    @property
-    def dimensions(self) -> int:
-        """Z."""
-        return self.z
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Means; log-diagonal and lower triangle of the factor."""
-        return self.z, *_triangle(self.z)
-
-    @property
-    def sides(self) -> tuple[int, ...]:
-        """One."""
-        return (self.z,)
-
-    def build(self, loc: Tensor, *parts: Tensor) -> DenseNormal:
-        """Mean + F ε."""
-        return DenseNormal(loc, TriangularSide(*parts))
+    def factor(self, *parts: Tensor) -> KroneckerFactor:
+        return KroneckerFactor(TriangularFactor(*parts[:2]), TriangularFactor(*parts[2:]))
 
 
 @dataclass(frozen=True)
@@ -215,7 +193,7 @@ class KTiedLatent(Latent):
     """Independent latent variables whose standard deviations, as a matrix, are a rank-k product.
 
     With rank ≥ min(rows, columns) every matrix of standard deviations is such a product, and
-    `Diagonal` says the same with fewer numbers.
+    `DiagonalLatent` says the same with fewer numbers.
 
     Args:
         rows: of the matrix.
@@ -234,20 +212,16 @@ class KTiedLatent(Latent):
     rank: int = 1
 
     @property
-    def dimensions(self) -> int:
-        """Rows · columns."""
-        return self.rows * self.columns
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """Means; logarithms of the row and of the column factors."""
-        return self.dimensions, self.rank * self.rows, self.rank * self.columns
+        return self.rows * self.columns, self.rank * self.rows, self.rank * self.columns
 
-    def build(self, loc: Tensor, *parts: Tensor) -> TiedNormal:
-        """Mean + σ ε; k products of factors k^-½ make 1."""
+    def factor(self, *parts: Tensor) -> DiagonalFactor:
+        """Of all numbers 0: k products of factors k^-½, which make 1."""
         shift = 0.5 * math.log(self.rank)
         rows, columns = (part.reshape(len(part), self.rank, -1) - shift for part in parts)
-        return TiedNormal(loc, rows, columns)
+        logs = (rows.unsqueeze(-1) + columns.unsqueeze(-2)).logsumexp(1)
+        return DiagonalFactor(logs.flatten(1))
 
 
 def _triangle(size: int) -> tuple[int, int]:

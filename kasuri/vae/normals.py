@@ -8,22 +8,36 @@ the same functions of `kasuri.numerics`: a batch of examples is to them what blo
     KL    = ½ (‖F‖² + ‖loc‖² - n) - ½ log det F Fᵀ     to N(0, I)
 """
 
-from abc import ABC, abstractmethod
+from typing import Protocol
 
 from torch import Tensor
 
-from kasuri.numerics import low_rank, triangular
+from kasuri.numerics import triangular
 from kasuri.numerics.safe import capped_exp, held
 from kasuri.posteriors.base import LOG_TWO_PI
-from kasuri.posteriors.sides import LOG_CEILING
 from kasuri.streams import normal
 
+LOG_CEILING = 10.0  # of the logarithms of factors, as for the posteriors of weights
 
-class LatentNormal(ABC):
-    """q(z | x) of a batch: normal, with means `loc` (batch, n)."""
 
-    def __init__(self, loc: Tensor) -> None:
-        self.loc = loc
+class CovarianceFactor(Protocol):
+    """F of a covariance F Fᵀ, one for every example of a batch."""
+
+    def spread(self, vectors: Tensor) -> Tensor:
+        """V Fᵀ for vectors (batch, k, n)."""
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
+
+    def variances(self) -> Tensor:
+        """Diagonal of F Fᵀ, (batch, n)."""
+
+
+class LatentNormal:
+    """q(z | x) of a batch: normal, with means `loc` (batch, n) and covariances F Fᵀ."""
+
+    def __init__(self, loc: Tensor, factor: CovarianceFactor) -> None:
+        self.loc, self.factor = loc, factor
 
     @property
     def mean(self) -> Tensor:
@@ -31,9 +45,9 @@ class LatentNormal(ABC):
         return self.loc
 
     @property
-    @abstractmethod
     def variance(self) -> Tensor:
         """Var[z | x], elementwise, (batch, n)."""
+        return self.factor.variances()
 
     def rsample(self, samples: int | None = None) -> Tensor:
         """Reparameterised draws, (batch, n); with `samples`, (samples, batch, n)."""
@@ -43,7 +57,7 @@ class LatentNormal(ABC):
     def draw(self, samples: int | None = None) -> tuple[Tensor, Tensor]:
         """Draws as of `rsample` and their log q(z | x), (batch,) or (samples, batch)."""
         noise = self._noise(samples)
-        constant = self._sums()[0] + 0.5 * noise.shape[-1] * LOG_TWO_PI
+        constant = self.factor.sums()[0] + 0.5 * noise.shape[-1] * LOG_TWO_PI
         z, log_q = self._at(noise), -0.5 * noise.square().sum(-1) - constant.unsqueeze(-1)
         if samples is None:
             return z.squeeze(1), log_q.squeeze(1)
@@ -51,12 +65,12 @@ class LatentNormal(ABC):
 
     def kl(self) -> Tensor:
         """KL(q(z | x) ‖ N(0, I)) in nats, (batch,)."""
-        logs, trace = self._sums()
+        logs, trace = self.factor.sums()
         return 0.5 * (trace + self.loc.square().sum(-1) - self.loc.shape[-1]) - logs
 
     def entropy(self) -> Tensor:
         """Differential entropy in nats, (batch,)."""
-        return self._sums()[0] + 0.5 * self.loc.shape[-1] * (1 + LOG_TWO_PI)
+        return self.factor.sums()[0] + 0.5 * self.loc.shape[-1] * (1 + LOG_TWO_PI)
 
     def _noise(self, samples: int | None) -> Tensor:
         """ε, (batch, draws, n): draws of an example are neighbours, for products with its factor."""
@@ -65,38 +79,27 @@ class LatentNormal(ABC):
         return normal(shape, dtype=self.loc.dtype, device=self.loc.device)
 
     def _at(self, noise: Tensor) -> Tensor:
-        return self.loc.unsqueeze(1) + self._spread(noise)
-
-    @abstractmethod
-    def _spread(self, noise: Tensor) -> Tensor:
-        """F ε for noise (batch, draws, n)."""
-
-    @abstractmethod
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
+        return self.loc.unsqueeze(1) + self.factor.spread(noise)
 
 
-class IndependentNormal(LatentNormal):
+class DiagonalFactor:
     """F = diag(exp(logs)), logs (batch, n)."""
 
-    def __init__(self, loc: Tensor, logs: Tensor) -> None:
-        super().__init__(loc)
+    def __init__(self, logs: Tensor) -> None:
         self.logs = logs
 
-    @property
-    def variance(self) -> Tensor:
-        """Squares of the standard deviations."""
+    def spread(self, vectors: Tensor) -> Tensor:
+        return vectors * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        return held(self.logs, LOG_CEILING).sum(-1), self.variances().sum(-1)
+
+    def variances(self) -> Tensor:
         return (2 * held(self.logs, LOG_CEILING)).exp()
 
-    def _spread(self, noise: Tensor) -> Tensor:
-        return noise * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
 
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        return held(self.logs, LOG_CEILING).sum(-1), self.variance.sum(-1)
-
-
-class TriangularSide:
-    """F = T diag(exp(logs)), T unit lower-triangular, for every example; see `kasuri.numerics.triangular`.
+class TriangularFactor(DiagonalFactor):
+    """F = T diag(exp(logs)), T unit lower-triangular; see `kasuri.numerics.triangular`.
 
     Args:
         logs: (batch, n).
@@ -104,88 +107,38 @@ class TriangularSide:
     """
 
     def __init__(self, logs: Tensor, lower: Tensor) -> None:
-        self.logs = logs
-        shape = triangular.folded_shape(logs.shape[-1])
-        self.folded = lower.reshape(len(lower), *shape)
+        super().__init__(logs)
+        self.folded = lower.reshape(len(lower), *triangular.folded_shape(logs.shape[-1]))
 
     def spread(self, vectors: Tensor) -> Tensor:
-        """V Fᵀ for vectors (batch, k, n)."""
-        scaled = vectors * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
-        return triangular.times_transposed(scaled, self.folded)
+        return triangular.times_transposed(super().spread(vectors), self.folded)
 
     def sums(self) -> tuple[Tensor, Tensor]:
-        """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
         return triangular.block_sums(self.folded, self.logs, LOG_CEILING)
 
     def variances(self) -> Tensor:
-        """Diagonal of F Fᵀ, (batch, n)."""
-        squares = (2 * held(self.logs, LOG_CEILING)).exp()
+        squares = super().variances()
         return squares + triangular.weighted_squares(self.folded, squares)
 
 
-class DenseNormal(LatentNormal):
-    """Any covariance: F triangular."""
+class KroneckerFactor:
+    """F = A ⊗ B: of Z = M + A X Bᵀ, z the rows of Z one after the other."""
 
-    def __init__(self, loc: Tensor, side: TriangularSide) -> None:
-        super().__init__(loc)
-        self.side = side
-
-    @property
-    def variance(self) -> Tensor:
-        """Diagonal of F Fᵀ."""
-        return self.side.variances()
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        return self.side.spread(noise)
-
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        return self.side.sums()
-
-
-class KroneckerNormal(LatentNormal):
-    """Z = M + A X Bᵀ, z the rows of Z one after the other; `rows` holds A, `columns` holds B."""
-
-    def __init__(self, loc: Tensor, rows: TriangularSide, columns: TriangularSide) -> None:
-        super().__init__(loc)
+    def __init__(self, rows: TriangularFactor, columns: TriangularFactor) -> None:
         self.rows, self.columns = rows, columns
+        self.outs, self.ins = rows.logs.shape[-1], columns.logs.shape[-1]
 
-    @property
-    def variance(self) -> Tensor:
-        """U_ii V_jj."""
-        rows, columns = self.rows.variances(), self.columns.variances()
-        return (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(1)
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        batch, draws, _ = noise.shape
-        outs, ins = self.rows.logs.shape[-1], self.columns.logs.shape[-1]
-        moved = self.columns.spread(noise.reshape(batch, draws * outs, ins))
+    def spread(self, vectors: Tensor) -> Tensor:
+        batch, draws, _ = vectors.shape
+        outs, ins = self.outs, self.ins
+        moved = self.columns.spread(vectors.reshape(batch, draws * outs, ins))
         across = moved.reshape(batch, draws, outs, ins).mT.reshape(batch, draws * ins, outs)
         return self.rows.spread(across).reshape(batch, draws, ins, outs).mT.flatten(2)
 
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        outs, ins = self.rows.logs.shape[-1], self.columns.logs.shape[-1]
+    def sums(self) -> tuple[Tensor, Tensor]:
         (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
-        return ins * log_rows + outs * log_columns, rows * columns
+        return self.ins * log_rows + self.outs * log_columns, rows * columns
 
-
-class TiedNormal(LatentNormal):
-    """Independent, standard deviations σ = RᵀC with logarithms (batch, k, rows), (batch, k, columns)."""
-
-    def __init__(self, loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> None:
-        super().__init__(loc)
-        self.log_rows, self.log_columns = log_rows, log_columns
-
-    @property
-    def variance(self) -> Tensor:
-        """σ²."""
-        return self._scale().square()
-
-    def _scale(self) -> Tensor:
-        return low_rank.product(self.log_rows, self.log_columns).flatten(1)
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        return noise * self._scale().unsqueeze(1)
-
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        factors = self.log_rows, self.log_columns
-        return low_rank.block_logs(*factors), low_rank.block_squares(*factors)
+    def variances(self) -> Tensor:
+        rows, columns = self.rows.variances(), self.columns.variances()
+        return (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(1)

@@ -11,14 +11,10 @@ from kasuri.likelihoods import Bernoulli, Likelihood
 from kasuri.network.contexts import drawing
 from kasuri.network.random import named_posteriors
 from kasuri.objectives import schedules
-from kasuri.objectives.elbo import Objective, Terms
-from kasuri.objectives.governing import Governing
-from kasuri.posteriors.base import Family
+from kasuri.objectives.elbo import Governing, Objective, Terms
 from kasuri.priors.base import Prior
 from kasuri.vae.latents import Latent
 from kasuri.vae.normals import LatentNormal
-
-FAR = 1 << 40  # a step by which every schedule has reached its end
 
 
 class AutoEncoder(nn.Module):
@@ -49,7 +45,7 @@ class VAE(Governing, Objective):
     Args:
         encoder: x (batch, ...) to `latent.size` numbers, (batch, size).
         decoder: z (batch, latent.dimensions) to what the likelihood takes, shaped like x.
-        latent: `Diagonal`, `MatrixNormalLatent`, `FullNormal` or `KTiedLatent` of `kasuri.vae`.
+        latent: `DiagonalLatent`, `KTiedLatent`, `MatrixNormalLatent` or `FullLatent`.
         likelihood: kasuri.Bernoulli() for pixels in [0, 1]; kasuri.Gaussian() for real data.
         kl_weight: of all KLs while training warms up. A float or a schedule.
         samples: draws of z per example and training step.
@@ -82,9 +78,9 @@ class VAE(Governing, Objective):
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        _check(latent, samples, temperature)
+        _refuse(latent, likelihood, samples, temperature)
         self.networks = AutoEncoder(encoder, decoder, latent)
-        self.likelihood = _checked_likelihood(Bernoulli() if likelihood is None else likelihood)
+        self.likelihood = Bernoulli() if likelihood is None else likelihood
         self.output = None
         self.kl_weight = schedules.resolve(kl_weight)
         self.samples, self.num_data, self.temperature = samples, num_data, temperature
@@ -179,40 +175,37 @@ class VAE(Governing, Objective):
 
     def is_warming_up(self, step: int) -> bool:
         """Whether the weight of the KL is below what it ends at."""
-        return self.kl_weight(step) < self.kl_weight(FAR)
+        return self.kl_weight(step) < self.kl_weight(schedules.END)
 
     def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor:
         """Minus the ELBO of each example, the KL whole: what validation compares, (batch,)."""
         with torch.no_grad(), drawing(self.networks):
             q = self.posterior(x)
-            nll = sum(self._nlls(q, x) for _ in range(samples)) / samples
+            logs = [
+                self.likelihood.expected_log_prob(self.decode(q.rsample()), x)
+                for _ in range(samples)
+            ]
+            loss = q.kl() - torch.stack(logs).mean(0)
             weights = self.kl_per_example(self.temperature)
-            return nll + q.kl() if weights is None else nll + q.kl() + weights
-
-    def _nlls(self, q: LatentNormal, x: Tensor) -> Tensor:
-        return -self.likelihood.expected_log_prob(self.decode(q.rsample()), x)
+            return loss if weights is None else loss + weights
 
     def extra_repr(self) -> str:
         """Latent family and draws."""
         return f"{self.latent}, samples={self.samples}"
 
 
-def _check(latent: object, samples: int, temperature: float) -> None:
-    if isinstance(latent, Family):
-        name = type(latent).__name__
-        raise TypeError(
-            f"VAE(latent=kasuri.{name}(...)): that is a family of posteriors of weights; those of latent "
-            "variables are in kasuri.vae, e.g. kasuri.vae.FullNormal(40)"
-        )
+def _refuse(latent: object, likelihood: object, samples: int, temperature: float) -> None:
     if not isinstance(latent, Latent):
-        raise TypeError(f"VAE(latent={latent!r}): write kasuri.vae.Diagonal(40) or another Latent")
+        raise TypeError(
+            f"VAE: latent must be a family of latent variables, got {latent!r}; write e.g. "
+            "kasuri.vae.FullLatent(40) (families of kasuri itself are about weights)"
+        )
     if samples < 1 or not temperature > 0:
         raise ValueError(
-            f"VAE(samples={samples}, temperature={temperature}): at least one draw, and above 0"
+            f"VAE: samples must be at least 1 and temperature above 0, got {samples} and {temperature}"
         )
-
-
-def _checked_likelihood(likelihood: Likelihood) -> Likelihood:
+    if likelihood is None:
+        return
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"likelihood={likelihood!r}: write kasuri.Bernoulli() or kasuri.Gaussian()")
     if likelihood.updates:
@@ -220,4 +213,3 @@ def _checked_likelihood(likelihood: Likelihood) -> Likelihood:
             f"VAE(likelihood={type(likelihood).__name__}(...)): it learns in closed form from targets, "
             "and an auto-encoder's are its inputs; write kasuri.Gaussian(), which learns by gradient"
         )
-    return likelihood

@@ -10,36 +10,36 @@ import torch
 from torch import Tensor
 
 from kasuri.streams import normal, seeded
-from kasuri.vae.estimates import drawing
+from kasuri.vae.estimates import Model, drawing
 from kasuri.vae.objective import VAE
 
 LEVELS = 16  # of grey in packed sheets: what the eye sees, at a third of the size
 
 
-def reconstruct(vae: VAE, x: Tensor) -> Tensor:
+def reconstruct(vae: Model, x: Tensor) -> Tensor:
     """What the decoder makes of E[z | x]: means of the likelihood, shaped like x.
 
     Examples:
         >>> from torch import nn
         >>> import kasuri
-        >>> latent = kasuri.vae.Diagonal(2)
+        >>> latent = kasuri.vae.DiagonalLatent(2)
         >>> vae = kasuri.vae.VAE(nn.Linear(6, latent.size), nn.Linear(2, 6), latent)
         >>> reconstruct(vae, torch.ones(3, 6)).shape, sample(vae, 5).shape
         (torch.Size([3, 6]), torch.Size([5, 6]))
     """
-    with drawing(vae) as (vae, device):
-        return _means(vae, vae.posterior(x.to(device)).mean)
+    with drawing(vae) as (still, device):
+        return _means(still, still.posterior(x.to(device)).mean)
 
 
-def sample(vae: VAE, count: int, *, seed: int = 0) -> Tensor:
+def sample(vae: Model, count: int, *, seed: int = 0) -> Tensor:
     """What the decoder makes of draws from the prior: means of the likelihood, (count, ...)."""
-    with drawing(vae) as (vae, _), seeded(seed):
-        parameter = next(vae.parameters())
-        return _means(vae, normal((count, vae.latent.dimensions)).to(parameter))
+    with drawing(vae) as (still, _), seeded(seed):
+        parameter = next(still.parameters())
+        return _means(still, normal((count, still.latent.dimensions)).to(parameter))
 
 
 def traverse(
-    vae: VAE, x: Tensor, *, units: Sequence[int], span: float = 3.0, steps: int = 9
+    vae: Model, x: Tensor, *, units: Sequence[int], span: float = 3.0, steps: int = 9
 ) -> Tensor:
     """What the decoder makes of one latent variable after the other from -span to span.
 
@@ -53,18 +53,18 @@ def traverse(
     Returns:
         Means of the likelihood, (units, steps, ...).
     """
-    with drawing(vae) as (vae, device):
-        z = vae.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
+    with drawing(vae) as (still, device):
+        z = still.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
         values = torch.linspace(-span, span, steps).to(z)
         for row, unit in enumerate(units):
             z[row, :, unit] = values
-        return _means(vae, z.flatten(0, 1)).unflatten(0, (len(units), steps))
+        return _means(still, z.flatten(0, 1)).unflatten(0, (len(units), steps))
 
 
-def most_active(vae: VAE, x: Tensor, count: int) -> list[int]:
+def most_active(vae: Model, x: Tensor, count: int) -> list[int]:
     """The latent variables whose E[z | x] varies most over inputs x, in that order."""
-    with drawing(vae) as (vae, device):
-        spread = vae.posterior(x.to(device)).mean.var(0)
+    with drawing(vae) as (still, device):
+        spread = still.posterior(x.to(device)).mean.var(0)
     return [int(unit) for unit in spread.argsort(descending=True)[:count]]
 
 

@@ -1,4 +1,4 @@
-"""Networks of every kind of layer with randomised posteriors, and families that kasuri has not."""
+"""Networks of every kind of layer with randomised posteriors, and a family that kasuri has not."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.posteriors.base import Located
 
 
 class Recurrent(nn.Module):
@@ -67,31 +66,6 @@ def low_rank(rank, out, inputs, *, spread=1.0, noise=0.0, size=0.01):
     factors = [(spread * torch.randn(rank, n, dtype=torch.float64)).exp() for n in (out, inputs)]
     exact = size * factors[0].T @ factors[1]
     return exact * (noise * torch.randn(out, inputs, dtype=torch.float64)).exp()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sheared(kasuri.Family):
-    """Weights whose noise has one common factor per row: not independent."""
-
-    def __call__(self, weight):
-        return ShearedPosterior(weight)
-
-
-class ShearedPosterior(Located):
-    def __init__(self, weight):
-        super().__init__()
-        self.loc = nn.Parameter(weight.detach().clone())
-        self.size = nn.Parameter(torch.rand_like(weight[..., :1]) + 0.1)
-
-    @property
-    def variance(self):
-        return self.size.square().expand_as(self.loc)
-
-    def rsample(self):
-        return self.loc + self.size * torch.randn_like(self.size)
-
-    def entropy(self):
-        return self.size.log().sum()
 
 
 @dataclass(frozen=True, kw_only=True)

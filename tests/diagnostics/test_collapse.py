@@ -9,7 +9,7 @@ from torch import nn
 
 import kasuri
 from kasuri.diagnostics import collapse_check
-from kasuri.priors.base import normal_precisions
+from kasuri.priors.normal import normal_precisions
 
 
 def made(family=None, prior=None, **options):

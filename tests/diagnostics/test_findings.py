@@ -11,8 +11,8 @@ from torch import nn
 import kasuri
 from experiments import data as datasets
 from kasuri.diagnostics import collapse_check
+from kasuri.diagnostics.finding_rules import Measured, all_findings, constant_nll
 from kasuri.diagnostics.reference import LogJoint, conjugate
-from kasuri.diagnostics.rules import Measured, all_findings, constant_nll
 
 
 def mlp(inputs, hidden, outputs, family=None, estimator="local"):

@@ -11,12 +11,12 @@ from torch import nn
 
 import kasuri
 from kasuri.diagnostics import scale_maps, truncate
+from kasuri.network.random import conversion_of
 from kasuri.posteriors.mean_field import MeanFieldPosterior
 from tests.diagnostics.networks import (
     INPUTS,
     Plain,
     Recurrent,
-    Sheared,
     convolutional,
     dense,
     low_rank,
@@ -45,8 +45,7 @@ def cut(scale, rank, floor=None):
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-@pytest.mark.parametrize("make", INPUTS)
-@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(("make", "rank"), list(zip(INPUTS, (1, 2, 2), strict=True)))
 def test_scales_are_those_of_numpy_and_means_stay(family, make, rank):
     bnn = randomised(make(), family, spread=0.3, blocks=True)
     before = copy.deepcopy(bnn.state_dict())
@@ -160,25 +159,24 @@ def test_modes_flags_and_bounds_are_kept():
     q = dict(kasuri.named_posteriors(small))["0.weight"]
     assert (q.training, q.loc.requires_grad, q.log_scale.requires_grad) == (False, False, True)
     assert q.max_scale == 0.5
-    families = [layer.families["weight"] for layer in (small[0], small[2])]
+    families = [conversion_of(layer).families["weight"] for layer in (small[0], small[2])]
     assert families == [kasuri.MeanField(max_scale=0.5)] * 2
     made = randomised(dense(), lambda w: kasuri.MeanField(max_scale=0.05)(w))
-    assert truncate(made, 1)[0].families["weight"].max_scale == 0.05  # and can be saved now
+    assert (
+        conversion_of(truncate(made, 1)[0]).families["weight"].max_scale == 0.05
+    )  # and can be saved now
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"rank": 0}, "whole number"),
-        ({"rank": 1.0}, "whole number"),
-        ({"rank": True}, "whole number"),
-        ({"rank": 1, "floor": 0.0}, "KL is infinite"),
-        ({"rank": 1, "floor": -1.0}, "KL is infinite"),
-        ({"rank": 1, "floor": float("nan")}, "KL is infinite"),
-        ({"rank": 1, "where": "haed"}, "'haed' names no random weight matrix"),
-        ({"rank": 1, "where": ["head", "nothing"]}, "'nothing' names no random"),
+        ({"rank": 0}, "got 0"),
+        ({"rank": True}, "got True"),
+        ({"rank": 1, "floor": 0.0}, "got 0"),
+        ({"rank": 1, "floor": float("nan")}, "got nan"),
+        ({"rank": 1, "where": ["head", "haed"]}, "'haed'"),
         ({"rank": 1, "where": []}, "leave it out"),
-        ({"rank": 1, "where": "*.bias"}, "names no random weight matrix"),
+        ({"rank": 1, "where": "*.bias"}, r"'\*\.bias'"),
     ],
 )
 def test_impossible_truncations_are_refused(options, words):
@@ -187,16 +185,16 @@ def test_impossible_truncations_are_refused(options, words):
 
 
 def test_posteriors_without_a_matrix_of_scales_are_refused():
-    mixed = kasuri.bayesianize(dense(), Sheared(), where="0", bias=False)
+    mixed = kasuri.bayesianize(dense(), kasuri.MatrixNormal(), where="0", bias=False)
     mixed = kasuri.bayesianize(mixed, kasuri.MeanField(), where="2")
-    with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*ShearedPosterior"):
+    with pytest.raises(ValueError, match=r"'0\.weight' are not independent.*MatrixNormalPosterior"):
         truncate(mixed, 1)
     truncate(mixed, 1, where="2")
     with pytest.raises(ValueError, match="point estimates"):
         truncate(kasuri.bayesianize(dense(), kasuri.Point()), 1)
     bnn = randomised(dense(), kasuri.MeanField())
     set_scale(bnn[0].posteriors.weight, torch.zeros(9, 7))
-    with pytest.raises(ValueError, match=r"'0\.weight' are not above 0 in torch\.float32"):
+    with pytest.raises(ValueError, match=r"'0\.weight' are not above 0"):
         truncate(bnn, 1)
 
 
@@ -235,9 +233,5 @@ def test_maps_of_small_matrices_modules_and_blocks():
         scale_maps(bnn, "lstm.weight_ih_l0")
     with pytest.raises(ValueError, match=r"did you mean 'head\.weight'"):
         scale_maps(bnn, "heads.weight")
-    with pytest.raises(ValueError, match="size"):
-        scale_maps(bnn, "head", size=0)
-    with pytest.raises(ValueError, match="rank"):
-        scale_maps(bnn, "head", ranks=(0,))
-    with pytest.raises(ValueError, match="point estimate"):
+    with pytest.raises(ValueError, match="'0' does not name"):
         scale_maps(kasuri.bayesianize(convolutional(), kasuri.Point()), "0")

@@ -67,7 +67,7 @@ def test_the_settings_are_those_of_the_paper(z, sizes):
 
 
 def test_networks_start_at_the_variances_of_the_prior():
-    latent = kasuri.vae.FullNormal(9)
+    latent = kasuri.vae.FullLatent(9)
     torch.manual_seed(0)
     encoder, decoder = auto_encoder(36, (12, 10, 8), latent.size, 9)
     assert [layer.out_features for layer in encoder if isinstance(layer, nn.Linear)] == [
@@ -92,8 +92,8 @@ def test_networks_start_at_the_variances_of_the_prior():
 def test_families_start_with_the_same_networks_and_means():
     started = []
     for latent in (
-        kasuri.vae.Diagonal(9),
-        kasuri.vae.FullNormal(9),
+        kasuri.vae.DiagonalLatent(9),
+        kasuri.vae.FullLatent(9),
         kasuri.vae.KTiedLatent(3, 3, 1),
     ):
         torch.manual_seed(0)
@@ -120,7 +120,7 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
     plan = Plan(tmp_path / "results", tmp_path / "runs")
     for seed in (0, 1):
         for variant, latent in (
-            ("diagonal", kasuri.vae.Diagonal(4)),
+            ("diagonal", kasuri.vae.DiagonalLatent(4)),
             ("matrix-normal", TINY.latent),
         ):
             one = replace(TINY, variant=variant, latent=latent)

@@ -17,7 +17,7 @@ from experiments.spec import Where
 from experiments.tempered import Tempered, batched_error, sweep
 from experiments.tempered_networks import CifarResNet, TwoLayer
 from experiments.wide import Wide, widths
-from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.diagnostics.reference import wide_optimum
 from kasuri.prediction.metrics import ece
 
 ALONE = Where(None, show=False)

@@ -28,12 +28,11 @@ FAMILIES = {
     "full normal, bounded": kasuri.FullNormal(max_scale=2.0),
     "radial": kasuri.Radial(),
     "radial, columns": kasuri.Radial(grouping="column", factors=2, concentration="group"),
-    "radial, weibull": kasuri.Radial(radius="weibull"),
     "radial, both sides": kasuri.Radial(grouping="double", rescale=True),
-    "radial, column scales": kasuri.Radial(grouping="double", double="scales", radius="gamma"),
+    "radial, column scales": kasuri.Radial(grouping="double", double="scales"),
     "point": kasuri.Point(),
 }
 
 BOUNDED_ENTROPY = {name for name in FAMILIES if "free diagonal" in name}
-"""Their entropy is a lower bound whose gradient takes eigenvectors as constants, which finite
-differences do not: both are compared with what they should be in tests/matrix_normal/test_bounds.py."""
+"""Their entropy is a lower bound whose gradient takes eigenvectors as constants, which finite differences do
+not: both are compared with what they should be in tests/numerics/test_kronecker.py."""

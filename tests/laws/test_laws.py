@@ -5,10 +5,10 @@ import torch
 
 from kasuri import testing
 from kasuri.posteriors.full_normal import FullNormalPosterior
-from kasuri.posteriors.kronecker import KroneckerPosterior
+from kasuri.posteriors.matrix_normal import KroneckerPosterior
 from kasuri.testing import layer_laws, posterior_laws
 from tests.laws.families import BOUNDED_ENTROPY, FAMILIES
-from tests.matrix_normal.oracles import covariance
+from tests.posteriors.matrix_normal.oracles import covariance
 
 EXACT = {name: family for name, family in FAMILIES.items() if name not in BOUNDED_ENTROPY}
 BOUNDED_AND_SLOW = {

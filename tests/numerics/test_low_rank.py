@@ -33,8 +33,8 @@ def test_both_sums_and_their_gradients_equal_the_dense_ones(rank, blocks):
     logs, squares = low_rank.normal_sums(loc, *leaves)
     gradients_agree(logs, log_scale.sum(), leaves)
     gradients_agree(squares, loc.square().sum() + (2 * log_scale).exp().sum(), (loc, *leaves))
-    gradients_agree(low_rank.sum_log(*leaves), log_scale.sum(), leaves)
-    gradients_agree(low_rank.sum_of_squares(*leaves), (2 * log_scale).exp().sum(), leaves)
+    gradients_agree(low_rank.block_logs(*leaves).sum(), log_scale.sum(), leaves)
+    gradients_agree(low_rank.block_squares(*leaves).sum(), (2 * log_scale).exp().sum(), leaves)
     gradients_agree(low_rank.product(*leaves).sum(), log_scale.exp().sum(), leaves)
 
 
@@ -53,7 +53,7 @@ def test_sum_log_where_the_product_underflows_float32():
     rows, columns = torch.full((2, 4), -90.0), torch.full((2, 3), -90.0)
     rows[1] -= 1
     expected = dense(rows.double(), columns.double()).sum().float()
-    torch.testing.assert_close(low_rank.sum_log(rows, columns), expected)
+    torch.testing.assert_close(low_rank.block_logs(rows, columns), expected)
     torch.testing.assert_close(
         low_rank.normal_sums(torch.zeros(rows.shape[1], columns.shape[1]), rows, columns)[0],
         expected,
@@ -62,7 +62,7 @@ def test_sum_log_where_the_product_underflows_float32():
 
 def test_sum_log_under_vmap():
     rows, columns = factors(2, 4, 3, (5,))
-    got = torch.vmap(low_rank.sum_log)(rows, columns)
+    got = torch.vmap(low_rank.block_logs)(rows, columns)
     torch.testing.assert_close(got, dense(rows, columns).sum((-1, -2)))
 
 
@@ -83,7 +83,7 @@ def test_bounded_move_nothing_in_reasonable_range():
 def test_bounded_keep_every_entry_of_the_product_positive():
     rows, columns = torch.tensor([[100.0], [-100.0]]), torch.tensor([[-100.0], [100.0]])
     r, c = low_rank.bounded(rows), low_rank.bounded(columns)
-    assert torch.isfinite(low_rank.sum_log(r, c))
+    assert torch.isfinite(low_rank.block_logs(r, c))
     assert torch.isfinite(
         low_rank.normal_sums(torch.zeros(rows.shape[1], columns.shape[1]), rows, columns)[0]
     )

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kasuri.numerics import noise as module
-from kasuri.numerics.noise import add_noise, window_noise
+from kasuri.numerics import sampling as module
 from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.sampling import add_noise, window_noise
 
 N = 20_000
 
@@ -38,7 +38,7 @@ def test_fused_addition_equals_the_plain_formula(examples, monkeypatch):
     variance.requires_grad_()
     fixed = torch.randn(5, 3, 2, dtype=torch.float64)
     monkeypatch.setattr(module, "window_noise", lambda like: fixed)
-    monkeypatch.setattr(torch, "randn_like", lambda like: fixed)
+    monkeypatch.setattr(module, "normal_like", lambda like: fixed)
     fused = add_noise(y, variance, examples=examples)
     plain = y + safe_sqrt(variance) * fixed
     torch.testing.assert_close(fused, plain)

@@ -27,13 +27,6 @@ def test_fused_forms_know_that_they_must_not_run_inside_transforms():
     assert not seen_inside(grad, internals.eager)
 
 
-def test_rules_for_vmap_are_used_inside_vmap_and_nothing_else():
-    """Otherwise stacked networks would be slow, or gradients of transforms wrong."""
-    assert internals.batched_at_most()
-    assert seen_inside(vmap, internals.batched_at_most)
-    assert not seen_inside(grad, internals.batched_at_most)
-
-
 @pytest.mark.parametrize(("randomness", "apart"), [("different", True), ("same", False)])
 def test_members_of_a_vmap_have_noise_of_their_own_or_not(randomness, apart):
     """Otherwise members of a stack would share their noise."""
@@ -42,20 +35,6 @@ def test_members_of_a_vmap_have_noise_of_their_own_or_not(randomness, apart):
         return vmap(function, randomness=randomness)
 
     assert seen_inside(transform, internals.batched_apart) is apart
-
-
-def test_tracing_is_noticed():
-    """Otherwise branches on numbers would be frozen into exported programs."""
-    assert not internals.is_traced(torch.ones(2))
-    seen = []
-
-    class Asks(torch.nn.Module):
-        def forward(self, x):
-            seen.append(internals.is_traced(x))
-            return x + 1
-
-    torch.export.export(Asks(), (torch.ones(2),), strict=False)
-    assert all(seen)
 
 
 def test_recomputation_by_checkpointing_is_noticed():

@@ -8,8 +8,7 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.posteriors.marginal import less_each
-from kasuri.posteriors.masked import Masked, MaskedCorrelated, masked
+from kasuri.posteriors.masked import Masked, MaskedCorrelated, less_each, masked
 from kasuri.testing import randomised
 from tests.priors.relevance_examples import POSTERIORS, dense, normal_of
 

@@ -15,6 +15,7 @@ SETTINGS = {
     "batch_size": 16,
     "learning_rate": 0.05,
     "n_samples": 4,
+    "temperature": 0.1,  # to choose it takes longer
 }
 
 

@@ -12,6 +12,7 @@ import kasuri
 from kasuri.sklearn import BayesianClassifier, BayesianRegressor
 
 SMALL = {"hidden_layer_sizes": [4, 3], "max_epochs": 2, "n_samples": 6, "random_state": 0}
+SMALL["temperature"] = 0.3
 X = np.random.default_rng(0).normal(size=(40, 2)) * 30 + 5
 Y = X[:, 0] * 2 + 1
 
@@ -23,7 +24,7 @@ def regressor(**changes):
 CHANGES = [
     {},
     {"posterior": kasuri.MatrixNormal(), "prior": kasuri.GroupARD(), "activation": "tanh"},
-    {"posterior": "deterministic", "prior": kasuri.Normal(0.3, learn="gradient")},
+    {"posterior": "point", "prior": kasuri.Normal(0.3, learn="gradient")},
     {"likelihood": kasuri.Gaussian(0.2), "temperature": np.float64(0.1), "batch_size": np.int64(8)},
     {"likelihood": "heteroscedastic"},
     {"likelihood": kasuri.GammaGaussian((3.0, 2.0), learn="closed form")},
@@ -147,7 +148,7 @@ def test_refusals_of_loading(tmp_path):
     ("change", "words"),
     [
         (lambda told: told.update(format=2), "format 2"),
-        (lambda told: told["params"].update(prior={"class": "P", "options": {}}), "needs P"),
+        (lambda told: told["params"].update(prior={"class": "P", "options": {}}), "needs 'P'"),
         (lambda told: told.pop("params"), "damaged"),
     ],
 )
@@ -164,32 +165,14 @@ def test_files_of_other_versions(change, words, tmp_path):
         BayesianRegressor.load(tmp_path / "model")
 
 
-class Odd(kasuri.Prior):
-    def log_prob(self, weight: Tensor) -> Tensor:
-        return -weight.abs()
-
-    def expected_log_prob(self, *posteriors: kasuri.Posterior) -> Tensor:
-        return -sum(q.squared_norm() for q in posteriors)
-
-    def options(self):
-        return {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"random_state": np.random.RandomState(0)}, "random_state=.*cannot be written"),
-        ({"prior": Odd()}, "cannot be written to a file"),
-    ],
-)
-def test_what_cannot_be_saved_leaves_the_old_file(changes, words, tmp_path):
+def test_what_cannot_be_saved_leaves_the_old_file(tmp_path):
     path = tmp_path / "model"
     path.write_bytes(b"old")
-    model = regressor(**changes)
-    with pytest.raises(ValueError, match=words):
+    model = regressor(random_state=np.random.RandomState(0))
+    with pytest.raises(ValueError, match="random_state"):
         model.save(path)
     assert path.read_bytes() == b"old"
-    assert [one.name for one in tmp_path.iterdir()] == ["model"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
 
 
 def test_an_estimator_that_was_not_fitted_has_nothing_to_save(tmp_path):

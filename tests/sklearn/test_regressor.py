@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 from sklearn.metrics import mean_squared_error
 
@@ -10,6 +9,7 @@ import kasuri
 from kasuri.sklearn import BayesianRegressor
 
 SMALL = {"hidden_layer_sizes": (8,), "max_epochs": 6, "learning_rate": 0.03, "batch_size": 16}
+SMALL["temperature"] = 0.3  # saves choosing it, and at 1 six epochs learn noise, and little else
 
 
 def table(rows=60, outputs=None, seed=0):
@@ -26,8 +26,7 @@ def regressor(**changes):
 @pytest.fixture(scope="module")
 def fitted():
     wide = kasuri.MeanField(scale=0.2)  # so that draws differ
-    # at a temperature of 1 six epochs learn noise, and little else
-    return regressor(posterior=wide, n_samples=400, temperature=0.3).fit(*table())
+    return regressor(posterior=wide, n_samples=400).fit(*table())
 
 
 def test_draws_of_targets_have_the_moments_and_quantiles_that_are_predicted(fitted):
@@ -67,7 +66,7 @@ def test_functions_of_sampled_targets_are_coherent():
 
 def test_a_point_posterior_is_one_normal_per_row():
     X, y = table()
-    model = regressor(posterior="deterministic", n_samples=2).fit(X, y)
+    model = regressor(posterior="point", n_samples=2).fit(X, y)
     new, targets = table(seed=2)
     mean, std = model.predict(new, return_std=True)
     law = stats.norm(mean, std)
@@ -183,12 +182,7 @@ def test_long_tables_are_predicted_in_pieces():
     assert len(high) == 2400
 
 
-def test_the_network_and_its_history_can_be_looked_at(fitted):
-    assert [tuple(q.shape) for _, q in kasuri.named_posteriors(fitted.model_)][::2] == [
-        (8, 3),
-        (1, 8),
-    ]
+def test_the_history_can_be_looked_at(fitted):
     assert fitted.n_iter_ == len(fitted.history_) == 6
     assert 1 <= fitted.best_epoch_ <= 6
     assert fitted.temperature_ == fitted.history_[fitted.best_epoch_ - 1]["temperature"]
-    assert next(fitted.model_.parameters()).dtype == torch.float64

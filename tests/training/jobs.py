@@ -11,8 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import kasuri
-from kasuri.training import checkpoint
-from kasuri.training.batches import Batches
+from kasuri.training import Batches, Clip, Validation, checkpoint
 
 SEED = 5
 
@@ -100,13 +99,11 @@ def shared(start, **circumstances):
     return kasuri.fit(
         bayesian("shared", seed=start),
         moons(40),
-        moons(20, seed=1),
+        Validation(moons(20, seed=1), patience=2),
         batch_size=12,
-        clip=0.5,
-        patience=2,
-        optimizer=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+        optimiser=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
         scheduler=lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.5, total_steps=steps),
-        **circumstances,
+        **circumstances | {"callbacks": [*circumstances["callbacks"], Clip(0.5)]},
     )
 
 
@@ -127,7 +124,7 @@ def learned_scales(start, **circumstances):
         temperature=kasuri.schedules.Exponential(4, 4, start=0.1),
         kl_weight=kasuri.schedules.LinearPerBatch(0.05, every=2),
         batch_size=10,
-        optimizer=torch.optim.RMSprop,
+        optimiser=torch.optim.RMSprop,
         scheduler=lambda o, steps: torch.optim.lr_scheduler.MultiStepLR(o, [3, 9]),
         **circumstances,
     )
@@ -143,9 +140,8 @@ def augmented(start, **circumstances):
 
 def loader(start, **circumstances):
     data = DataLoader(Shaken(*moons(40)), batch_size=10, shuffle=True)
-    return kasuri.fit(
-        bayesian("flipout", seed=start), data, moons(20, seed=1), samples=3, **circumstances
-    )
+    valid = Validation(moons(20, seed=1), samples=3)
+    return kasuri.fit(bayesian("flipout", seed=start), data, valid, **circumstances)
 
 
 def loader_with_generator(start, **circumstances):
@@ -176,21 +172,22 @@ JOBS = {
 }
 
 
-def run(job, folder, callback=None, resume=False, **more):
+def run(job, folder, callback=None, resume=False, save_every=0, callbacks=(), **more):
     """A job under circumstances that a resumed process would not have unless it read them.
 
     Network and generators begin elsewhere if there is a checkpoint to take them from.
     """
+    checkpoint.EVERY = save_every  # conftest.py puts it back
     other = resume and checkpoint.exists(Path(folder))
     random.seed(2 if other else 1)
     np.random.seed(2 if other else 1)
     return JOBS[job](
         start=100 if other else 1,
-        **{"epochs": 4, "save_every": 0, "show": False} | more,
+        **{"epochs": 4, "show": False} | more,
         seed=SEED,
         folder=folder,
         resume=resume,
-        callbacks=[callback or Stop()],
+        callbacks=[callback or Stop(), *callbacks],
     )
 
 

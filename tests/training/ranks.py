@@ -13,9 +13,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import kasuri
 from kasuri.network import calls
 from kasuri.objectives.elbo import Objective, Terms
-from kasuri.training import defaults
-from kasuri.training.batches import Batches
-from kasuri.training.distributed import started_by_torchrun
+from kasuri.training import Batches, TensorBoard, checkpoint, defaults, started_by_torchrun
 from tests.training.jobs import SEED, Stop, interrupt, moons, network
 
 BATCH, EPOCHS = 20, 8
@@ -84,7 +82,7 @@ def only_kl(watch):
         batch_size=20,
         epochs=2,
         seed=SEED,
-        optimizer=lambda p: torch.optim.SGD(p, 1e-3),
+        optimiser=lambda p: torch.optim.SGD(p, 1e-3),
         callbacks=[watch],
     )
     return fitted.objective.state_dict(), fitted.history
@@ -115,7 +113,8 @@ def many_things(folder, group):
     )
     watch = Watch()
     calls.draw = recorded
-    fitted = learn(net, [watch], folder=folder / f"rank {group.rank}", save_every=0)
+    events = TensorBoard(folder / f"events {group.rank}")
+    fitted = learn(net, [watch, events], folder=folder / f"rank {group.rank}")
     calls.draw = draw
     found["state"] = {k: v.clone() for k, v in fitted.objective.state_dict().items()}
     found |= {"draws": draws, "inputs": inputs, "grads": watch.grads, "losses": watch.losses}
@@ -130,9 +129,12 @@ def many_things(folder, group):
     found["refusals"] = refusals(group)
     found["loader"] = loader(group)
     found["unseeded"] = unseeded(group)
-    found["uneven"] = kasuri.fit(
-        network(), moons(41), epochs=2, batch_size=10, seed=0
-    ).net.state_dict()
+    uneven = [moons(41), Batches(*moons(41), 10, seed=0)]
+    settings = [{"batch_size": 10}, {}]
+    found["uneven"], found["batches"] = (
+        kasuri.fit(network(), data, epochs=2, seed=0, **more).net.state_dict()
+        for data, more in zip(uneven, settings, strict=True)
+    )
     found["mistake"] = mistake()
     found["stopped"] = stopped_by_one(folder / "stopped", group)
     return found
@@ -143,7 +145,6 @@ def refusals(group):
     return [
         refusal(lambda: kasuri.fit(network(), data, batch_size=7, epochs=1)),
         refusal(lambda: kasuri.fit(network(), DataLoader(TensorDataset(*data), 10), epochs=1)),
-        refusal(lambda: kasuri.fit(network(), Batches(*data, 10), epochs=1)),
     ]
 
 
@@ -191,12 +192,13 @@ def long_run(folder, group):
     die = Stop()
     if step is not None and group.rank == 1:
         die = Stop(int(step), lambda: os.kill(os.getpid(), signal.SIGKILL))
-    fitted = learn(converted(), [die], folder=folder, resume=True, save_every=0)
+    fitted = learn(converted(), [die], folder=folder, resume=True)
     return {"epochs": len(fitted.history)}
 
 
 def main(task, folder):
     torch.set_num_threads(1)
+    checkpoint.EVERY = 0.0
     with started_by_torchrun() as group:
         found = {"things": many_things, "long": long_run}[task](folder, group)
         torch.save(found, folder / f"found {task} {group.rank}.pt")

@@ -1,9 +1,9 @@
-"""`compile=True`: the same training through torch.compile, and no trace of it afterwards.
+"""Training through torch.compile: `elbo.parts = torch.compile(elbo.parts)`.
 
-The backend is the one without a C++ compiler: what is tested is what kasuri does with torch.compile.
+The backend is the one without a C++ compiler: what is tested is that the loop can be compiled.
 """
 
-import functools
+import copy
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 
 import kasuri
 from tests.training import jobs
-from tests.training.jobs import Boom, Stop, bayesian, moons, network
+from tests.training.jobs import Stop, bayesian, moons
 
 
 class Backend:
@@ -28,75 +28,44 @@ class Backend:
 
 
 @pytest.fixture
-def backend(monkeypatch):
+def backend():
     torch._dynamo.reset()
-    counting = Backend()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=counting))
-    yield counting
+    yield Backend()
     torch._dynamo.reset()
 
 
-def go(net, compile, data=None, epochs=3, **settings):
-    return kasuri.fit(
-        net, data or moons(40), epochs=epochs, batch_size=10, seed=0, compile=compile, **settings
-    )
+def go(backend, estimator="local", epochs=3, net=None, **settings):
+    warm_up = kasuri.schedules.LinearPerBatch(0.05)
+    parts = kasuri.Categorical(), kasuri.HeNormal()
+    net = bayesian(estimator) if net is None else net
+    elbo = kasuri.ELBO(net, *parts, num_data=40, temperature=0.5, kl_weight=warm_up)
+    if backend is not None:
+        elbo.parts = torch.compile(elbo.parts, backend=backend)
+    data = moons(40), moons(20, seed=1)
+    return kasuri.fit(elbo, *data, epochs=epochs, batch_size=10, seed=0, **settings)
 
 
 @pytest.mark.parametrize("estimator", ["local", "shared"])
 def test_losses_are_those_of_the_plain_run(backend, estimator):
-    fits = [go(bayesian(estimator), compile, temperature=0.5) for compile in (False, True)]
+    plain, compiled = go(None, estimator), go(backend, estimator)
     assert backend.graphs > 0
-    for a, b in zip(fits[0].history, fits[1].history, strict=True):
+    for a, b in zip(plain.history, compiled.history, strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
-    assert fits[1].net._compiled_call_impl is None
-    assert "parts" not in vars(fits[1].objective)
-    made = backend.graphs
-    fits[1].objective(*moons(40), step=0)
-    assert backend.graphs == made
+        assert b["valid_nll"] == pytest.approx(a["valid_nll"], rel=1e-4)
 
 
-def test_a_plain_network(backend):
-    fits = [go(network(), compile, valid=moons(20, seed=1)) for compile in (False, True)]
-    assert backend.graphs > 0
-    assert fits[1].history[-1]["valid_nll"] == pytest.approx(
-        fits[0].history[-1]["valid_nll"], rel=1e-4
-    )
-    assert fits[1].net._compiled_call_impl is None
-
-
-def test_validation_does_not_compile_again_and_again(backend):
-    settings = {"valid": moons(20, seed=1), "samples": 4}
-    few = go(bayesian(), True, epochs=1, **settings)
+def test_neither_steps_nor_validations_compile_again(backend):
+    go(backend, epochs=1)
     made = backend.graphs
     torch._dynamo.reset()
-    many = go(bayesian(), True, epochs=6, **settings)
-    assert len(few.history) < len(many.history)
-    assert backend.graphs == 2 * made  # as many for six validations as for one
-    assert made <= 4
-
-
-def test_no_trace_after_a_failure(backend, tmp_path):
-    net = bayesian()
-    with pytest.raises(Boom):
-        go(net, True, temperature=0.5, callbacks=[Stop(2, jobs.raise_boom)])
-    assert net._compiled_call_impl is None
-
-
-def test_a_network_that_was_compiled_before_stays_so(backend):
-    net = network()
-    net.compile()
-    mine = net._compiled_call_impl
-    for compile in (False, True):
-        go(net, compile, epochs=1)
-        assert net._compiled_call_impl is mine
+    go(backend, epochs=6)
+    assert backend.graphs == 2 * made  # as many for six epochs as for one
 
 
 def test_compiled_runs_are_resumed(backend, tmp_path):
     def run(folder, step=None, resume=False):
         callbacks = [Stop(step, jobs.interrupt)]
-        return go(
-            bayesian(), True, temperature=0.5, folder=folder, resume=resume, callbacks=callbacks
-        )
+        return go(backend, folder=folder, resume=resume, callbacks=callbacks)
 
     whole = run(tmp_path / "whole")
     with pytest.raises(kasuri.Interrupted):
@@ -108,12 +77,8 @@ def test_compiled_runs_are_resumed(backend, tmp_path):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # inductor's own
 def test_with_the_default_backend():
     torch._dynamo.reset()
-    nets = [
-        kasuri.bayesianize(nn.Linear(2, 2), kasuri.MeanField(), estimator="local") for _ in range(2)
-    ]
-    nets[1].load_state_dict(nets[0].state_dict())
-    fits = [go(nets[i], bool(i), epochs=2, temperature=0.5) for i in range(2)]
-    losses = [[row["loss"] for row in one.history] for one in fits]
+    net = kasuri.bayesianize(nn.Linear(2, 2), kasuri.MeanField(), estimator="local")
+    fits = [go(how, epochs=2, net=copy.deepcopy(net)) for how in (None, "inductor")]
+    losses = [[row["loss"] for row in fitted.history] for fitted in fits]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)  # it has a generator of its own
-    assert fits[1].net._compiled_call_impl is None
     torch._dynamo.reset()

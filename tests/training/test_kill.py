@@ -24,7 +24,7 @@ WOUNDS = [
     (("after", "replace", "history.csv", 1), 12),
     (("after", "fsync", "checkpoint.pt", 2), 16),
 ]
-RANDOM_KILLS = 8
+RANDOM_KILLS = 4
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from kasuri import vae
 from kasuri.numerics import triangular
 
 FAMILIES = [
-    vae.Diagonal(6),
+    vae.DiagonalLatent(6),
     vae.MatrixNormalLatent(3, 2),
     vae.MatrixNormalLatent(2, 3),
     vae.MatrixNormalLatent(6, 1),
     vae.MatrixNormalLatent(1, 6),
-    vae.FullNormal(6),
-    vae.FullNormal(1),
+    vae.FullLatent(6),
+    vae.FullLatent(1),
     vae.KTiedLatent(3, 2, rank=1),
     vae.KTiedLatent(2, 3, rank=2),
 ]
@@ -30,9 +30,9 @@ def covariance(latent, numbers):
         return matrix @ torch.diag(logs.exp())
 
     _, *parts = numbers.split(latent.widths)
-    if isinstance(latent, vae.Diagonal):
+    if isinstance(latent, vae.DiagonalLatent):
         factor = torch.diag(parts[0].exp())
-    elif isinstance(latent, vae.FullNormal):
+    elif isinstance(latent, vae.FullLatent):
         factor = triangle(*parts)
     elif isinstance(latent, vae.MatrixNormalLatent):
         factor = torch.kron(triangle(*parts[:2]), triangle(*parts[2:]))
@@ -98,8 +98,8 @@ class Linear:
         factor = torch.linalg.cholesky(torch.linalg.inv(self.precision))
         diagonal = factor.diagonal()
         lower = triangular.fold(factor / diagonal).flatten()
-        return self.vae(vae.FullNormal(self.n), torch.cat([diagonal.log(), lower]))
+        return self.vae(vae.FullLatent(self.n), torch.cat([diagonal.log(), lower]))
 
     def best_independent(self):
         """With the independent posterior of the largest ELBO: variances 1 / precision_ii."""
-        return self.vae(vae.Diagonal(self.n), -0.5 * self.precision.diagonal().log())
+        return self.vae(vae.DiagonalLatent(self.n), -0.5 * self.precision.diagonal().log())

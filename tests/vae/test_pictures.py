@@ -16,7 +16,7 @@ def test_reconstructions_are_pixel_probabilities_at_the_mean():
 
 
 def test_draws_from_the_prior_are_spread_as_the_decoder_says():
-    model = small(vae.Diagonal(2))
+    model = small(vae.DiagonalLatent(2))
     with torch.no_grad():
         z = torch.randn(20_000, 2)
         expected = torch.sigmoid(model.net.decoder(z)).mean(0)
@@ -24,7 +24,7 @@ def test_draws_from_the_prior_are_spread_as_the_decoder_says():
 
 
 def test_traversals_move_one_latent_variable_and_leave_the_others():
-    model, (x, _) = small(vae.FullNormal(4)), patterns(10)
+    model, (x, _) = small(vae.FullLatent(4)), patterns(10)
     found = vae.traverse(model, x[0], units=[2, 0], span=2.0, steps=5)
     assert found.shape == (2, 5, 12)
     with torch.no_grad():
@@ -37,7 +37,7 @@ def test_traversals_move_one_latent_variable_and_leave_the_others():
 
 
 def test_the_most_active_variables_come_first():
-    model, (x, _) = small(vae.Diagonal(4)), patterns(60)
+    model, (x, _) = small(vae.DiagonalLatent(4)), patterns(60)
     with torch.no_grad():
         for unit, spread in enumerate((0.1, 2.0, 0.5, 1.0)):
             model.net.encoder[-1].weight[unit] *= spread / model.posterior(x).mean[:, unit].std()

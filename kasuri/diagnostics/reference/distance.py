@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -78,22 +78,17 @@ def distances(
 ) -> str:
     """A table in Markdown with the distances of several posteriors from the truth.
 
-    Args:
-        elbos: objectives of the same network, data and prior, by name.
-        truth: as for `distance`.
-        data: as for `distance`.
-        x: as for `distance`.
-        samples: as for `distance`.
+    The objectives, by name, have the same network, data and prior; the rest is as for `distance`.
     """
     lines = [
         "| posterior | mean | spread | predictive mean | predictive spread | KL |",
         "| :-- | --: | --: | --: | --: | --: |",
     ]
     for name, elbo in elbos.items():
-        one = distance(elbo, truth, data, x, samples)
-        each = [one.mean, one.spread, one.predictive_mean, one.predictive_spread]
-        kl = "" if one.kl is None else f"{one.kl:.3f} ± {one.kl_error:.3f}"
-        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in each)} | {kl} |")
+        *numbers, kl, error = astuple(distance(elbo, truth, data, x, samples))
+        cells = [f"{number:.3f}" for number in numbers]
+        cells.append("" if kl is None else f"{kl:.3f} ± {error:.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -14,10 +14,9 @@ from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Dense, Posterior
-from kasuri.posteriors.point import PointPosterior
 from kasuri.prediction.figures import at_its_scale
 from kasuri.priors.base import Prior
-from kasuri.training.sources import tensors
+from kasuri.training.batches import tensors
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ class LogJoint:
                 "write a temperature above 0"
             )
         posteriors = dict(named_posteriors(elbo.bnn))
-        self.posteriors: dict[str, Posterior] = {
-            name: q for name, q in posteriors.items() if not isinstance(q, PointPosterior)
-        }
-        self._points = [q for q in posteriors.values() if isinstance(q, PointPosterior)]
-        self.priors = _priors(elbo, posteriors)
+        random = {name for name, q in posteriors.items() if bool((q.variance > 0).any())}
+        self.posteriors = {name: q for name, q in posteriors.items() if name in random}
+        self._points = [q for name, q in posteriors.items() if name not in random]
+        priors = _priors(elbo, posteriors)
+        self.priors = {name: prior for name, prior in priors.items() if name in random}
         self.size = sum(q.numel() for q in self.posteriors.values())
 
     def __call__(self, weights: Tensor) -> Tensor:
@@ -79,10 +78,8 @@ class LogJoint:
         parts = self.split(weights)
         f = self.outputs(weights, self.x)
         fit = self.elbo.likelihood.log_prob(f, self.y).sum()
-        prior = torch.stack(
-            [one.log_prob(parts[name]).sum() for name, one in self.priors.items()]
-        ).sum()
-        return fit / self.temperature + prior
+        logs = [prior.log_prob(parts[name]).sum() for name, prior in self.priors.items()]
+        return fit / self.temperature + torch.stack(logs).sum()
 
     def outputs(self, weights: Tensor, x: Any) -> Tensor:
         """The network's outputs at inputs x, with these weights (D,)."""
@@ -94,8 +91,7 @@ class LogJoint:
 
     def split(self, weights: Tensor) -> dict[str, Tensor]:
         """The vector as weight matrices, by name."""
-        sizes = [q.numel() for q in self.posteriors.values()]
-        pieces = weights.split(sizes)
+        pieces = weights.split([q.numel() for q in self.posteriors.values()])
         named = zip(self.posteriors.items(), pieces, strict=True)
         return {name: piece.reshape(q.shape) for (name, q), piece in named}
 
@@ -107,8 +103,8 @@ class LogJoint:
     @torch.no_grad()
     def mean(self, draw: bool = False) -> Tensor:
         """The mean of the objective's own posterior, or a draw, as a vector (D,)."""
-        each = [q.rsample() if draw else q.mean for q in self.posteriors.values()]
-        return torch.cat([one.reshape(-1) for one in each])
+        posteriors = self.posteriors.values()
+        return torch.cat([(q.rsample() if draw else q.mean).reshape(-1) for q in posteriors])
 
     @torch.no_grad()
     def log_posterior(self, weights: Tensor) -> Tensor | None:
@@ -116,9 +112,9 @@ class LogJoint:
         dense = {name: q for name, q in self.posteriors.items() if isinstance(q, Dense)}
         if len(dense) < len(self.posteriors):
             return None
-        parts = [self.split(one) for one in weights]
-        each = [[q.log_prob(part[name]).double() for name, q in dense.items()] for part in parts]
-        return torch.stack([torch.stack(one).sum() for one in each])
+        draws = [self.split(vector) for vector in weights]
+        logs = [[q.log_prob(draw[name]).double() for name, q in dense.items()] for draw in draws]
+        return torch.stack([torch.stack(each).sum() for each in logs])
 
     @torch.no_grad()
     def entropy(self) -> float:
@@ -129,9 +125,8 @@ class LogJoint:
 def _priors(elbo: ELBO, posteriors: Mapping[str, Posterior]) -> dict[str, Prior]:
     """A prior with a density for every random weight; those that follow the posterior are refused."""
     found: dict[str, Prior] = {}
-    for prior, names in zip(elbo.priors, elbo.governed, strict=True):
-        assert isinstance(prior, Prior)
+    for prior, names in elbo.groups():
         fixed = at_its_scale(prior, [posteriors[name] for name in names])
         fixed.log_prob(torch.zeros(1, 1))  # says why if it has none
-        found |= {n: fixed for n in names if not isinstance(posteriors[n], PointPosterior)}
+        found |= dict.fromkeys(names, fixed)
     return found

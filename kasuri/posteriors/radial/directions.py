@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from kasuri.numerics.safe import LOG_CEILING, held, soft_min, soft_min_inverse
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.directional_kl import divergence
 
 
 def concentration_at(d: int, gap: float) -> float:
@@ -48,11 +47,6 @@ class Directions(nn.Module):
         """Of the space around the spheres, d."""
         return self.loc.shape[-1]
 
-    @property
-    def single(self) -> bool:
-        """Whether what is computed of these ends in single precision."""
-        return self.loc.dtype == torch.float32
-
     def mode(self) -> Tensor:
         """The mean directions, (*blocks, n, d)."""
         return F.normalize(self.loc, dim=-1)
@@ -76,7 +70,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = divergence(kappa, torch.ones_like(kappa), 0.0, self.dimension, self.single)
+        apart = vmf.divergence(kappa, 0.0, self.dimension)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -86,12 +80,11 @@ class Directions(nn.Module):
             concentration: of the priors; 0 for the uniform distribution.
             mean: their mean directions (*blocks, n, d); by default those of the posteriors.
         """
-        kappa = self.concentration()
-        cosine = torch.ones_like(kappa)
-        if mean is not None:
-            cosine = (self.mode().double() * mean.double()).sum(-1)
-        apart = divergence(kappa, cosine, concentration, self.dimension, self.single)
-        return self._for_each(apart)
+        kappa, d = self.concentration(), self.dimension
+        if mean is None:
+            return self._for_each(vmf.divergence(kappa, concentration, d))
+        gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
+        return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
 
     def _for_each(self, values: Tensor) -> Tensor:
         return values.expand(self.loc.shape[:-1])

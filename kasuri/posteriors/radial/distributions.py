@@ -163,7 +163,7 @@ def _kl(q: VonMisesFisher, p: VonMisesFisher) -> Tensor:
         )
     # of unit vectors this is 1 - cosine, and exactly 0 where they are the same
     gap = (q.loc.double() - p.loc.double()).square().sum(-1) / 2
-    result = vmf.kl_of_gap(q.concentration, p.concentration, gap, d)
+    result = vmf.kl(q.concentration, p.concentration, gap, d)
     return result.to(torch.promote_types(q.concentration.dtype, p.concentration.dtype))
 
 

@@ -16,41 +16,31 @@ Reference: Radial and directional posteriors for Bayesian neural networks.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kasuri.checks import is_number, is_whole
-from kasuri.posteriors.base import Family
-from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
-from kasuri.posteriors.radial import positive
+from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import start as radial_start
 from kasuri.posteriors.radial.directions import Directions, concentration_at
 from kasuri.posteriors.radial.polar import Polar, to_vectors
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
-from kasuri.posteriors.radial.radii import (
-    GAMMA_RANGE,
-    WEIBULL_RANGE,
-    GammaRadii,
-    LogNormalRadii,
-    Radii,
-    WeibullRadii,
-)
+from kasuri.posteriors.radial.radii import LogNormal, Radii
 
 _CHOICES = {
     "grouping": ("row", "column", "double"),
     "double": ("hadamard", "scales"),
     "concentration": ("layer", "group"),
-    "radius": ("log-normal", "gamma", "weibull"),
     "factors": (1, 2),
 }
-
 
 LONGEST = 20_000  # radii are held at e^10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Radial(Family):
+class Radial(MatrixFamily):
     """Weights as lengths times directions, per output (row), per input (column) or both.
 
     Inputs of a convolution are channels: a row is all weights of an output channel, a column all weights
@@ -65,17 +55,16 @@ class Radial(Family):
             of out times positions). Without it unit radii make weights that are too small by so
             much; the start at a given weight is not affected.
         concentration: one κ per "layer" and side, or one per "group" (row or column).
-        radius: "log-normal"; "gamma" or "weibull", which have no factor s for the layer.
-        factors: of a log-normal radius: 2 for kasuri.RadialPrior(form="augmented"), 1 for all else, in
-            which a second one would be redundant.
+        factors: of a radius: 2 for kasuri.RadialPrior(form="augmented"), 1 for all else, in which a second
+            one would be redundant.
         scale: root mean square of the initial standard deviations of the weights: in total, or of every
             row or column that is the only side and has its own κ.
         noise: relative spread of the initial standard deviations of radii.
         gap: start at the κ whose most likely cosine to the mean direction is 1 - gap; by default κ
             follows `scale`.
         min_gap: an upper bound of κ in the same terms, approached smoothly; None for no bound.
-        spread: initial standard deviation of each log-normal factor (of the radius over its mean, for
-            other kinds); by default a radius varies by `scale`, as any weight does.
+        spread: initial standard deviation of the logarithm of each factor; by default a radius varies by
+            `scale`, as any weight does.
         mean: as in every family; rows or columns of zeros, which have no direction, start near 0.
         positions: neighbouring columns that are one input; `kasuri.bayesianize` sets it for convolutions.
         max_scale: not available.
@@ -92,7 +81,6 @@ class Radial(Family):
     double: str = "hadamard"
     rescale: bool = False
     concentration: str = "layer"
-    radius: str = "log-normal"
     factors: int = 1
     gap: float | None = None
     min_gap: float | None = None
@@ -102,6 +90,7 @@ class Radial(Family):
     def __post_init__(self) -> None:
         """Refuse options that do not exist or contradict each other."""
         super().__post_init__()
+        self._check_numbers()
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices or isinstance(value, bool):
@@ -113,6 +102,16 @@ class Radial(Family):
                 "concentrations and have no bound of their own; for small concentrations to start from, "
                 "or a prior that asks for them, see gap= here and in kasuri.RadialPrior"
             )
+        if self.double != "hadamard" and self.grouping != "double":
+            raise ValueError(
+                f'Radial(double={self.double!r}, grouping={self.grouping!r}): it belongs to grouping="double"'
+            )
+        if self.rescale and (self.grouping, self.double) != ("double", "hadamard"):
+            raise ValueError(
+                'Radial(rescale=True): it belongs to grouping="double", double="hadamard"; leave it out'
+            )
+
+    def _check_numbers(self) -> None:
         for name in ("gap", "min_gap"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < 1):
@@ -125,26 +124,17 @@ class Radial(Family):
             raise ValueError(f"Radial(spread={self.spread!r}): a standard deviation is positive")
         if not is_whole(self.positions, 1):
             raise ValueError(f"Radial(positions={self.positions!r}): a whole number, 1 or more")
-        self._check_combinations()
 
-    def _check_combinations(self) -> None:
-        if self.factors != 1 and self.radius != "log-normal":
+    @classmethod
+    def restored(cls, options: dict[str, Any]) -> "Radial":
+        """From a file; those of version 0.2 name the kind of radius, of which one is left."""
+        options = dict(options)
+        kind = options.pop("radius", "log-normal")
+        if kind != "log-normal":
             raise ValueError(
-                f"Radial(factors={self.factors}, radius={self.radius!r}): only products of log-normal "
-                "factors are of the same kind; leave factors out"
+                f"Radial(radius={kind!r}) of version 0.2: radii must be log-normal now"
             )
-        if self.double != "hadamard" and self.grouping != "double":
-            raise ValueError(
-                f'Radial(double={self.double!r}, grouping={self.grouping!r}): it belongs to grouping="double"'
-            )
-        if self.rescale and (self.grouping, self.double) != ("double", "hadamard"):
-            raise ValueError(
-                'Radial(rescale=True): it belongs to grouping="double", double="hadamard"; leave it out'
-            )
-
-    def for_vectors(self) -> MeanField:
-        """Mean-field with the same options: a vector has no rows and columns."""
-        return MeanField(scale=self.scale, noise=self.noise, mean=self.mean)
+        return cls(**options)
 
     def for_kernel(self, positions: int) -> "Radial":
         """The same with columns of so many positions."""
@@ -152,11 +142,7 @@ class Radial(Family):
 
     def __call__(self, weight: Tensor) -> RadialPosterior | MeanFieldPosterior:
         """The posterior around an initial weight (*blocks, out, in)."""
-        if weight.dim() < 2:
-            raise ValueError(
-                f"Radial() was asked for a tensor of shape {tuple(weight.shape)}: a vector has no rows "
-                "and columns; write kasuri.MeanField() for it"
-            )
+        self.require_matrix(weight)
         if weight.shape[-1] % self.positions:
             raise ValueError(
                 f"Radial(positions={self.positions}) of {weight.shape[-1]} columns: every input has as many"
@@ -222,10 +208,8 @@ class Radial(Family):
         norms = torch.linalg.vector_norm(vectors, dim=-1)
         if self.spread is None:
             growth = radial_start.natural_growth(norms, vectors.shape[-1], self.scale)
-        elif self.radius == "log-normal":
-            growth = torch.full_like(norms, (1 + common) * self.spread**2 / self.factors)
         else:
-            growth = torch.full_like(norms, self.spread**2).log1p()
+            growth = torch.full_like(norms, (1 + common) * self.spread**2 / self.factors)
         return growth * (2 * self.noise * torch.randn_like(growth)).exp()
 
     def _polar(self, start: radial_start.Start) -> Polar:
@@ -233,8 +217,6 @@ class Radial(Family):
         if self.min_gap is not None:
             bound = concentration_at(start.directions.shape[-1], self.min_gap)
         directions = Directions(start.directions, start.concentration, bound)
-        if self.radius != "log-normal":
-            return Polar(directions, self._radii(start.log_radii, start.growth), None)
         # the layer's factor starts with the common size, and with little of the noise
         share = 1 / (1 + start.growth.shape[-1]) if self.spread is None else 0.5
         noise = start.growth.amin(-1, keepdim=True) * share
@@ -243,12 +225,4 @@ class Radial(Family):
         return Polar(directions, local, self._radii(size, noise))
 
     def _radii(self, log_means: Tensor, growth: Tensor) -> Radii:
-        if self.radius == "gamma":
-            a = growth.expm1().log().neg().clamp(*GAMMA_RANGE)
-            return GammaRadii(positive.Gamma(log_means, a))
-        if self.radius == "weibull":
-            k = positive.weibull_log_concentration(growth).clamp(*WEIBULL_RANGE)
-            return WeibullRadii(positive.Weibull(log_means - torch.lgamma(1 + (-k).exp()), k))
-        return LogNormalRadii(
-            positive.LogNormal(log_means - growth / 2, growth.log()), self.factors
-        )
+        return Radii(LogNormal(log_means - growth / 2, growth.log()), self.factors)

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics.safe import held
-from kasuri.posteriors.radial import polar_sampling
 from kasuri.posteriors.radial.directions import Directions
-from kasuri.posteriors.radial.positive import LogNormal, sum_log_entropy
-from kasuri.posteriors.radial.radii import Radii
+from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
+from kasuri.posteriors.radial.vmf_sampling import sample_scaled
 
 Side = Literal["rows", "columns"]
 
@@ -41,13 +40,7 @@ def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
 
 
 def to_matrix(vectors: Tensor, side: Side, positions: int) -> Tensor:
-    """The matrix (..., out, in) with these rows or columns.
-
-    Examples:
-        >>> matrix = torch.arange(12).view(2, 6)
-        >>> torch.equal(to_matrix(to_vectors(matrix, "columns", 3), "columns", 3), matrix)
-        True
-    """
+    """The matrix (..., out, in) with these rows or columns."""
     if side == "rows":
         return vectors
     if positions == 1:
@@ -58,12 +51,7 @@ def to_matrix(vectors: Tensor, side: Side, positions: int) -> Tensor:
 
 
 def along_columns(values: Tensor, positions: int) -> Tensor:
-    """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in).
-
-    Examples:
-        >>> along_columns(torch.tensor([1, 2]), 2)
-        tensor([[1, 1, 2, 2]])
-    """
+    """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in)."""
     spread = values.unsqueeze(-1).expand(*values.shape, positions)
     return spread.reshape(*values.shape[:-1], 1, -1)
 
@@ -87,13 +75,7 @@ def draw_radius(*radii: Radii) -> Tensor:
 
 
 def product_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """(mean, variance) of a product of independent numbers with these, without cancellation.
-
-    Examples:
-        >>> one, half = torch.tensor(1.0), torch.tensor(0.5)
-        >>> product_moments((one, half), (one, half))
-        (tensor(1.), tensor(1.2500))
-    """
+    """(mean, variance) of a product of independent numbers with these, without cancellation."""
     (mean_a, var_a), (mean_b, var_b) = a, b
     return mean_a * mean_b, var_a * (mean_b.square() + var_b) + mean_a.square() * var_b
 
@@ -104,34 +86,29 @@ class Polar(nn.Module):
     Args:
         directions: q(ξ).
         local: q(z), one for every vector.
-        layer: q(s), one for all vectors of a block; None for s = 1.
+        layer: q(s), one for all vectors of a block.
     """
 
-    def __init__(self, directions: Directions, local: Radii, layer: Radii | None) -> None:
+    def __init__(self, directions: Directions, local: Radii, layer: Radii) -> None:
         super().__init__()
         self.directions = directions
         self.local = local
         self.layer = layer
 
-    def radii(self) -> tuple[Radii, ...]:
-        """Local, and common if there is one."""
-        return (self.local,) if self.layer is None else (self.local, self.layer)
+    def radii(self) -> tuple[Radii, Radii]:
+        """Local and common ones."""
+        return self.local, self.layer
 
     def rsample(self) -> Tensor:
         """A draw of the vectors."""
         radius = draw_radius(*self.radii())
-        return polar_sampling.draw(self.directions.loc, self.directions.concentration(), radius)
+        return sample_scaled(self.directions.loc, self.directions.concentration(), radius)
 
     def mean(self) -> Tensor:
         """E[s] E[z_i] A(κ) μ_i."""
         length = radius_moments(*self.radii())[0] * self.directions.resultant()
         mode = self.directions.mode()
         return length.to(mode.dtype).unsqueeze(-1) * mode
-
-    def at_mode(self) -> Tensor:
-        """E[s] E[z_i] μ_i."""
-        mode = self.directions.mode()
-        return radius_moments(*self.radii())[0].to(mode.dtype).unsqueeze(-1) * mode
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """(mean, variance) of every component."""
@@ -150,12 +127,7 @@ class Polar(nn.Module):
 
         With ρ_i = log(s z_i), dw_i = e^{dρ_i} dρ_i dξ_i: H = H(ρ) + d Σ E ρ_i + Σ H(ξ_i).
         """
-        local = self.local.law()
-        logs, total = local.mean_log(), local.log_entropy().sum()
-        if self.layer is not None:
-            common = self.layer.law()
-            assert isinstance(local, LogNormal)
-            assert isinstance(common, LogNormal)
-            logs = logs + common.mean_log()
-            total = sum_log_entropy(local, common).sum()
-        return total + self.directions.dimension * logs.sum() + self.directions.entropy().sum()
+        local, common = self.local.law(), self.layer.law()
+        logs = (local.loc + common.loc).sum()
+        radial = joint_log_entropy(local, common).sum()
+        return radial + self.directions.dimension * logs + self.directions.entropy().sum()

@@ -8,8 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kasuri.numerics.stacked import of_parameters
-from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.mean_field import independent
 from kasuri.posteriors.parts import entries
@@ -86,11 +84,6 @@ class RadialPosterior(Posterior):
         """E[W]: products of mean radii, A(κ) and mean directions."""
         return self._product([(side, polar.mean()) for side, polar in self.polars()])
 
-    @property
-    def at_mode(self) -> Tensor:
-        """Mean radii times mean directions, longer than the mean by 1/A(κ): what the paper evaluates."""
-        return self._product([(side, polar.at_mode()) for side, polar in self.polars()])
-
     def _product(self, vectors: Sequence[tuple[Side, Tensor]]) -> Tensor:
         first, *others = (to_matrix(v, side, self.positions) for side, v in vectors)
         for other in others:
@@ -117,12 +110,6 @@ class RadialPosterior(Posterior):
 
     def rsample(self) -> Tensor:
         """One draw."""
-        if eager() or not batched_apart():
-            return self._draw()
-        return of_parameters(self, lambda q, _: q._draw(), draws=True)
-
-    def _draw(self) -> Tensor:
-        """One draw for every block, whatever leading dimensions the parameters have."""
         first, *others = (
             to_matrix(polar.rsample(), side, self.positions) for side, polar in self.polars()
         )
@@ -167,7 +154,7 @@ class RadialPosterior(Posterior):
 
         They are those of z, the radii of single rows or columns, without the layer's factor s: it is the
         same for all of them, and what it gains the others may have lost. So only radii of one side of
-        one layer compare. -inf where a Gamma or Weibull density falls from 0 on.
+        one layer compare.
 
         Args:
             side: "rows" (*blocks, out), or "columns" (*blocks, in), of convolutions channels.

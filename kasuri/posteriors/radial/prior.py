@@ -5,30 +5,27 @@ is made of: a vMF divergence and a radial one for every row or column, and one f
 once. It is at least the KL of the weights themselves, so the ELBO remains a bound, if the prior does not
 follow the posterior: with mean="posterior", the default and the paper's, no fixed prior stands behind
 the KL, and -ELBO does not compare with that of other priors. Everything is in closed form, except for the
-half-Cauchy prior without augmentation, which takes sums over nodes, exact to 1e-9.
+half-Cauchy prior without augmentation, which takes sums over nodes.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kasuri.checks import is_number
-from kasuri.numerics.stacked import of_parameters
-from kasuri.numerics.torch_internals import batched_at_most, eager
 from kasuri.posteriors.base import Posterior
-from kasuri.posteriors.masked import MaskedPosterior, behind_mask
-from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.radial.directions import Directions, concentration_at
 from kasuri.posteriors.radial.polar import Side, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from kasuri.posteriors.radial.radii import Radii
-from kasuri.posteriors.radial.radius_priors import radius_prior
+from kasuri.posteriors.radial.radii import Radii, half_cauchy_kls, kl_to_half_cauchy_augmented
 from kasuri.posteriors.radial.start import filled, hadamard_vectors, scaled_rows
-from kasuri.priors.base import Normal, Prior, take_charge
+from kasuri.priors.base import Prior, take_charge
+from kasuri.priors.normal import Normal
 
 
 class RadialPrior(Prior):
@@ -40,10 +37,8 @@ class RadialPrior(Prior):
     Args:
         local: scale of the radii of rows and columns, the median of a half-Cauchy distribution.
         layer: scale of the layer's factor s.
-        radius: "half-cauchy"; or "gamma", "inverse-gamma", "weibull".
         form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
             published, which is larger and needs kasuri.Radial(factors=2).
-        shape: of "gamma", "inverse-gamma" and "weibull".
         mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
             are free and only their concentration costs, as published; "uniform" for a uniform
             distribution of directions; "initial" for those the posterior has when the objective is
@@ -58,7 +53,7 @@ class RadialPrior(Prior):
         True
         >>> RadialPrior(0.01, 0.001)
         RadialPrior(
-          half-cauchy, local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
+          local=0.01, layer=0.001, form='direct', mean='posterior', gap=0.5
           (others): Normal(1)
         )
     """
@@ -70,15 +65,13 @@ class RadialPrior(Prior):
         local: float = 1.0,
         layer: float = 1.0,
         *,
-        radius: str = "half-cauchy",
         form: str = "direct",
-        shape: float = 1.0,
         mean: str | Tensor | Sequence[Any] = "posterior",
         gap: float = 0.5,
         others: Prior | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("local", local), ("layer", layer), ("shape", shape)):
+        for name, value in (("local", local), ("layer", layer)):
             if not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"RadialPrior({name}={value!r}): a number above 0")
         if not (is_number(gap) and 0 < gap < 1):
@@ -92,27 +85,20 @@ class RadialPrior(Prior):
             raise ValueError(
                 f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
             )
-        if radius != "half-cauchy" and form != "direct":
-            raise ValueError(
-                f"RadialPrior(radius={radius!r}, form={form!r}): only half-Cauchy radii are augmented"
-            )
+        if form not in ("direct", "augmented"):
+            raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
         if not isinstance(others, Prior | None):
             raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. kasuri.Normal(1.0)")
-        self.radius_prior = radius_prior(radius, form, shape)
-        self.radius, self.form = radius, form
-        self.local, self.layer, self.shape, self.gap = local, layer, shape, gap
+        self.local, self.layer, self.form, self.gap = local, layer, form, gap
         self.others = Normal(1.0) if others is None else others
         self.mean = mean if isinstance(mean, str) else "initial"
         self._given = mean if isinstance(mean, Tensor) else None
-        # whose mean directions are buffers, in their order
-        self._governed: list[RadialPosterior] = []
+        self._governed: list[RadialPosterior] = []  # whose mean directions are buffers, in order
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        """Take down mean directions, if they are to stay; refuse radii that do not fit the prior."""
+        """Take down mean directions, if they are to stay; refuse what this prior cannot govern."""
         own, others = _shared_out(posteriors)
-        bare = map(behind_mask, others)
-        stand_ins = [q for q in bare if isinstance(q, MeanFieldPosterior) and q.note]
-        if not own and not stand_ins:
+        if not own and not any(q.note for q in others):
             raise ValueError(
                 "RadialPrior: none of these posteriors has radii and directions; convert the network with "
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
@@ -121,11 +107,9 @@ class RadialPrior(Prior):
         for q, _ in own:
             for radii in q.modules():
                 if isinstance(radii, Radii):
-                    self.radius_prior.kl(radii, 1.0)
-        if self.mean != "initial":
-            return
+                    self._require_factors(radii)
         governed = [q for q, _ in own]
-        if not take_charge(self, self._governed, governed):
+        if self.mean != "initial" or not take_charge(self, self._governed, governed):
             return
         self._governed = governed
         for index, q in enumerate(governed):
@@ -140,31 +124,17 @@ class RadialPrior(Prior):
         own, others = _shared_out(posteriors)
         terms = []
         if own:
-            # nothing but parameters matters, and many small operations: one for all members of a vmap
-            alone = self.mean != "initial" and all(mask is None for _, mask in own)
-            if alone and batched_at_most() and not eager():
-                total = of_parameters(
-                    nn.ModuleList(q for q, _ in own), self._kl_of_whole, draws=False
-                )
-            else:
-                total = self._kl_of(own, 0)
-            terms.append(total.to(next(own[0][0].parameters()).dtype))
+            terms.append(self._kl_of(own).to(next(own[0][0].parameters()).dtype))
         if others:
             terms.append(self.others.kl(*others))
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
-    def _kl_of_whole(self, posteriors: nn.ModuleList, leading: int) -> Tensor:
-        return self._kl_of([(cast(RadialPosterior, q), None) for q in posteriors], leading)
-
-    def _kl_of(
-        self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]], leading: int
-    ) -> Tensor:
+    def _kl_of(self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]]) -> Tensor:
         """KL of the radii and directions of posteriors, in float64.
 
         Args:
             posteriors: each with a mask, True for the weights that are left, or None; rows and columns
                 without one count nothing.
-            leading: dimensions of the parameters, and so of the result, before those of one network.
         """
         scaled: list[tuple[Radii, float]] = []
         groups: list[tuple[RadialPosterior, Tensor | None, Side] | None] = []
@@ -173,11 +143,10 @@ class RadialPrior(Prior):
                 scaled.append((radii, self.local))
                 groups.append((q, mask, side))
             for _, polar in q.polars():
-                if polar.layer is not None:
-                    scaled.append((polar.layer, self.layer))
-                    groups.append(None)
+                scaled.append((polar.layer, self.layer))
+                groups.append(None)
         terms = []
-        for each, group in zip(self.radius_prior.kls(scaled), groups, strict=True):
+        for each, group in zip(self._radial_kls(scaled), groups, strict=True):
             if group is not None:
                 q, mask, side = group
                 directions = q.directions(side)
@@ -185,26 +154,43 @@ class RadialPrior(Prior):
                     each = each + self._kl_of_directions(q, side, directions)
                 if mask is not None:
                     each = each * to_vectors(mask, side, q.positions).any(-1)
-            terms.append(each.flatten(leading).sum(-1))
-        return torch.stack(terms).sum(0)
+            terms.append(each.sum())
+        return torch.stack(terms).sum()
+
+    def _radial_kls(self, scaled: Sequence[tuple[Radii, float]]) -> list[Tensor]:
+        """KL of every radius, given its prior's scale."""
+        if self.form == "direct":
+            return half_cauchy_kls(scaled)
+        terms = []
+        for radii, scale in scaled:
+            self._require_factors(radii)
+            alpha, beta = radii.factors()
+            terms.append(kl_to_half_cauchy_augmented(alpha, beta, scale))
+        return terms
+
+    def _require_factors(self, radii: Radii) -> None:
+        if self.form == "augmented" and radii.loc.shape[-2] != 2:
+            raise ValueError(
+                'RadialPrior(form="augmented") speaks of two log-normal factors of every radius, and this '
+                "posterior does not have them: write kasuri.Radial(factors=2), or "
+                'kasuri.RadialPrior(form="direct")'
+            )
 
     def _kl_of_directions(
         self, posterior: RadialPosterior, side: Side, directions: Directions
     ) -> Tensor:
-        kappa = 0.0 if self.mean == "uniform" else concentration_at(directions.dimension, self.gap)
-        return directions.kl(kappa, self._mean_of(posterior, side))
-
-    def _mean_of(self, posterior: RadialPosterior, side: Side) -> Tensor | None:
-        """The prior's mean directions where they are neither the posterior's nor without meaning."""
-        if self.mean != "initial":
-            return None
+        if self.mean == "uniform":
+            return directions.kl(0.0)
+        kappa = concentration_at(directions.dimension, self.gap)
+        if self.mean == "posterior":
+            return directions.kl(kappa)
         index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
         if index is None:
             raise ValueError(
                 "RadialPrior has no mean directions for this posterior: they are taken down by "
                 "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
             )
-        return self.get_buffer(f"mean_{index}_{side}")
+        return directions.kl(kappa, self.get_buffer(f"mean_{index}_{side}"))
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
         """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
@@ -222,18 +208,28 @@ class RadialPrior(Prior):
 
     def options(self) -> dict[str, Any]:
         """Everything but mean directions, which are buffers; a given weight as lists."""
-        names = ("local", "layer", "radius", "form", "shape", "mean", "gap", "others")
-        found = {name: getattr(self, name) for name in names}
-        return found if self._given is None else found | {"mean": self._given.tolist()}
+        names = ("local", "layer", "form", "mean", "gap", "others")
+        options = {name: getattr(self, name) for name in names}
+        return options if self._given is None else options | {"mean": self._given.tolist()}
+
+    @classmethod
+    def restored(cls, options: dict[str, Any]) -> "RadialPrior":
+        """From a file; those of version 0.2 name the kind of radius, of which one is left."""
+        options = {key: value for key, value in options.items() if key != "shape"}
+        kind = options.pop("radius", "half-cauchy")
+        if kind != "half-cauchy":
+            raise ValueError(
+                f"RadialPrior(radius={kind!r}) of version 0.2: must be half-cauchy now"
+            )
+        return cls(**options)
 
     def extra_repr(self) -> str:
-        """The kind of radius, its scales, and the prior of directions."""
-        kind = f"form={self.form!r}" if self.radius == "half-cauchy" else f"shape={self.shape:g}"
-        scales = f"local={self.local:g}, layer={self.layer:g}"
+        """The scales of the radii and the prior of directions."""
+        scales = f"local={self.local:g}, layer={self.layer:g}, form={self.form!r}"
         mean = repr(self.mean)
         if self._given is not None:
             mean = f"a weight ({'x'.join(map(str, self._given.shape))})"
-        return f"{self.radius}, {scales}, {kind}, mean={mean}, gap={self.gap:g}"
+        return f"{scales}, mean={mean}, gap={self.gap:g}"
 
 
 def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:

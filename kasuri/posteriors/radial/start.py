@@ -13,15 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.roots import falling_root
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.directions import concentration_at
 from kasuri.posteriors.radial.polar import along_columns, to_matrix, to_vectors
-from kasuri.posteriors.radial.vmf_series import COARSE, terms
 
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
 LOG_TOP = 29.0  # of concentrations, a little below what posteriors hold
-STEPS = 12
+STEPS = 50  # of bisection
 
 
 @dataclass(frozen=True)
@@ -115,14 +113,7 @@ def single(vectors: Tensor, growth: Tensor, how: Concentrating) -> Start:
 
 
 def hadamard_vectors(weight: Tensor, positions: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns whose elementwise product is a weight: sign √|w_ij| and √|w_ij|.
-
-    Examples:
-        >>> rows, columns = hadamard_vectors(torch.tensor([[4.0, -9.0]]), 1)
-        >>> rows, columns
-        (tensor([[ 2., -3.]]), tensor([[2.],
-                [3.]]))
-    """
+    """Rows and columns whose elementwise product is a weight: sign √|w_ij| and √|w_ij|."""
     roots = weight.abs().sqrt()
     return weight.sign() * roots, to_vectors(roots, "columns", positions)
 
@@ -218,36 +209,32 @@ def _log_concentration(
         scale: of the noise.
     """
     wanted = weight.square().sum((-2, -1)) + weight.shape[-2] * weight.shape[-1] * scale**2
-    # E‖W‖² = Σ size Π (a + (1 + e) share), a and e functions of κ that fall to 0: a polynomial of few sums
-    sums: dict[tuple[int, ...], Tensor] = {(): size}
+    # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: sums over the matrix are taken once
+    sums: dict[tuple[bool, ...], Tensor] = {(): size}
     for share in shares:
         sums = {
-            (*key, k): part * share if k else part for key, part in sums.items() for k in (0, 1)
+            (*key, own): part * share if own else part
+            for key, part in sums.items()
+            for own in (False, True)
         }
     totals = {key: part.sum((-2, -1)) for key, part in sums.items()}
-    whole = totals.pop((1,) * len(shares))  # what is left of it at A = 1
-    goal = (wanted - whole).clamp(min=1e-300).log()
-
-    def beyond(log: Tensor) -> Tensor:
-        """How far the logarithm of E‖W‖² - whole is above that of what is wanted: nearly straight."""
-        moments = [_second_moment(d * log.exp(), d) for d in dimensions]
-        grown = torch.zeros_like(log)  # Π (1 + e) - 1
-        for _, e in moments:
-            grown = grown + e + grown * e
-        found = whole * grown
-        for key, total in totals.items():
-            for k, (a, e) in zip(key, moments, strict=True):
-                total = total * (1 + e if k else a)
-            found = found + total
-        return found.clamp(min=1e-300).log() - goal
-
     low = torch.full_like(wanted, -12.0)
     high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions)))
-    return falling_root(beyond, low, high, STEPS).unsqueeze(-1)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        moments = [_second_moment(d * middle.exp(), d) for d in dimensions]
+        square = torch.zeros_like(wanted)
+        for key, total in totals.items():
+            for own, (a, b) in zip(key, moments, strict=True):
+                total = total * (b if own else a)
+            square = square + total
+        low = torch.where(square > wanted, middle, low)
+        high = torch.where(square > wanted, high, middle)
+    return ((low + high) / 2).unsqueeze(-1)
 
 
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """(a, e) of E x_j² / A² = a + (1 + e) μ_j²."""
-    found = terms(kappa, d, COARSE)
+    """(a, b) of E x_j² / A² = a + b μ_j²."""
+    found = vmf.terms(kappa, d)
     square = (kappa * found.spread).square()
-    return found.spread / square, (found.slope - found.spread) / square
+    return found.spread / square, 1 + (found.slope - found.spread) / square

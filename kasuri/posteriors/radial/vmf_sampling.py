@@ -2,8 +2,13 @@
 
 x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
 proposal that needs no random numbers but uniform ones, so that draws work inside vmap and
-torch.compile. Its gradient in κ is the implicit one, `vmf_slope`. Internally ω is kept as the gap 1 - ω,
-which has all its digits where κ is large.
+torch.compile. Internally ω is kept as the gap 1 - ω, which has all its digits where κ is large.
+
+The gradient of ω in κ is the implicit one, at a fixed value of the distribution function F:
+-(∂F/∂κ) / (∂F/∂ω). With θ = arccos ω it is an integral over the tail on that side of θ where cos φ - A
+keeps its sign,
+
+    sin θ ∫ |cos φ - A| e^{κ(cos φ - ω)} (sin φ / sin θ)^{d-2} dφ
 """
 
 import math
@@ -11,12 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.torch_internals import eager
-from kasuri.posteriors.radial.vmf_slope import cosine_slope
-from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant
-from kasuri.streams import normal, uniform
+from kasuri.numerics.fused import members
+from kasuri.numerics.quadrature import gauss_legendre
+from kasuri.numerics.torch_internals import batched_apart, eager
+from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
+from kasuri.streams import normal, normal_like, uniform
 
 # At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; where there can
 # be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
@@ -25,6 +33,11 @@ AT_ONCE, WITHOUT_LOOP = 2, 40
 FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than more proposals
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
+
+# A tail ends where the logarithm of a density has fallen by so much, half of it if d = 2. Half as many nodes
+# leave 1e-4 of a slope, whose expectation a draw in single precision knows to a few percent.
+TAIL, RULE = 72.0, gauss_legendre(24)
+TAIL_OF_SINGLE, RULE_OF_SINGLE = 48.0, gauss_legendre(12)
 
 
 def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
@@ -69,48 +82,9 @@ def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
         kappa: (...) concentrations.
         d: dimension of the space around the sphere.
         shape: shape of the sample.
-
-    Examples:
-        >>> kappa = torch.zeros(1000, requires_grad=True)
-        >>> bool(sample_cosine(kappa, 5).mean().abs() < 0.1)
-        True
     """
     check_dimension(d)
     return (1 - sample_gap(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
-
-
-def sample_cosine_by_rejection(
-    kappa: Tensor, d: int, shape: Sequence[int] = ()
-) -> tuple[Tensor, Tensor]:
-    """Draws of ω with the gradient of the proposal, and logarithms of weights that correct it.
-
-    The logarithms are 0, and only their gradient c matters: the one of E[e^c f(ω)] is unbiased. In a network
-    f is the whole loss, which every direction of every layer then multiplies by a c of its own: prefer
-    `sample_cosine`, to which this is here to be compared. First derivatives only.
-
-    Args:
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
-        shape: shape of the sample.
-
-    Returns:
-        Cosines and logarithms of weights, both (*shape, ...).
-
-    Examples:
-        >>> kappa = torch.full((3,), 2.0, requires_grad=True)
-        >>> cosine, log_weight = sample_cosine_by_rejection(kappa, 5)
-        >>> log_weight.exp()
-        tensor([1., 1., 1.], grad_fn=<ExpBackward0>)
-    """
-    check_dimension(d)
-    fixed = kappa.detach().double()
-    cosine = 1 - _gap(fixed.expand((*shape, *kappa.shape)), d)
-    root = (4 * fixed.square() + (d - 1) ** 2).sqrt()
-    across = 1 - cosine.square()
-    correction = cosine - mean_resultant(fixed, d) + (fixed * across - (d - 1) * cosine) / root
-    moved = kappa.double() - fixed
-    draw, log_weight = cosine + across / root * moved, correction * moved
-    return draw.to(kappa.dtype), log_weight.to(kappa.dtype)
 
 
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
@@ -120,10 +94,6 @@ def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
         kappa: concentrations in float64, which broadcast to that size.
         d: dimension of the space around the sphere.
         size: shape of the result.
-
-    Examples:
-        >>> sample_gap(torch.tensor([1e12], dtype=torch.float64), 5, (3,)).round(decimals=6)
-        tensor([0., 0., 0.], dtype=torch.float64)
     """
     kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
@@ -250,3 +220,152 @@ def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
     # the first accepted one; if there is none, the one that came closest
     first = torch.where(accepted, turn, log_ratio - log_threshold).argmax(-1, keepdim=True)
     return gap.gather(-1, first).squeeze(-1), accepted.any(-1)
+
+
+def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Tensor:
+    """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
+
+    Differentiable in both arguments.
+
+    Args:
+        gap: (...) 1 - ω.
+        kappa: (...) concentrations; both broadcast.
+        d: dimension of the space around the sphere.
+        single: whether 1e-4 is enough, with half as many nodes.
+    """
+    rule = RULE_OF_SINGLE if single else RULE
+    nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in rule)
+    kappa = kappa.unsqueeze(-1)
+    complement = mean_resultant_complement(kappa, d)
+    gap = gap.unsqueeze(-1).clamp(1e-300, 2 - 1e-15)
+    square = gap * (2 - gap)  # sin² θ
+    sine = square.sqrt()
+    theta = torch.atan2(sine, 1 - gap)
+    width = _tail(gap, sine, theta, kappa, complement, d, TAIL_OF_SINGLE if single else TAIL)
+    half = width * (0.5 * nodes)
+    risen = 2 * torch.sin(theta + half) * torch.sin(half)  # cos θ - cos φ
+    there = gap + risen  # 1 - cos φ
+    # (sin φ / sin θ)², above 0 also where rounding has gone beyond the poles
+    squares = (there * (2 - there) / square).clamp(min=1e-300)
+    log = (0.5 * (d - 2)) * squares.log() - kappa * risen
+    size = (sine * width.abs()).squeeze(-1)
+    return size * (((complement - there).abs() * log.exp()) @ weights)
+
+
+def _tail(
+    gap: Tensor,
+    sine: Tensor,
+    theta: Tensor,
+    kappa: Tensor,
+    complement: Tensor,
+    d: int,
+    nats: float,
+) -> Tensor:
+    """How far the tail beyond θ goes, negative towards 0, until the log-density has fallen by so much.
+
+    It falls at some rate where the tail begins, and faster by the precision about its mode.
+    """
+    up = gap > complement  # the tail is on the side of π
+    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
+    rate = torch.where(up, -fall, fall).clamp(min=0)
+    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
+    reach = 2 * nats / (rate + (rate.square() + 2 * nats * precision).sqrt())
+    return torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
+
+
+def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
+    """Vectors radius · x with x ~ vMF(loc / ‖loc‖, κ), (..., d), in few sweeps over them.
+
+    Values and gradients are those of `sample`. With noise g and μ = loc/‖loc‖, τ is g - (gᵀμ) μ over its
+    length, so that every vector is a sum a · loc + b · g. Written out, that takes a dozen sweeps over
+    memory forwards and as many backwards, and each of them a call for every operation of a vmap; as
+    one autograd node it takes a few.
+
+    Args:
+        loc: (..., d) directions of any length.
+        kappa: (...) concentrations in float64, or one for several rows.
+        radius: (...) lengths in float64.
+    """
+    if not batched_apart() or loc.dtype not in (torch.float32, torch.float64):
+        directions = sample(F.normalize(loc, dim=-1), kappa)
+        return radius.to(loc.dtype).unsqueeze(-1) * directions
+    # a random number is batched wherever draws are to differ, whether parameters are batched or not
+    token = radius.detach() if eager() else uniform((), device=loc.device)
+    rows = loc.dim() - 1
+    kappa, radius = (
+        one.reshape((*[1] * (rows - one.dim()), *one.shape)) for one in (kappa, radius)
+    )
+    drawn: Tensor = _SampleScaled.apply(loc, kappa, radius, token)[0]
+    return drawn
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of rows, (..., 1)."""
+    return torch.linalg.vecdot(a, b).unsqueeze(-1)
+
+
+class _SampleScaled(torch.autograd.Function):
+    """A draw, and what its derivatives are made of."""
+
+    @staticmethod
+    def forward(loc: Tensor, kappa: Tensor, radius: Tensor, token: Tensor) -> tuple[Tensor, ...]:
+        d, dtype = loc.shape[-1], loc.dtype
+        gap = accepted_gap(kappa.expand(loc.shape[:-1]), d)
+        if d < SMALL:
+            loc = loc.double()
+        noise = normal_like(loc)
+        square = _dots(loc, loc).clamp_(min=1e-24)
+        if d < SMALL:  # where next to nothing may be left of it
+            noise.addcmul_(loc, _dots(loc, noise) / square, value=-1)
+        along = _dots(loc, noise)
+        across = (_dots(noise, noise) - along * along / square).sqrt_()
+        cosine, sine, r = _scales(gap, radius, loc)
+        b = sine / across
+        a = cosine / square.sqrt() - b * along / square
+        drawn = torch.mul(loc, r * a).addcmul_(noise, r * b)
+        return drawn.to(dtype), noise, gap, square, along, across
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:3], *output[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        loc, kappa, radius, noise, gap, square, along, across = ctx.saved_tensors
+        wide = loc.to(noise.dtype)
+        grad = grad.to(noise.dtype)
+        cosine, sine, r = _scales(gap, radius, wide)
+        p, q = _dots(grad, wide), _dots(grad, noise)
+        length = square.sqrt()
+        towards = (q - along / square * p) / across  # of the gradient, along τ
+        of_radius = cosine / length * p + sine * towards
+        of_cosine = (r * (p / length - cosine / sine * towards)).squeeze(-1).double()
+        # a rotation takes μ along: r (ω G - √(1-ω²) (Gᵀμ) τ), projected, and over the length of loc
+        turned = -r * sine / across * p / square
+        kept = r * cosine / length
+        of_loc = torch.mul(grad, kept).addcmul_(noise, turned)
+        of_loc.addcmul_(wide, -(kept * p + turned * along) / square)
+        slope = cosine_slope(gap, kappa, loc.shape[-1], single=loc.dtype == torch.float32)
+        return (
+            of_loc.to(loc.dtype),
+            (of_cosine * slope).sum_to_size(kappa.shape),
+            of_radius.squeeze(-1).double().sum_to_size(radius.shape),
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, ...], *inputs: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        token = inputs[3] if dims[3] is None else inputs[3].select(dims[3], 0)
+        found = _SampleScaled.apply(*members(inputs[:3], dims, info.batch_size), token)
+        return found, (0,) * len(found)
+
+
+def _scales(gap: Tensor, radius: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cosine, sine and length of every row, (..., 1), in the precision of the draw."""
+    sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()
+    cosine, sine, radius = (one.to(like.dtype).unsqueeze(-1) for one in (1 - gap, sine, radius))
+    return cosine, sine, radius

@@ -1,0 +1,75 @@
+"""The wide network that can be solved: closed form, numerical optimum and training agree."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import distributions as td
+from torch import nn
+
+import kasuri
+from kasuri.diagnostics.reference import wide_optimum
+
+TARGETS = torch.tensor([2.1, 0.4, 1.9, 1.6, 2.5, 0.5]).double()
+CASES = [(n, eta) for n in (1, 5, 40) for eta in (1.0, 0.3 * 6 / n)]
+
+
+def negative_elbo(mean, log_scale, neurons, eta):
+    """-ELBO of N equal weights: f ~ N(m, σ²/N), so E (y - f)² is known."""
+    variance = math.exp(2 * log_scale)
+    error = (TARGETS - mean).square().sum() + len(TARGETS) * variance / neurons
+    q = td.Normal(torch.tensor(mean).double(), math.exp(log_scale))
+    return float(0.5 * error + eta * neurons * td.kl_divergence(q, td.Normal(0.0, 1.0)))
+
+
+@pytest.mark.parametrize(("neurons", "eta"), CASES)
+def test_the_closed_form_is_the_optimum(neurons, eta):
+    found = minimize(
+        lambda v: negative_elbo(v[0], v[1], neurons, eta), [0.5, -0.5], method="BFGS", tol=1e-10
+    )
+    mean, variance, kl = wide_optimum(6, float(TARGETS.mean()), neurons, eta)
+    assert mean == pytest.approx(found.x[0], abs=1e-4)
+    assert variance == pytest.approx(math.exp(2 * found.x[1]), rel=1e-3)
+    q = td.Normal(torch.tensor(mean).double(), math.sqrt(variance))
+    assert kl == pytest.approx(neurons * float(td.kl_divergence(q, td.Normal(0.0, 1.0))), rel=1e-6)
+
+
+def test_at_temperature_one_the_data_are_ignored_and_balanced_they_are_not():
+    mean = float(TARGETS.mean())
+    for neurons in (10**4, 10**6):
+        flat = wide_optimum(6, mean, neurons, 1.0)
+        assert neurons * flat.kl == pytest.approx(0.5 * (6 * mean) ** 2, rel=0.01)
+        even = wide_optimum(6, mean, neurons, 0.2 * 6 / neurons)
+        assert even.mean == pytest.approx(mean / 1.2)
+        assert even.kl / neurons == pytest.approx(
+            wide_optimum(6, mean, 10**5, 1.2e-5).kl / 1e5, rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("temperature", [1.0, kasuri.Balanced(0.3)])
+def test_training_finds_it(temperature):
+    """f = (1/N) Σ w_j as a linear layer of ones, trained by kasuri.fit."""
+    neurons = 20
+    torch.manual_seed(0)
+    bnn = kasuri.bayesianize(
+        nn.Linear(neurons, 1, bias=False).double(), kasuri.MeanField(scale=0.5)
+    )
+    x = torch.ones(6, neurons).double()
+    elbo = kasuri.ELBO(
+        bnn,
+        kasuri.Gaussian(1.0),
+        kasuri.Normal(1.0),
+        num_data=6,
+        temperature=temperature,
+        samples=4,
+        output=lambda out: out / neurons,
+    )
+    kasuri.fit(elbo, (x, TARGETS.unsqueeze(-1)), epochs=400, learning_rate=0.05, seed=0)
+    eta = elbo.weight_at(0)
+    assert eta == pytest.approx(1.0 if temperature == 1.0 else 0.3 * 6 / neurons)
+    expected = wide_optimum(6, float(TARGETS.mean()), neurons, eta)
+    q = dict(kasuri.named_posteriors(bnn))["weight"]
+    assert q.mean.mean().item() == pytest.approx(expected.mean, abs=0.03)
+    assert q.variance.mean().item() == pytest.approx(expected.variance, rel=0.03)
+    assert elbo.kl().item() == pytest.approx(expected.kl, rel=0.05)

@@ -1,0 +1,218 @@
+"""A structured family that kasuri has not, defined here and nowhere else: everything works with it.
+
+Standard deviations are a product of rank one plus a constant, σ_ij = r_i c_j + s.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import kasuri
+import kasuri.testing
+from kasuri.numerics.safe import LOG_CEILING, capped_exp
+from kasuri.posteriors.base import Elementwise, Family
+from kasuri.sklearn import BayesianRegressor, settings
+
+
+class LiftedPosterior(Elementwise):
+    """N(loc, (r cᵀ + s)²), given by the logarithms of r (*blocks, out, 1), c (*blocks, 1, in) and s."""
+
+    def __init__(self, loc, log_rows, log_columns, log_floor):
+        super().__init__()
+        self.loc = nn.Parameter(loc)
+        self.log_rows = nn.Parameter(log_rows)
+        self.log_columns = nn.Parameter(log_columns)
+        self.log_floor = nn.Parameter(log_floor)
+
+    def logs(self):
+        return torch.logaddexp(self.log_rows + self.log_columns, self.log_floor)
+
+    @property
+    def scale(self):
+        return capped_exp(self.logs())
+
+    def sums(self):  # log σ without the underflow of σ
+        logs = self.logs().clamp(max=LOG_CEILING)
+        return logs.sum(), self.loc.square().sum() + self.scale.square().sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifted(Family):
+    """Independent weights with σ = r cᵀ + s; s is a share of the mean scale at the start."""
+
+    share: float = 0.5
+
+    def __call__(self, weight):
+        *blocks, outs, ins = weight.shape
+        half = 0.5 * math.log(self.scale * (1 - self.share)) - self.noise**2 / 2
+
+        def logs(*shape):
+            return half + self.noise * weight.new_empty(*blocks, *shape).normal_()
+
+        floor = weight.new_full((*blocks, 1, 1), math.log(self.scale * self.share))
+        return LiftedPosterior(self.initial_mean(weight), logs(outs, 1), logs(1, ins), floor)
+
+    def for_vectors(self):
+        return kasuri.MeanField(scale=self.scale, noise=self.noise, mean=self.mean)
+
+
+FAMILY = Lifted(scale=0.05, share=0.3)
+
+
+def test_it_obeys_every_law():
+    kasuri.testing.check_family(FAMILY)
+
+
+class Raw(nn.Module):
+    """A parameter that belongs to no layer of torch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x):
+        return x @ self.table
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Sequences(nn.Module):
+    """A recurrent layer, whose outputs come with states."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = kind(4, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+LAYERS = {
+    "linear": (nn.Linear(5, 4), (3, 5)),
+    "conv 1d": (nn.Conv1d(2, 3, 3), (3, 2, 7)),
+    "conv 2d": (nn.Conv2d(4, 6, 3, groups=2), (3, 4, 5, 5)),
+    "conv 3d": (nn.Conv3d(1, 2, 2), (3, 1, 3, 3, 3)),
+    "transposed 1d": (nn.ConvTranspose1d(2, 3, 3), (3, 2, 5)),
+    "transposed 2d": (nn.ConvTranspose2d(2, 3, 3, stride=2), (3, 2, 4, 4)),
+    "transposed 3d": (nn.ConvTranspose3d(1, 2, 2), (3, 1, 2, 2, 2)),
+    "lstm": (Sequences(nn.LSTM), (3, 6, 4)),
+    "gru": (Sequences(nn.GRU), (3, 6, 4)),
+    "embedding": (nn.Embedding(9, 4, padding_idx=0), None),
+    "attention": (Attention(), (3, 4, 8)),
+    "raw parameter": (Raw(), (3, 5)),
+}
+AFFINE = [name for name in LAYERS if name.startswith(("linear", "conv", "transposed"))]
+
+
+def example(shape):
+    return torch.randint(9, (3, 4)) if shape is None else torch.randn(shape)
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_every_kind_are_converted_trained_stored_and_converted_back(
+    name, blocks, tmp_path
+):
+    net, shape = LAYERS[name]
+    x = example(shape)
+    bnn = kasuri.bayesianize(net, FAMILY, blocks=blocks)
+    matrices = {n: q for n, q in kasuri.named_posteriors(bnn) if len(q.shape) > 1}
+    assert matrices
+    assert all(isinstance(q, LiftedPosterior) for q in matrices.values())
+    assert not torch.equal(bnn(x), bnn(x))
+    for estimator in ("shared", "mean", *(("local", "flipout", "auto") if name in AFFINE else ())):
+        bnn.zero_grad()
+        with kasuri.using(bnn, estimator):
+            out = bnn(x)
+        out.square().sum().backward()
+        assert out.isfinite().all()
+        assert all(q.loc.grad is not None for q in matrices.values())
+        if estimator != "mean":
+            assert all(q.log_floor.grad.abs().sum() > 0 for q in matrices.values())
+    kasuri.save(bnn, tmp_path / "model.safetensors")
+    again = kasuri.load(tmp_path / "model.safetensors", net)
+    with kasuri.frozen(bnn, 3), kasuri.frozen(again, 3):
+        assert torch.equal(bnn(x), again(x))
+    torch.testing.assert_close(kasuri.collapse(bnn)(x), net(x))
+
+
+def test_the_summary_names_it():
+    bnn = kasuri.bayesianize(nn.Linear(5, 4), FAMILY)
+    weight, bias = kasuri.summary(bnn).bayesian
+    assert (weight.posterior, weight.parameters) == ("LiftedPosterior", 20 + 5 + 4 + 1)
+    assert bias.parameters == 8
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    torch.manual_seed(0)
+    x = torch.randn(200, 6)
+    y = (x[:, 0] > 0).long()
+    net = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 2))
+    bnn = kasuri.bayesianize(net, FAMILY, estimator="local")
+    return kasuri.fit(bnn, (x, y), epochs=30, learning_rate=0.02, seed=0), x, y
+
+
+def test_it_trains_predicts_and_is_exported(fitted):
+    pytest.importorskip("onnxruntime")
+    trained, x, y = fitted
+    assert kasuri.evaluate(trained, (x, y), samples=20)["accuracy"] > 0.9
+    for kind in ("mean", "ensemble", "variance"):
+        exported = kasuri.export(trained, x[:4], kind=kind, members=3)
+        assert exported.error < 1e-5
+
+
+@pytest.mark.parametrize("keep_posterior", [False, True])
+def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
+    trained, x, _ = fitted
+    bnn = kasuri.bayesianize(kasuri.collapse(trained.net), FAMILY)
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[3:] = 0.0  # nine hidden units are noise
+        bnn[0].posteriors.bias.loc[3:] = 0.0
+        bnn[2].posteriors.weight.loc[:, 3:] = 0.0
+    small, report = kasuri.compress(
+        bnn, x[:8], threshold=0.05, keep_posterior=keep_posterior, calls=0
+    )
+    assert small[0].out_features == 3
+    torch.testing.assert_close(
+        small.eval()(x), kasuri.collapse(bnn).eval()(x), rtol=1e-4, atol=1e-5
+    )
+    if keep_posterior:
+        # it states no part of itself, so what is left are independent normals of the same spread
+        kept = dict(kasuri.named_posteriors(small))["0.weight"]
+        torch.testing.assert_close(kept.scale, bnn[0].posteriors.weight.scale[:3])
+        assert "0.weight" in str(report)
+
+
+NAMES_ARE_REGISTERED = hasattr(settings, "name_of")
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        FAMILY,
+        pytest.param(
+            "lifted",
+            marks=pytest.mark.skipif(not NAMES_ARE_REGISTERED, reason="names are a fixed list"),
+        ),
+    ],
+)
+def test_tables_are_fitted_with_it(posterior):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = x[:, 0] + 0.1 * rng.normal(size=120)
+    model = BayesianRegressor(
+        posterior=posterior, max_epochs=40, temperature=0.1, random_state=0
+    ).fit(x, y)
+    assert model.score(x, y) > 0.8

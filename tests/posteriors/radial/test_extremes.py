@@ -1,0 +1,90 @@
+"""No parameter and no dimension makes anything but finite numbers, in float32."""
+
+import pytest
+import torch
+
+import kasuri
+from kasuri.posteriors.radial.vmf_sampling import sample_scaled
+
+FAMILIES = {
+    "rows": kasuri.Radial(),
+    "columns, two factors": kasuri.Radial(grouping="column", factors=2, concentration="group"),
+    "rows, bounded": kasuri.Radial(min_gap=2e-3, concentration="group"),
+    "hadamard": kasuri.Radial(grouping="double", factors=2),
+    "scales": kasuri.Radial(grouping="double", double="scales"),
+}
+PRIORS = {
+    "direct": kasuri.RadialPrior(0.01, 0.001),
+    "augmented": kasuri.RadialPrior(0.01, 0.001, form="augmented"),
+    "uniform": kasuri.RadialPrior(mean="uniform"),
+}
+
+
+def fill(q, trial):
+    with torch.no_grad():
+        for parameter in q.parameters():
+            sign = torch.randn_like(parameter).sign() if trial > 1 else 2.0 * trial - 1
+            parameter.copy_(torch.zeros_like(parameter) + 100 * sign)
+
+
+def fitting_priors(q):
+    """Those that this kind of radius goes with."""
+    for prior in PRIORS.values():
+        try:
+            prior.prepare([q])
+        except ValueError:
+            continue
+        yield prior
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3, 4), (3, 4000)])
+def test_raw_parameters_of_100_are_harmless(family, shape):
+    torch.manual_seed(0)
+    for trial in range(3):
+        q = family(torch.randn(shape))
+        fill(q, trial)
+        values = [
+            q.mean.sum(),
+            q.variance.sum(),
+            q.rsample().sum(),
+            q.squared_norm(),
+        ]
+        values += [q.kl(prior) for prior in fitting_priors(q)]
+        if family.grouping != "double":
+            values += [q.entropy(), q.kl(kasuri.Normal(1.0))]
+        for number, value in enumerate(values):
+            assert value.dtype == torch.float32
+            assert value.isfinite(), (number, trial)
+            for grad in torch.autograd.grad(value, list(q.parameters()), allow_unused=True):
+                assert grad is None or grad.isfinite().all(), (number, trial)
+
+
+@pytest.mark.parametrize("raw", [-100.0, -5.0, 0.0, 5.0, 10.0, 100.0])
+def test_every_dimension_up_to_4000(raw):
+    torch.manual_seed(0)
+    for d in (2, 3, 4, 7, 8, 50, 783, 4000):
+        q = kasuri.Radial()(torch.randn(3, d))
+        with torch.no_grad():
+            q.rows.directions.log_concentration.fill_(raw)
+        prior = kasuri.RadialPrior(mean="initial")
+        prior.prepare([kasuri.Radial()(torch.randn(3, d))])
+        prior._governed = [q]
+        for value in (q.rsample().square().sum(), q.kl(prior), q.entropy(), q.variance.sum()):
+            assert value.isfinite()
+            for grad in torch.autograd.grad(value, list(q.parameters()), allow_unused=True):
+                assert grad is None or grad.isfinite().all()
+        kappa, radius = q.rows.directions.concentration(), torch.tensor([0.5, 1.0, 2.0]).double()
+        vectors = sample_scaled(q.rows.directions.loc, kappa, radius)
+        torch.testing.assert_close(vectors.norm(dim=-1), radius.float())
+
+
+@pytest.mark.parametrize("grouping", ["row", "column", "double"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-5])
+def test_certain_weights_and_a_row_of_zeros_are_a_start(grouping, scale):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        weight = torch.randn(5, 4)
+        weight[2] = 0
+        q = kasuri.Radial(grouping=grouping, scale=scale)(weight)
+        assert all(bool(p.isfinite().all()) for p in q.parameters())

@@ -1,0 +1,289 @@
+"""Radial posteriors: densities, entropies, starts, layouts, refusals."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy import special
+from torch import nn
+
+import kasuri
+from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.radial.polar import to_matrix, to_vectors
+from kasuri.posteriors.radial.posterior import RadialPosterior
+from kasuri.testing import randomised
+
+SINGLE = {
+    "rows": kasuri.Radial(scale=0.2),
+    "columns": kasuri.Radial(grouping="column", scale=0.2, factors=2, concentration="group"),
+    "kernel": kasuri.Radial(grouping="column", scale=0.2, positions=2),
+}
+DOUBLE = {
+    "hadamard": kasuri.Radial(grouping="double", scale=0.2),
+    "rescaled": kasuri.Radial(grouping="double", rescale=True, concentration="group", scale=0.2),
+    "kernel, both": kasuri.Radial(grouping="double", positions=2, scale=0.2),
+    "scales": kasuri.Radial(grouping="double", double="scales", scale=0.2),
+    "kernel, scales": kasuri.Radial(grouping="double", double="scales", positions=2, scale=0.2),
+}
+ALL = SINGLE | DOUBLE
+
+
+def families(chosen):
+    return pytest.mark.parametrize("family", chosen.values(), ids=chosen)
+
+
+def draws(q, count):
+    return torch.vmap(lambda _: q.rsample(), randomness="different")(torch.zeros(count)).detach()
+
+
+def log_density(q, weight):
+    """Log q(W) of rows or columns alone, from its definition: p(log r) p(ξ) r^-d, log r dense normal."""
+    ((side, polar),) = q.polars()
+    vectors = to_vectors(weight, side, q.positions)
+    radius = vectors.norm(dim=-1)
+    directions = kasuri.distributions.VonMisesFisher(
+        polar.directions.mode(), polar.directions.concentration()
+    )
+    total = directions.log_prob(vectors / radius.unsqueeze(-1)).sum()
+    local, common = polar.local.law(), polar.layer.law()
+    covariance = local.log_variance.exp().diag_embed() + common.log_variance.exp().unsqueeze(-1)
+    radial = torch.distributions.MultivariateNormal(local.loc + common.loc, covariance)
+    total = total + radial.log_prob(radius.log()).sum()
+    return total - vectors.shape[-1] * radius.log().sum()
+
+
+@families(SINGLE)
+def test_entropy_is_the_mean_of_the_log_density(family):
+    torch.manual_seed(3)
+    q = randomised(family, (2, 3, 4))
+    with torch.no_grad():
+        values = -torch.vmap(lambda w: log_density(q, w))(draws(q, 10_000))
+        error = values.std().item() / len(values) ** 0.5
+        assert abs(values.mean().item() - q.entropy().item()) < 5 * error
+
+
+def test_the_density_is_one():
+    """One row in the plane, on a grid: this fixes the Jacobian that the entropy above takes for granted."""
+    torch.manual_seed(0)
+    q = randomised(kasuri.Radial(scale=0.3), (2, 2))
+    ((_, polar),) = q.polars()
+    radial = torch.distributions.Normal(
+        (polar.local.law().loc + polar.layer.law().loc)[0],
+        (polar.local.law().growth() + polar.layer.law().growth())[0].sqrt(),
+    )
+    kappa, mode = polar.directions.concentration().item(), polar.directions.mode()[0]
+    grid = torch.linspace(-15, 15, 1501, dtype=torch.float64)
+    points = torch.cartesian_prod(grid, grid)
+    radius = points.norm(dim=-1).clamp(min=1e-9)
+    log = radial.log_prob(radius.log()) - 2 * radius.log() + kappa * (points @ mode) / radius
+    total = (log - math.log(2 * math.pi * special.i0(kappa))).exp().sum() * 0.02**2
+    assert total.item() == pytest.approx(1.0, abs=1e-3)
+
+
+@families(SINGLE)
+def test_kl_to_a_normal_prior_is_the_mean_log_ratio(family):
+    torch.manual_seed(4)
+    q, prior = randomised(family, (3, 4)), kasuri.Normal(0.8)
+    with torch.no_grad():
+        w = draws(q, 10_000)
+        ratios = torch.vmap(lambda w: log_density(q, w) - prior.log_prob(w).sum())(w)
+        error = ratios.std().item() / len(ratios) ** 0.5
+        assert abs(ratios.mean().item() - q.kl(prior).item()) < 5 * error
+
+
+@families(ALL)
+@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6)])
+def test_the_start_has_the_given_mean_and_scale(family, shape):
+    torch.manual_seed(0)
+    weight = torch.randn(shape, dtype=torch.float64)
+    weight[..., 2, :] *= 5
+    weight[..., 1] *= 0.1
+    q = family(weight)
+    torch.testing.assert_close(q.mean, weight, rtol=1e-9, atol=1e-12)
+    assert q.variance.mean().sqrt().item() == pytest.approx(0.2, rel=1e-6)
+
+
+def test_with_a_concentration_of_its_own_every_row_has_the_scale():
+    torch.manual_seed(0)
+    weight = torch.randn(4, 6) * torch.tensor([[0.0], [0.1], [1.0], [10.0]])
+    q = kasuri.Radial(scale=0.2, concentration="group")(weight)
+    torch.testing.assert_close(q.variance.mean(-1).sqrt(), torch.full((4,), 0.2))
+    assert (q.mean - weight).abs().max() < 0.2 * 0.011, "a row of zeros has no direction"
+
+
+@families(ALL)
+def test_zeros_have_a_start(family):
+    for weight in (torch.zeros(5, 6), torch.randn(5, 6).index_fill(1, torch.tensor([2, 3]), 0.0)):
+        q = family(weight)
+        assert (q.mean - weight).abs().max() < 0.011 * 0.2
+        assert all(p.isfinite().all() for p in q.parameters())
+
+
+def test_concentrations_start_as_published_and_stay_below_a_bound():
+    weight = torch.randn(3, 50, dtype=torch.float64)
+    q = kasuri.Radial(gap=0.1, spread=1e-4, noise=0.0, factors=2)(weight)
+    assert q.rows.directions.concentration().item() == pytest.approx(47 * 0.9 / (1 - 0.81))
+    for radii in q.rows.radii():
+        torch.testing.assert_close(radii.log_scale.exp(), torch.full_like(radii.loc, 1e-4))
+    torch.testing.assert_close(q.mean, weight)
+    bound = 47 * 0.98 / (1 - 0.98**2)
+    q = kasuri.Radial(min_gap=0.02, scale=1e-5)(weight)
+    torch.testing.assert_close(q.mean, weight)
+    for raw in (0.0, 100.0):
+        with torch.no_grad():
+            q.rows.directions.log_concentration.fill_(raw)
+        kappa = q.rows.directions.concentration()
+        (grad,) = torch.autograd.grad(kappa.log().sum(), [q.rows.directions.log_concentration])
+        assert kappa <= bound
+        assert raw > 0 or grad > 0.9, "far from the bound it is not felt"
+
+
+def test_columns_are_rows_of_the_transposed_matrix():
+    torch.manual_seed(0)
+    weight = torch.randn(3, 5, dtype=torch.float64)
+    columns = kasuri.Radial(grouping="column", noise=0.0)(weight)
+    rows = kasuri.Radial(noise=0.0)(weight.T.contiguous())
+    columns.columns.load_state_dict(rows.rows.state_dict())
+    torch.testing.assert_close(columns.mean, rows.mean.T)
+    torch.testing.assert_close(columns.variance, rows.variance.T)
+    torch.testing.assert_close(columns.entropy(), rows.entropy())
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv2d(3, 4, 2), nn.ConvTranspose2d(3, 4, 2), nn.Conv1d(3, 4, 5)]
+)
+def test_columns_of_a_convolution_are_input_channels(layer):
+    bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping="double"))
+    q = bnn.posteriors.weight
+    kernel = math.prod(layer.kernel_size)
+    assert q.rows.directions.loc.shape == (4, 3 * kernel)
+    assert q.columns.directions.loc.shape == (3, 4 * kernel)
+    assert q.log_modes("rows").shape == (4,)
+    assert q.log_modes("columns").shape == (3,)
+    with torch.no_grad():
+        q.columns.local.loc[..., 0] -= 100  # the first input channel goes
+    weight = kasuri.collapse(bnn).weight
+    channels = 0 if isinstance(layer, nn.ConvTranspose2d) else 1
+    assert weight.select(channels, 0).abs().max() < 1e-20
+    assert weight.select(channels, 1).abs().max() > 1e-3
+    torch.testing.assert_close(
+        kasuri.collapse(kasuri.bayesianize(layer, kasuri.Radial())).weight, layer.weight
+    )
+
+
+def test_layouts_are_inverse_to_each_other():
+    matrix = torch.arange(2 * 3 * 8).view(2, 3, 8)
+    for side, positions in itertools.product(("rows", "columns"), (1, 2, 4)):
+        vectors = to_vectors(matrix, side, positions)
+        assert torch.equal(to_matrix(vectors, side, positions), matrix)
+    kernel = torch.arange(5 * 2 * 3 * 3).view(5, 2, 3, 3)
+    columns = to_vectors(kernel.reshape(5, -1), "columns", 9)
+    assert torch.equal(columns, kernel.transpose(0, 1).reshape(2, -1))
+
+
+@pytest.mark.parametrize(
+    ("grouping", "layer", "falls"),
+    [
+        ("row", nn.Linear(5, 1), True),
+        ("row", nn.Linear(1, 5), True),
+        ("column", nn.Linear(1, 5), True),
+        ("row", nn.Conv2d(1, 4, 3), False),  # rows of 9
+        ("column", nn.Conv2d(1, 4, 3), True),  # one channel
+        ("double", nn.Conv2d(1, 4, 3), True),
+        ("column", nn.Conv2d(4, 1, 3), False),  # columns of 9
+        ("double", nn.Conv2d(4, 4, 3, groups=4), True),
+        ("double", nn.Linear(2, 2), False),
+    ],
+)
+def test_a_side_of_length_one_falls_back_on_mean_field_and_says_so(grouping, layer, falls):
+    bnn = kasuri.bayesianize(layer, kasuri.Radial(grouping=grouping, scale=0.02, noise=0.0))
+    q = bnn.posteriors.weight
+    kind = MeanFieldPosterior if falls else RadialPosterior
+    assert type(q) is kind
+    for said in (str(bnn), str(kasuri.summary(bnn))):
+        assert ("instead of Radial: a side has length 1" in said) == falls
+    if falls:
+        torch.testing.assert_close(q.scale, torch.full_like(q.scale, 0.02))
+
+
+def test_modes_are_of_one_side_and_leave_out_the_layer():
+    q = kasuri.Radial(grouping="double", factors=2)(torch.randn(4, 3))
+    before = q.log_modes("rows"), q.log_modes("columns")
+    with torch.no_grad():
+        q.rows.layer.loc += 1.0
+    assert torch.equal(q.log_modes("rows"), before[0])
+    law = q.rows.local.law()
+    torch.testing.assert_close(
+        before[0].double(), (law.loc - law.log_variance.exp()), rtol=1e-5, atol=1e-5
+    )
+    with pytest.raises(ValueError, match="radii of its rows only"):
+        kasuri.Radial()(torch.randn(4, 3)).log_modes("columns")
+    with pytest.raises(ValueError, match='"product_mode"'):
+        q.log_modes("rows", "median")
+    with pytest.raises(ValueError, match='"rows" or "columns"'):
+        q.log_modes("row")
+
+
+def test_impossible_options_are_refused():
+    for options, words in (
+        ({"grouping": "rows"}, "grouping='row'"),
+        ({"double": "sum"}, "double='hadamard'"),
+        ({"factors": 3}, "factors=1"),
+        ({"factors": True}, "factors=1"),
+        ({"rescale": True}, "leave it out"),
+        ({"concentration": "row"}, "concentration='group'"),
+        ({"max_scale": 1.0}, "no bound of their own"),
+        ({"gap": 1.5}, "between 0 and 1"),
+        ({"gap": 0.001, "min_gap": 0.01}, "above the bound"),
+        ({"spread": 0.0}, "positive"),
+        ({"double": "scales"}, 'belongs to grouping="double"'),
+        ({"positions": 0}, "1 or more"),
+        ({"scale": math.inf}, "a positive number"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            kasuri.Radial(**options)
+    with pytest.raises(ValueError, match=r"kasuri\.MeanField"):
+        kasuri.Radial()(torch.zeros(3))
+    for far in (1e5, math.nan):
+        with pytest.raises(ValueError, match="below 20,000"):
+            kasuri.Radial()(far * torch.ones(3, 4))
+    with pytest.raises(ValueError, match="every input has as many"):
+        kasuri.Radial(positions=2)(torch.zeros(3, 5))
+    with pytest.raises(ValueError, match="cannot draw an output"):
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="local")
+    with pytest.raises(ValueError, match="flipping signs"):
+        kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="flipout")
+    both = kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(grouping="double"))
+    with pytest.raises(TypeError, match=r"prior=kasuri\.RadialPrior\(\)"):
+        kasuri.ELBO(both, kasuri.Categorical(), kasuri.Normal(1.0), num_data=10)
+
+
+def test_parameters_are_as_many_as_documented():
+    n, m = 30, 20
+
+    def count(**options):
+        return sum(p.numel() for p in kasuri.Radial(**options)(torch.randn(n, m)).parameters())
+
+    assert count() == n * m + 1 + 2 * (n + 1)
+    assert count(factors=2, concentration="group") == n * m + n + 4 * (n + 1)
+    assert count(grouping="column") == n * m + 1 + 2 * (m + 1)
+    assert count(grouping="double") == 2 * (n * m + 1) + 2 * (n + m + 2)
+    assert count(grouping="double", double="scales") == n * m + 1 + 2 * (n + m + 1)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_rescaled_products_of_unit_radii_have_the_size_of_ordinary_weights(kernel):
+    """Uniform directions of both sides: the variance of a weight is 1 / fan-in."""
+    torch.manual_seed(0)
+    fan_in = 16 * kernel**2
+    family = kasuri.Radial(grouping="double", rescale=True, positions=kernel**2)
+    q = family(torch.randn(32, fan_in))
+    with torch.no_grad():
+        for name, parameter in q.named_parameters():
+            if name.endswith("log_concentration") or "log_scale" in name:
+                parameter.fill_(-50.0)
+            elif "directions" not in name:
+                parameter.zero_()
+        size = q.rsample().square().mean().sqrt() * fan_in**0.5
+    assert float(size) == pytest.approx(1, abs=0.1)

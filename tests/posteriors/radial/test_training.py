@@ -1,0 +1,107 @@
+"""Radial posteriors in networks: they train, alone and stacked, and tell inputs that do not matter."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import kasuri
+from kasuri.training.many import Stack
+
+
+def table(seed, inputs=6, count=200):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, inputs, generator=generator)
+    y = torch.sin(x[:, :1]) + 0.5 * x[:, 1:2] + 0.1 * torch.randn(count, 1, generator=generator)
+    return x, y
+
+
+def network(family):
+    net = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1))
+    return kasuri.bayesianize(net, family)
+
+
+@pytest.mark.parametrize("double", ["hadamard", "scales"])
+def test_radii_of_useless_inputs_shrink(double):
+    """Four of six inputs are noise: under a half-Cauchy prior their radii fall behind."""
+    torch.manual_seed(0)
+    family = kasuri.Radial(grouping="double", double=double, scale=0.05, mean="he")
+    bnn = network(family)
+    q = bnn[0].posteriors.weight
+    before = q.log_modes("columns").detach()
+    elbo = kasuri.ELBO(
+        bnn, kasuri.Gaussian(0.3), kasuri.RadialPrior(0.01, 0.01, gap=0.1), num_data=200
+    )
+    x, y = table(0)
+    optimizer = torch.optim.Adam(elbo.parameters(), lr=0.05)
+    first = elbo(x, y).loss.item()
+    for _ in range(160):
+        optimizer.zero_grad()
+        elbo(x, y).loss.backward()
+        optimizer.step()
+    assert elbo(x, y).loss.item() < 0.5 * first
+    fall = q.log_modes("columns").detach() - before
+    assert fall[:2].min() > fall[2:].max()
+    modes = q.log_modes("columns").detach()
+    assert modes[:2].min() > modes[2:].max() + 0.5
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        kasuri.Radial(),
+        kasuri.Radial(grouping="double", factors=2),
+        kasuri.Radial(grouping="column"),
+    ],
+    ids=["rows", "both", "columns"],
+)
+def test_stacked_networks_have_their_own_terms_and_learn(family):
+    torch.manual_seed(0)
+    nets, data = [network(family) for _ in range(3)], [table(seed) for seed in range(3)]
+    prior = kasuri.RadialPrior(0.5)
+    start = [
+        kasuri.ELBO(net, kasuri.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        for net, d in zip(nets, data, strict=True)
+    ]
+    elbos = [
+        kasuri.ELBO(copy.deepcopy(net), kasuri.Gaussian(0.2), copy.deepcopy(prior), num_data=200)
+        for net in nets
+    ]
+    apart = torch.stack([elbo.kl() for elbo in elbos]).detach()
+    x, y = (torch.stack(parts) for parts in zip(*data, strict=True))
+    torch.testing.assert_close(Stack(elbos)(x, y)[1].detach(), apart)
+    fits = kasuri.fit_many(
+        nets,
+        data,
+        likelihood=kasuri.Gaussian(0.2),
+        prior=prior,
+        temperature=1.0,
+        epochs=20,
+        batch_size=100,
+        learning_rate=0.02,
+        seed=0,
+        show=False,
+    )
+    for net, one, before, d in zip(nets, fits, start, data, strict=True):
+        assert one.net is net
+        after = kasuri.ELBO(net, kasuri.Gaussian(0.2), prior, num_data=200)(*d).loss.item()
+        assert after < 0.7 * before
+    means = [net[0].posteriors.weight.mean for net in nets]
+    assert not torch.allclose(means[0], means[1])
+
+
+def test_predictions_and_pruning_work_as_for_other_families():
+    torch.manual_seed(0)
+    bnn = network(kasuri.Radial(grouping="double"))
+    x, y = table(0)
+    prediction = kasuri.predict(bnn, x[:5], samples=20, likelihood=kasuri.Gaussian(0.1))
+    assert prediction.mean.shape == (5, 1)
+    with torch.no_grad():
+        bnn[0].posteriors.weight.columns.local.loc[..., 3] = -30.0
+        bnn[0].posteriors.weight.columns.local.log_scale[..., 3] = 1.0
+    sparse, report = kasuri.compress(bnn, structure="columns", threshold=0.05)
+    assert report.matrices[0].columns_left == 5
+    elbo = kasuri.ELBO(sparse, kasuri.Gaussian(0.1), kasuri.RadialPrior(), num_data=200)
+    elbo(x, y).loss.backward()
+    assert kasuri.collapse(sparse)[0].weight[:, 3].abs().max() == 0

@@ -1,0 +1,344 @@
+"""Draws have the law, and their gradients the expectation, that quadrature and closed forms tell."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+import torch.nn.functional as F
+from torch.func import jacrev, vmap
+
+from kasuri.posteriors.radial import vmf_sampling as sampling
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.vmf_sampling import cosine_slope
+
+SETTINGS = [(2, 0.0), (2, 0.7), (2, 1e5), (3, 4.0), (5, 0.0), (5, 300.0)]
+SETTINGS += [(30, 30.0), (100, 1e5), (1000, 300.0), (4000, 4000.0), (4000, 1e5)]
+SIGMAS = 4.5  # every Monte Carlo mean here is within this many standard errors, one in 1e5 not
+
+
+def float64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def close(draws, expected):
+    """The mean over the first dimension is the expected one, up to its standard error."""
+    error = draws.std(0) / len(draws) ** 0.5
+    assert bool(((draws.mean(0) - expected).abs() <= SIGMAS * error + 1e-12).all())
+
+
+def distribution_of_gap(d, kappa):
+    """The distribution function of 1 - ω, by integrating the density of the angle on a fine grid."""
+    scale = 1 / math.sqrt(math.hypot(d - 2, 2 * kappa) + 0.1)
+    mode = math.acos(2 * kappa / (d - 2 + math.hypot(d - 2, 2 * kappa))) if kappa + d > 2 else 1.5
+    low, high = max(0.0, mode - 20 * scale), min(math.pi, mode + 20 * scale)
+    angle = np.linspace(low, high, 40001)
+    with np.errstate(divide="ignore"):
+        log = kappa * np.cos(angle) + ((d - 2) * np.log(np.sin(angle)) if d > 2 else 0.0)
+    density = np.exp(log - log.max())
+    total = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return lambda gap: np.interp(2 * np.arcsin(np.sqrt(gap / 2)), angle, total / total[-1])
+
+
+@pytest.mark.parametrize(("d", "kappa"), SETTINGS)
+def test_cosines_have_the_right_distribution(d, kappa):
+    draws = 1 - sampling.sample_cosine(torch.full((20000,), kappa, dtype=torch.float64), d)
+    assert scipy.stats.kstest(draws.numpy(), distribution_of_gap(d, kappa)).pvalue > 1e-4
+    close(draws, vmf.mean_resultant_complement(float64(kappa), d))
+    close((draws - draws.mean()).square(), vmf.mean_resultant_slope(float64(kappa), d))
+
+
+@pytest.mark.parametrize(("d", "kappa"), [(2, 50.0), (3, 0.3), (40, 4000.0)])
+def test_cosines_inside_vmap_have_the_right_distribution(d, kappa):
+    many = torch.full((40,), kappa, dtype=torch.float64)
+    draw = vmap(lambda k: sampling.sample_cosine(k, d, (250,)), randomness="different")
+    draws = 1 - draw(many).flatten()
+    assert len(draws.unique()) > 9990
+    assert scipy.stats.kstest(draws.numpy(), distribution_of_gap(d, kappa)).pvalue > 1e-4
+
+
+def test_enough_proposals_are_accepted_for_doing_without_a_loop():
+    for d in (2, 3, 10, 1000):
+        kappa = float64(0.0, 1.0, d, 100.0 * d, 1e8).expand(40000, 5)
+        accepted = sampling._first_accepted(kappa, d, 1)[1].double().mean(0)
+        assert bool((accepted > 0.64).all())
+    none_accepted = 0.36**sampling.WITHOUT_LOOP
+    assert none_accepted < torch.finfo(torch.float64).eps / 50
+
+
+@pytest.mark.parametrize("kappa", [0.5, 10.0, 1000.0])
+def test_vectors_agree_with_scipy(kappa):
+    loc = F.normalize(torch.tensor([1.0, -2.0, 0.5, 0.1]), dim=0)
+    ours = sampling.sample(loc, torch.tensor(kappa), (4000,)).double().numpy()
+    unit = (loc.double() / loc.double().norm()).numpy()
+    law = scipy.stats.vonmises_fisher(unit, kappa)
+    theirs = law.rvs(4000, random_state=np.random.default_rng(1))
+    for direction in (unit, *np.eye(4)):
+        assert scipy.stats.ks_2samp(ours @ direction, theirs @ direction).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("d", [2, 3, 9, 500])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_are_unit_vectors_with_the_right_covariance(d, dtype):
+    loc = F.normalize(torch.randn(2, 1, d, dtype=dtype), dim=-1)
+    kappa = torch.tensor([0.0, 1.0, 1e5], dtype=dtype)
+    draws = sampling.sample(loc, kappa, (3000,))
+    assert draws.shape == (3000, 2, 3, d)
+    assert draws.dtype == dtype
+    assert bool(((draws.norm(dim=-1) - 1).abs() < 20 * torch.finfo(dtype).eps).all())
+    other = F.normalize(torch.randn(d, dtype=torch.float64), dim=0)
+    along = (loc.double() * other).sum(-1)
+    mean = vmf.mean_resultant(kappa.double(), d)
+    centred = draws.double() @ other - mean * along
+    close(centred, torch.zeros(()))
+    slope, spread = (f(kappa.double(), d) for f in (vmf.mean_resultant_slope, vmf.tangent_variance))
+    close(centred.square(), slope * along.square() + spread * (1 - along.square()))
+
+
+def exact_slope(gap, kappa, d):
+    cosine, kappa = 1 - mpmath.mpf(gap), mpmath.mpf(kappa)
+    orders = (mpmath.mpf(d) / 2, mpmath.mpf(d) / 2 - 1)
+    with mpmath.workdps(60):
+        bessel = [mpmath.besseli(order, kappa) for order in orders]
+    ratio = bessel[0] / bessel[1] if kappa else 0
+    angle = mpmath.acos(cosine)
+    reach = 30 / mpmath.sqrt(mpmath.hypot(d - 2, 2 * kappa) + 0.1)
+    up = cosine < ratio
+    end = min(mpmath.pi, angle + reach) if up else max(0, angle - reach)
+
+    def integrand(phi):
+        power = (mpmath.sin(phi) / mpmath.sin(angle)) ** (d - 2)
+        return abs(mpmath.cos(phi) - ratio) * mpmath.exp(kappa * (mpmath.cos(phi) - cosine)) * power
+
+    value = mpmath.quad(integrand, mpmath.linspace(*sorted((angle, end)), 7))
+    return mpmath.sin(angle) * value
+
+
+@pytest.mark.parametrize(("d", "kappa"), SETTINGS)
+def test_implicit_slopes_are_exact(d, kappa):
+    for gap in (1 - sampling.sample_cosine(torch.full((2,), kappa).double(), d)).tolist():
+        found = cosine_slope(float64(gap), float64(kappa), d)
+        assert found.item() == pytest.approx(float(exact_slope(gap, kappa, d)), rel=1e-10)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 7, 16, 50, 700, 4000])
+@pytest.mark.parametrize("relative", [0.0, 1e-6, 0.05, 0.5, 2.0, 20.0, 1e5, 1e9])
+def test_slopes_for_single_precision_are_those_to_five_digits(d, relative):
+    kappa = torch.full((2000,), relative * d, dtype=torch.float64)
+    gap = sampling.accepted_gap(kappa, d)
+    true, found = cosine_slope(gap, kappa, d), cosine_slope(gap, kappa[:1], d, single=True)
+    torch.testing.assert_close(found, true, rtol=2e-4, atol=0)
+    assert bool((found - true).square().mean() <= (1e-5) ** 2 * true.square().mean())
+
+
+@pytest.mark.parametrize(("d", "kappa"), [*SETTINGS, (10, 3.0), (500, 5e3)])
+def test_gradients_of_cosines_are_unbiased(d, kappa):
+    many = torch.full((20000,), kappa, dtype=torch.float64, requires_grad=True)
+    cosine = sampling.sample_cosine(many, d)
+    (slopes,) = torch.autograd.grad(cosine.sum(), many, retain_graph=True)
+    one = float64(kappa).requires_grad_()
+    close(slopes, vmf.mean_resultant_slope(one, d).detach())
+    (slopes,) = torch.autograd.grad(cosine.square().sum(), many)
+    moment = vmf.mean_resultant_slope(one, d) + vmf.mean_resultant(one, d).square()
+    close(slopes, torch.autograd.grad(moment.sum(), one)[0])
+
+
+def cosine_by_rejection(kappa, d):
+    """Draws of ω with the gradient of the proposal, and logarithms of weights that correct it.
+
+    The paper's way, with equation 20 corrected. The logarithms are 0, and only their gradient c matters:
+    the one of E[e^c f(ω)] is unbiased.
+    """
+    fixed = kappa.detach()
+    cosine = 1 - sampling.accepted_gap(fixed, d)
+    root = (4 * fixed.square() + (d - 1) ** 2).sqrt()
+    across = 1 - cosine.square()
+    correction = cosine - vmf.mean_resultant(fixed, d) + (fixed * across - (d - 1) * cosine) / root
+    moved = kappa - fixed
+    return cosine + across / root * moved, correction * moved
+
+
+@pytest.mark.parametrize(("d", "kappa"), [(2, 2.0), (5, 0.0), (5, 5.0), (100, 300.0), (4000, 4e3)])
+def test_corrected_gradients_of_rejection_are_unbiased(d, kappa):
+    many = torch.full((40000,), kappa, dtype=torch.float64, requires_grad=True)
+    cosine, log_weight = cosine_by_rejection(many, d)
+    assert torch.equal(log_weight, torch.zeros_like(log_weight))
+    weighted = log_weight.exp() * (cosine - vmf.mean_resultant(float64(kappa), d))  # less noise
+    (slopes,) = torch.autograd.grad(weighted.sum(), many, retain_graph=True)
+    close(slopes, vmf.mean_resultant_slope(float64(kappa), d))
+    (plain,) = torch.autograd.grad(cosine.sum(), many)
+    bias = plain.mean() / vmf.mean_resultant_slope(float64(kappa), d) - 1
+    if d <= 5 and kappa > 0:
+        assert bias < -0.1, "without the correction it is biased"
+
+
+@pytest.mark.parametrize(("d", "kappa"), [(2, 1.5), (3, 0.0), (3, 40.0), (50, 20.0), (4000, 4e3)])
+def test_gradients_of_vectors_are_unbiased(d, kappa):
+    # E exp(aᵀx) = exp(ℓ(|κμ + a|) - ℓ(κ)); raw and κ of every draw are parameters of their own
+    count = 4000 if d < 1000 else 800
+    raw = (3 * torch.randn(d, dtype=torch.float64)).requires_grad_()
+    push = F.normalize(torch.randn(d, dtype=torch.float64), dim=0) * d**0.5
+    one = float64(kappa).squeeze().requires_grad_()
+    length = (one * F.normalize(raw, dim=0) + push).norm()
+    value = (vmf.ell(length, d) - vmf.ell(one, d)).exp()
+    expected = torch.autograd.grad(value, (raw, one))
+    raws, many = (t.detach().expand(count, *t.shape).clone().requires_grad_() for t in (raw, one))
+    draws = sampling.sample(F.normalize(raws, dim=-1), many)
+    slopes = torch.autograd.grad((draws @ push).exp().sum(), (raws, many))
+    close((draws @ push).exp().detach(), value.detach())
+    close(slopes[1], expected[1])
+    test = torch.stack([expected[0], torch.randn_like(raw), push])
+    close(slopes[0] @ test.T, test @ expected[0])
+
+
+def test_second_derivatives_are_those_of_the_distribution_function():
+    # d = 3: 1 - ω = -log(1 - v (1 - e^{-2κ})) / κ for a uniform v
+    kappa = float64(0.2, 1.0, 5.0, 30.0).requires_grad_()
+    gap = sampling.sample_gap(kappa, 3, (4,))
+    v = (torch.expm1(-kappa * gap) / torch.expm1(-2 * kappa)).detach()
+    known = -torch.log1p(v * torch.expm1(-2 * kappa)) / kappa
+    assert torch.allclose(gap, known)
+    for _ in range(2):
+        gap, known = (
+            torch.autograd.grad(one.sum(), kappa, create_graph=True)[0] for one in (gap, known)
+        )
+        assert torch.allclose(gap, known, rtol=1e-9)
+
+
+def test_second_derivatives_in_the_direction_are_those_of_a_rotation():
+    # Σ of second derivatives of f = (aᵀx)² over a circle of directions, against finite differences
+    torch.manual_seed(3)
+    basis = torch.eye(4, dtype=torch.float64)[:2]
+    push = torch.randn(4, dtype=torch.float64)
+
+    def moment(angle):
+        mean = torch.cos(angle).unsqueeze(-1) * basis[0] + torch.sin(angle).unsqueeze(-1) * basis[1]
+        return (sampling.sample(mean, torch.full_like(angle, 3.0)) @ push).square()
+
+    angle = torch.full((20000,), 0.4, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(moment(angle).sum(), angle, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), angle)
+    three = float64(3.0)
+    wide = vmf.mean_resultant_slope(three, 4) + vmf.mean_resultant(three, 4).square()
+    factor = wide - vmf.tangent_variance(three, 4)  # E (aᵀx)² = factor (aᵀμ)² + |a|² · spread
+    along = push @ (math.cos(0.4) * basis[0] + math.sin(0.4) * basis[1])
+    across = push @ (-math.sin(0.4) * basis[0] + math.cos(0.4) * basis[1])
+    close(first.detach(), factor * 2 * along * across)
+    close(second, factor * 2 * (across.square() - along.square()))
+
+
+def test_draws_and_gradients_inside_transforms():
+    raw, kappa = torch.randn(6, 3), torch.rand(6) * 5
+    draw = vmap(lambda r, k: sampling.sample(F.normalize(r, dim=-1), k), randomness="different")
+    assert torch.allclose(draw(raw, kappa).norm(dim=-1), torch.ones(6))
+    by_row = vmap(
+        jacrev(lambda k: sampling.sample_cosine(k.exp(), 3, (4000,)).mean()), randomness="different"
+    )
+    expected = vmf.mean_resultant_slope(kappa.exp(), 3) * kappa.exp()
+    assert torch.allclose(by_row(kappa), expected, rtol=0.1, atol=0.01)
+
+
+def test_draws_compile_with_their_gradients():
+    torch.compiler.reset()
+    draw = torch.compile(
+        lambda k: sampling.sample_cosine(k, 60), fullgraph=True, backend="aot_eager"
+    )
+    kappa = torch.full((2000,), 50.0, dtype=torch.float64, requires_grad=True)
+    cosine = draw(kappa)
+    close(cosine.detach(), vmf.mean_resultant(float64(50.0), 60))
+    (slopes,) = torch.autograd.grad(cosine.sum(), kappa)
+    expected = cosine_slope(1 - cosine.detach(), kappa.detach(), 60)
+    assert torch.allclose(slopes, expected, rtol=1e-9)
+    vectors = torch.compile(
+        lambda r, k: sampling.sample(F.normalize(r, dim=-1), k), fullgraph=True, backend="aot_eager"
+    )
+    raw = torch.randn(5, 60, requires_grad=True)
+    draws = vectors(raw, torch.full((5,), 50.0))
+    assert torch.allclose(draws.norm(dim=-1), torch.ones(5))
+    draws[:, 0].sum().backward()
+    assert bool(raw.grad.abs().sum() > 0)
+    torch.compiler.reset()
+
+
+def test_gradients_at_the_edges_are_finite():
+    gaps = float64(0.0, 1e-320, 1e-12, 1.0, 2.0 - 1e-15, 2.0)
+    for d in (2, 3, 100, 4000):
+        for kappa in (0.0, 1.0, 1e5):
+            slopes = cosine_slope(gaps, torch.full_like(gaps, kappa), d)
+            assert bool((slopes >= 0).all())
+            assert slopes.isfinite().all()
+    raw = torch.zeros(500, 3)
+    raw[:, 0] = 1.0
+    raw.requires_grad_()
+    kappa = torch.full((500,), 1e12, requires_grad=True)
+    sampling.sample(F.normalize(raw, dim=-1), kappa).sum().backward()
+    assert raw.grad.isfinite().all()
+    assert kappa.grad.isfinite().all()
+
+
+def test_a_concentration_that_is_no_number_gives_such_draws():
+    kappa = torch.tensor([1.0, math.nan])
+    assert sampling.sample_cosine(kappa, 3).isnan().tolist() == [False, True]
+    assert sampling.sample_cosine(kappa[:0], 3).shape == (0,)
+    assert sampling.sample_cosine(kappa[0], 3).shape == ()
+
+
+def test_too_few_dimensions_are_refused():
+    with pytest.raises(ValueError, match="use d >= 2"):
+        sampling.sample(torch.ones(4, 1), torch.ones(4))
+    with pytest.raises(ValueError, match="use d >= 2"):
+        sampling.sample_cosine(torch.ones(4), 1)
+
+
+def test_without_an_accepted_proposal_the_closest_is_taken():
+    """What cannot loop must make do with what it has; with so few proposals that it shows."""
+    torch.manual_seed(0)
+    kappa = torch.full((20_000,), 500.0, dtype=torch.float64)
+    exact = 1 - float(vmf.mean_resultant(kappa[:1], 5))
+    once = sampling._first_accepted(kappa, 5, 1)
+    gap, accepted = sampling._first_accepted(kappa, 5, 2)
+    assert accepted.double().mean() > 1 - (1 - once[1].double().mean()) ** 2 - 0.02
+    assert abs(gap.mean() - exact) < abs(once[0].mean() - exact), "closer than any proposal"
+    assert gap[accepted].mean().item() == pytest.approx(exact, rel=0.05)
+
+
+def test_members_of_a_vmap_draw_for_themselves_or_alike():
+    torch.manual_seed(0)
+    kappa = torch.tensor(3.0)
+
+    def own(_):
+        return sampling.sample_cosine(kappa, 5)  # κ is the same for all, and not batched
+
+    apart = torch.vmap(own, randomness="different")(torch.empty(4000))
+    assert apart.unique().numel() == 4000
+    want = float(vmf.mean_resultant(kappa.double(), 5))
+    assert float(apart.mean()) == pytest.approx(want, abs=5 * float(apart.std()) / 4000**0.5)
+    alike = torch.vmap(own, randomness="same")(torch.empty(3))
+    assert alike.unique().numel() == 1
+    batched = torch.full((3,), 3.0)
+    alike = torch.vmap(lambda one: sampling.sample_cosine(one, 5), randomness="same")(batched)
+    assert alike.unique().numel() == 1
+    several = torch.tensor([1.0, 10.0, 100.0])
+    inner = torch.vmap(lambda one: sampling.sample_cosine(one, 5), randomness="different")
+    nested = torch.vmap(lambda _: inner(several), randomness="different")(torch.empty(4000))
+    want = vmf.mean_resultant(several.double(), 5)
+    assert ((nested.mean(0) - want).abs() < 5 * nested.std(0) / 4000**0.5).all()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "vmap"])
+def test_one_concentration_for_many_draws_has_the_sum_of_their_gradients(inside):
+    one = float64(3.0).requires_grad_()
+    each = float64(3.0).expand(50).clone().requires_grad_()
+    gradients = []
+    for kappa in (one, each):
+        torch.manual_seed(0)
+        if inside:
+            draws = torch.vmap(
+                lambda _, kappa=kappa: sampling.sample_gap(kappa, 7, (50,)), randomness="different"
+            )(torch.zeros(2))
+        else:
+            draws = sampling.sample_gap(kappa, 7, (50,))
+        gradients.append(torch.autograd.grad(draws.square().sum(), kappa)[0].sum())
+    torch.testing.assert_close(*gradients)

@@ -1,0 +1,247 @@
+"""Functions of the concentration against Bessel functions with fifty digits, and their derivatives."""
+
+import itertools
+import math
+
+import mpmath
+import pytest
+import torch
+from torch.func import hessian, jacrev, vmap
+
+from kasuri.posteriors.radial import von_mises_fisher as vmf
+from kasuri.posteriors.radial.von_mises_fisher import debye_polynomials
+
+DIMENSIONS = [2, 3, 4, 5, 10, 20, 29, 30, 37, 82, 100, 202, 500, 802, 1000, 4000]
+KAPPAS = [0.0, 1e-8, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4, 1e5]
+TOLERANCE = 1e-12
+
+
+def exact(kappa, d):
+    """(ℓ, KL to uniform, A, A', A'') with fifty digits."""
+    kappa, order = mpmath.mpf(kappa), mpmath.mpf(d) / 2 - 1
+    if kappa == 0:
+        return mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(0), 1 / mpmath.mpf(d), mpmath.mpf(0)
+    low, high = (mpmath.besseli(order + i, kappa, maxterms=10**6) for i in (0, 1))
+    ell = mpmath.loggamma(order + 1) + order * mpmath.log(2 / kappa) + mpmath.log(low)
+    ratio = high / low
+    slope = 1 - ratio**2 - (d - 1) * ratio / kappa
+    curvature = -2 * ratio * slope - (d - 1) * (slope - ratio / kappa) / kappa
+    return ell, kappa * ratio - ell, ratio, slope, curvature
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    with mpmath.workdps(60):
+        pairs = itertools.product(DIMENSIONS, KAPPAS)
+        return {(d, kappa): exact(kappa, d) for d, kappa in pairs}
+
+
+def float64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def agrees(values, expected, tolerance=TOLERANCE):
+    """Relative to each value; 0 must be 0."""
+    for one, other in zip(values.tolist(), expected, strict=True):
+        assert abs(one - other) <= tolerance * abs(other), (one, float(other))
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+def test_values(oracle, d):
+    kappa = float64(*KAPPAS)
+    found = [oracle[d, one] for one in KAPPAS]
+    agrees(vmf.ell(kappa, d), [ell for ell, *_ in found])
+    agrees(vmf.divergence_from_uniform(kappa, d), [one[1] for one in found])
+    agrees(vmf.mean_resultant(kappa, d), [one[2] for one in found])
+    agrees(vmf.mean_resultant_complement(kappa, d), [1 - one[2] for one in found])
+    agrees(vmf.mean_resultant_slope(kappa, d), [one[3] for one in found])
+    spread = [one[2] / mpmath.mpf(k) if k else one[3] for one, k in zip(found, KAPPAS, strict=True)]
+    agrees(vmf.tangent_variance(kappa, d), spread)
+    surface = mpmath.log(2) + mpmath.mpf(d) / 2 * mpmath.log(mpmath.pi) - mpmath.loggamma(d / 2)
+    agrees(float64(vmf.log_surface(d)), [surface])
+    agrees(vmf.entropy(float64(0.0), d), [surface])
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+def test_first_second_and_third_derivatives(oracle, d):
+    kappa = float64(*KAPPAS).requires_grad_()
+    found = [oracle[d, one] for one in KAPPAS]
+    slopes, bends = [one[3] for one in found], [one[4] for one in found]
+
+    def slope_of(values):
+        return torch.autograd.grad(values.sum(), kappa, create_graph=True)[0]
+
+    first = slope_of(vmf.ell(kappa, d))
+    second = slope_of(first)
+    agrees(first, [one[2] for one in found])
+    agrees(second, slopes)
+    agrees(slope_of(second), bends, 1e-11)
+    agrees(slope_of(slope_of(vmf.mean_resultant(kappa, d))), bends, 1e-11)
+    agrees(-slope_of(vmf.mean_resultant_complement(kappa, d)), slopes)
+    first = slope_of(vmf.divergence_from_uniform(kappa, d))
+    agrees(first, [k * s for k, s in zip(KAPPAS, slopes, strict=True)])
+    expected = [s + k * b for k, s, b in zip(KAPPAS, slopes, bends, strict=True)]
+    # the sum passes through 0: relative to its terms
+    assert torch.allclose(slope_of(first), float64(*map(float, expected)), rtol=1e-9, atol=1e-15)
+
+
+FACTORS = [0.0, 1e-3, 0.3, 0.9, 1 - 1e-6, 1.0, 1.01, 1.7, 20.0]
+
+
+@pytest.mark.parametrize("d", [2, 3, 20, 60, 500, 4000])
+@pytest.mark.parametrize("kappa", [1e-3, 0.3, 5.0, 100.0, 5e3])
+def test_divergences_of_any_size(d, kappa):
+    """With their derivatives; up to rounding of the terms, which are of the size of κ."""
+    with mpmath.workdps(60):
+        low = exact(kappa, d)
+        for factor in FACTORS:
+            other = kappa * factor
+            high = exact(other, d)
+            expected = high[0] - low[0] - (mpmath.mpf(other) - mpmath.mpf(kappa)) * low[2]
+            close = dict(rel=1e-11, abs=1e-15 * (kappa + other))
+            q, p = float64(kappa).requires_grad_(), float64(other).requires_grad_()
+            assert vmf.kl(q, p, float64(0.0), d).item() == pytest.approx(float(expected), **close)
+            fast = vmf.divergence(q, other, d)
+            assert fast.item() == pytest.approx(
+                float(expected), rel=1e-11, abs=3e-15 * (kappa + other)
+            )
+            turned = vmf.kl(q, p, float64(1.5), d)
+            expected += mpmath.mpf(1.5) * other * low[2]
+            assert turned.item() == pytest.approx(float(expected), **close)
+            slopes = torch.autograd.grad(turned.sum(), (q, p))
+            agrees(slopes[0], [(mpmath.mpf(kappa) + mpmath.mpf(other) / 2) * low[3]], 1e-11)
+            agrees(slopes[1], [high[2] + low[2] / 2], 1e-11)
+            (slope,) = torch.autograd.grad(fast.sum(), q)
+            agrees(slope, [(mpmath.mpf(kappa) - mpmath.mpf(other)) * low[3]], 1e-11)
+
+
+@pytest.mark.parametrize("d", [2, 7, 700])
+def test_the_fast_divergence_inside_transforms(d):
+    kappa = float64(0.5, 40.0, 3000.0)
+    found = vmap(lambda k: vmf.divergence(k, 2.0, d))(kappa)
+    torch.testing.assert_close(found, vmf.divergence(kappa, 2.0, d))
+    second = vmap(torch.func.grad(torch.func.grad(lambda k: vmf.divergence(k, 2.0, d))))(kappa)
+    wide = kappa.clone().requires_grad_()
+    slope = (wide - 2.0) * vmf.mean_resultant_slope(wide, d)
+    torch.testing.assert_close(
+        second, torch.autograd.grad(slope.sum(), wide)[0], rtol=1e-7, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 500])
+def test_derivatives_pass_gradcheck(d):
+    kappa = float64(0.0, 0.1, 2.0, 50.0).requires_grad_()
+    for function in (vmf.ell, vmf.mean_resultant, vmf.divergence_from_uniform, vmf.entropy):
+        assert torch.autograd.gradcheck(lambda k, f=function: f(k, d), (kappa,))
+        assert torch.autograd.gradgradcheck(lambda k, f=function: f(k, d), (kappa,))
+    q, p = float64(2.0, 3.0, 4.0).requires_grad_(), float64(2.1, 1.0, 9.0).requires_grad_()
+    gap = float64(0.5, 1.3, 0.0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda *all_: vmf.kl(*all_, d), (q, p, gap))
+    assert torch.autograd.gradgradcheck(lambda *all_: vmf.kl(*all_, d), (q, p, gap))
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 4000])
+def test_inverse(d):
+    kappa = torch.logspace(-6, 6, 25, dtype=torch.float64)
+    resultant = vmf.mean_resultant(kappa, d)
+    # an error of rounding in the resultant is one of eps · A/(κ A') in κ
+    condition = resultant / (kappa * vmf.mean_resultant_slope(kappa, d))
+    error = (vmf.inverse_mean_resultant(resultant, d) / kappa - 1).abs()
+    assert bool((error < 1e-15 * condition + 1e-14).all())
+    close = 1 - torch.logspace(
+        -15.5, -7, 60, dtype=torch.float64
+    )  # κ is (d-1)/2 over the distance to 1
+    large = vmf.inverse_mean_resultant(close, d) * (1 - close) * 2 / (d - 1)
+    assert bool((large - 1).abs().max() < 1e-6)
+    edges = vmf.inverse_mean_resultant(float64(0.0, 1.0, 1.5), d)
+    assert edges[:2].tolist() == [0.0, math.inf]
+    assert edges[2].isnan()
+    inner = float64(0.0, 0.1, 0.5, 0.95).requires_grad_()
+    assert torch.autograd.gradcheck(lambda r: vmf.inverse_mean_resultant(r, d), (inner,))
+    assert torch.autograd.gradgradcheck(lambda r: vmf.inverse_mean_resultant(r, d), (inner,))
+
+
+def test_single_precision_in_and_out_is_double_precision_inside():
+    kappa = torch.tensor([0.0, 1e-6, 1.0, 1e5], requires_grad=True)
+    for function in (vmf.ell, vmf.divergence_from_uniform, vmf.mean_resultant_slope, vmf.entropy):
+        for d in (2, 1000):
+            narrow, wide = function(kappa, d), function(kappa.double(), d)
+            assert narrow.dtype == torch.float32
+            assert torch.equal(narrow, wide.float())
+            (grad,) = torch.autograd.grad(narrow.sum(), kappa)
+            assert torch.equal(grad, torch.autograd.grad(wide.sum(), kappa)[0])
+    assert vmf.inverse_mean_resultant(torch.tensor(0.5), 3).dtype == torch.float32
+
+
+def test_extreme_concentrations_stay_finite():
+    kappa = float64(0.0, math.exp(-100), 1e12, math.exp(100)).requires_grad_()
+    for d in (2, 30, 1000):
+        for function in (vmf.ell, vmf.divergence_from_uniform, vmf.mean_resultant_slope):
+            values = function(kappa, d)
+            (grad,) = torch.autograd.grad(values.sum(), kappa)
+            assert values.isfinite().all()
+            assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("d", [-1, 0, 1])
+def test_too_few_dimensions_are_refused(d):
+    one = torch.ones(())
+    calls = [
+        lambda: vmf.ell(one, d),
+        lambda: vmf.kl(one, one, one, d),
+        lambda: vmf.log_surface(d),
+        lambda: vmf.inverse_mean_resultant(one / 2, d),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"dimension {d}.*use d >= 2"):
+            call()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.*:DeprecationWarning"
+)  # torch's forward mode
+def test_transforms_of_functions():
+    kappa = float64(0.0, 0.5, 20.0)
+    d = 7
+    slope = vmf.mean_resultant_slope(kappa, d)
+    assert torch.allclose(
+        vmap(jacrev(lambda k: vmf.mean_resultant(k, d)))(kappa), slope, rtol=1e-12
+    )
+    assert torch.allclose(hessian(lambda k: vmf.ell(k, d).sum())(kappa), slope.diag(), rtol=1e-12)
+    bend = vmap(hessian(lambda k: vmf.divergence_from_uniform(k, d)))(kappa)
+    again = torch.autograd.functional.hessian(
+        lambda k: vmf.divergence_from_uniform(k, d).sum(), kappa
+    )
+    assert torch.allclose(bend.diag(), again, rtol=1e-10)
+    other = kappa.flip(0)
+    one_by_one = torch.stack([vmf.kl(q, p, q / 20, d) for q, p in zip(kappa, other, strict=True)])
+    assert torch.allclose(vmap(lambda q, p: vmf.kl(q, p, q / 20, d))(kappa, other), one_by_one)
+
+
+def large(q, p):  # no recurrence; `kl` compiles in the tests of the distribution
+    return vmf.entropy(q, 100) + vmf.inverse_mean_resultant(torch.tanh(q), 100) + p
+
+
+def small(q, p):  # two steps of the recurrence
+    return vmf.divergence_from_uniform(q, 26) + vmf.ell(p, 26)
+
+
+@pytest.mark.parametrize("function", [large, small])
+def test_compiles_into_one_graph(function):
+    torch.compiler.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    q, p = float64(0.1, 2.0, 5.0).requires_grad_(), float64(0.2, 1.0, 900.0)
+    found, expected = compiled(q, p), function(q, p)
+    assert torch.allclose(found, expected, rtol=1e-12)
+    (grad,), (true,) = (torch.autograd.grad(one.sum(), q) for one in (found, expected))
+    assert torch.allclose(grad, true, rtol=1e-10)
+    torch.compiler.reset()
+
+
+def test_expansion_has_the_known_polynomials():
+    first, second, *_, sixth = debye_polynomials(6)
+    assert second == pytest.approx({2: 1 / 16, 4: -3 / 8, 6: 5 / 16}, rel=1e-14)
+    assert first == pytest.approx({1: 1 / 8, 3: -5 / 24}, rel=1e-14)
+    known = {6: 103 / 192, 8: -405 / 16, 10: 1677 / 8, 12: -5389 / 8}
+    known |= {14: 65385 / 64, 16: -11805 / 16, 18: 19675 / 96}
+    assert sixth == pytest.approx(known, rel=1e-14)
