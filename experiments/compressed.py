@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from experiments.matrix_normal import VALIDATED, Sparse
 from experiments.spec import FIXED, Where
 from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
-from kasuri.compression.latency import latency
+from kasuri.compression.report import latency
+from kasuri.compression.search import Loss, LossOf, PerLayer
 from kasuri.streams import mix
 
 SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
@@ -147,12 +148,9 @@ class Compressed(Sparse):
             fitted.objective,
             data.train.x[:64],
             criterion=self.criterion,
-            threshold="layers",
-            price=self.price,
+            threshold=PerLayer(self.stage_tolerance, self.price, budget),
             structure=self.structure,
             validation=(check.x, check.y),
-            tolerance=self.stage_tolerance,
-            budget=budget,
             keep_posterior=True,
             calls=0,
         )
@@ -171,10 +169,8 @@ class Compressed(Sparse):
                 example,
                 criterion=self.criterion,
                 structure=self.structure,
-                threshold="layers" if self.stages else "loss",
-                price=self.price,
+                threshold=PerLayer(tolerance, self.price) if self.stages else Loss(tolerance),
                 validation=loss,
-                tolerance=tolerance,
                 calls=0,
             )
             report = since(report, first, small, example)
@@ -196,10 +192,7 @@ class Compressed(Sparse):
         }
 
 
-Loss = Callable[[nn.Module], float]
-
-
-def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> Loss:
+def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> LossOf:
     """Minus the mean log-likelihood of the validation data, as a function of a plain network."""
 
     @torch.no_grad()
@@ -211,7 +204,7 @@ def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> Loss:
     return loss
 
 
-def remembered(loss: Loss) -> Loss:
+def remembered(loss: LossOf) -> LossOf:
     """The same function, which looks at networks with the same weights once: searches share many of them."""
     known: dict[bytes, float] = {}
 

@@ -6,7 +6,7 @@ outputs of a layer, here it is the other way round: the paper's row pruning is r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import kasuri
@@ -15,6 +15,7 @@ from experiments.data import Dataset, Split
 from experiments.networks import ELUMLP, VGG
 from experiments.spec import FIXED, Experiment, Published
 from experiments.supervised import Scored, Supervised
+from kasuri.compression.report import CompressionReport
 from kasuri.streams import Stream, mix
 from kasuri.training import flip
 
@@ -69,11 +70,9 @@ class Sparse(Supervised):
         """As in every experiment, and once more without what is irrelevant."""
         metrics, figures = super().test(members, data, seed)
         elbo = members[0].objective
-        sides = {
-            "weights": self.relevance in ("constant", "weights", "both"),
-            "rows": self.relevance in ("rows", "both"),
-            "columns": self.relevance in ("columns", "both"),
-        }
+        several = {"constant": ["weights"], "both": ["weights", "rows", "columns"]}
+        structure = several.get(self.relevance, [self.relevance])
+        criterion = "snr" if self.relevance in ("constant", "weights") else "group_ard"
 
         def scores(model: Any, part: Split) -> dict[str, float]:
             return kasuri.evaluate(
@@ -87,7 +86,9 @@ class Sparse(Supervised):
         check = data.valid.subset(VALIDATED)
         limit = scores(elbo.net, check)["nll"] + self.tolerance
         for threshold in self.thresholds:
-            net, report = kasuri.sparsify(elbo, threshold, **sides)
+            net, report = kasuri.compress(
+                elbo, criterion=criterion, structure=structure, threshold=threshold
+            )
             if scores(net, check)["nll"] <= limit:
                 break
         pruned = scores(net, data.test)
@@ -99,7 +100,16 @@ class Sparse(Supervised):
             "accuracy_pruned": pruned["accuracy"],
             "nll_pruned": pruned["nll"],
         }
-        return metrics | left, figures | {"sparsity": report.as_dict()}
+        return metrics | left, figures | {"sparsity": sparsity(report, threshold)}
+
+
+def sparsity(report: CompressionReport, threshold: float) -> dict[str, Any]:
+    """What is left of every weight matrix and of all together, for a result file."""
+    *layers, total = (
+        asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
+        for matrix in (*report.matrices, report.total)
+    )
+    return {"threshold": threshold, "layers": layers, "total": total}
 
 
 _FAMILIES: Mapping[str, kasuri.Family] = {

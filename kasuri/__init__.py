@@ -3,14 +3,12 @@
 from kasuri import diagnostics as diagnostics
 from kasuri import vae as vae
 from kasuri.compression.compress import compress as compress
-from kasuri.compression.quantising import quantise as quantise
-from kasuri.compression.relevance import Relevance as Relevance
-from kasuri.compression.relevance import relevance as relevance
+from kasuri.compression.kept_posterior import Slim as Slim
+from kasuri.compression.quantise import quantise as quantise
 from kasuri.compression.report import CompressionReport as CompressionReport
-from kasuri.compression.sparsity import LayerSparsity as LayerSparsity
-from kasuri.compression.sparsity import SparsityReport as SparsityReport
-from kasuri.compression.sparsity import sparsify as sparsify
-from kasuri.compression.sparsity import sparsity as sparsity
+from kasuri.compression.search import Gap as Gap
+from kasuri.compression.search import Loss as Loss
+from kasuri.compression.search import PerLayer as PerLayer
 from kasuri.diagnostics import reference as reference
 from kasuri.diagnostics.findings import diagnose as diagnose
 from kasuri.export.export import Exported as Exported
@@ -96,29 +94,31 @@ __all__ = [
     "Fitted",
     "FullNormal",
     "GammaGaussian",
+    "Gap",
     "Gaussian",
     "GroupARD",
     "HeNormal",
     "HeteroscedasticGaussian",
     "Interrupted",
     "KTied",
-    "LayerSparsity",
     "Likelihood",
+    "Loss",
     "MatrixNormal",
     "MatrixNormalDiagonal",
     "MaximumLikelihood",
     "MeanField",
     "NonFiniteLoss",
     "Normal",
+    "PerLayer",
     "Point",
     "Posterior",
     "Prediction",
     "Prior",
     "Radial",
     "RadialPrior",
-    "Relevance",
     "ScaledMatrixNormal",
-    "SparsityReport",
+    "Slim",
+    "assess",
     "auto",
     "bayesianize",
     "collapse",
@@ -145,12 +145,9 @@ __all__ = [
     "predict_moments",
     "quantise",
     "reference",
-    "relevance",
     "save",
     "schedules",
     "shared",
-    "sparsify",
-    "sparsity",
     "summary",
     "using",
     "vae",

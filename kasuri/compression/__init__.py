@@ -1,14 +1,15 @@
-"""Compression: from a posterior to a plain network with fewer units.
+"""Compression: from a posterior to a network with fewer units, or with fewer weights.
 
 The way of `kasuri.compress`, one file per step:
 
-    layers, graph     which weights make and read a unit; which units of which layers go together
-    criteria, peeling how much a posterior needs every unit of every layer
-    thresholds        where to cut: the largest gap, or by bisection on a validation loss
-    decisions         which units go: where the rules of all layers agree
-    masking           the same network with those weights set to 0
-    constants, plans, shrinking    the masked network without its dead units, equal to it
-    heads             attention with fewer heads
-    slicing           posteriors of what is left
-    counting, latency, bits, quantising, tuning    what it is worth, and what can be done next
+    probes            the example, inputs like it, and how a network is run on them
+    units, coupling   which weights make and read a unit; which units of which layers go together
+    dependency_graph  all that knows the insides of Torch-Pruning
+    importance        how much a posterior needs every unit of every layer
+    decisions, search which units go at given levels; where to cut
+    shrink, cutting   the masked network without its dead units, equal to it
+    attention         attention with fewer heads
+    kept_posterior    the posterior of what is left
+    counting, report  what it is worth
+    quantise, tuning  what can be done next
 """

@@ -1,58 +1,50 @@
 """`kasuri.compress`: a smaller network out of a posterior, and a report."""
 
 import copy
-from collections.abc import Mapping
+import inspect
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from kasuri.checks import told
-from kasuri.compression.bits import bit_widths
-from kasuri.compression.checking import checked
+from kasuri.checks import is_number, is_whole, near_misses
+from kasuri.compression import importance, probes, report, search
+from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
-from kasuri.compression.criteria import random_weights
-from kasuri.compression.decisions import Rule
-from kasuri.compression.graph import Group, find_groups
-from kasuri.compression.heads import shrink_heads
-from kasuri.compression.inputs import input_readers
-from kasuri.compression.latency import latency as measured
-from kasuri.compression.layers import OUT
-from kasuri.compression.masking import masked_net, masked_posteriors
-from kasuri.compression.options import check_options
-from kasuri.compression.posterior import indexed, small_posterior
-from kasuri.compression.probing import check_example, probes, unvaried
-from kasuri.compression.relevance import network_of
-from kasuri.compression.report import CompressionReport, Histogram, Units
-from kasuri.compression.running import in_double, uncompiled
-from kasuri.compression.shrinking import TOLERANCE, Shrunk, distance, outputs, shrink
-from kasuri.compression.slimming import slim
-from kasuri.compression.task import Task, Validation, levels_of, statistics_of
+from kasuri.compression.coupling import Group, find_groups
+from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
+from kasuri.compression.importance import RADII, WEIGHTS, Weight
+from kasuri.compression.kept_posterior import (
+    Slim,
+    masked_posteriors,
+    small_posterior,
+    weights_left,
+)
+from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
+from kasuri.compression.search import Gap, Loss, PerLayer, Threshold, Validation
+from kasuri.compression.shrink import Shrunk, shrink, trusted
 from kasuri.compression.tuning import finetune as tuned
+from kasuri.compression.units import OUT, Masks, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
+from kasuri.training.fit import fit
 
 
 def compress(
     model: nn.Module | Trained,
-    example: Any,
+    example: Any = None,
     *,
     criterion: str = "snr",
-    threshold: float | str = "auto",
-    structure: str = "both",
-    agree: str = "both",
+    structure: str | Collection[str] = "either",
+    threshold: Threshold | None = None,
     validation: Validation | None = None,
-    tolerance: float = 0.01,
-    price: str = "weights",
-    budget: int | None = None,
-    keep_posterior: bool = False,
-    rank: int | str | None = None,
-    floor: float | None = None,
+    keep_posterior: bool | None = None,
+    slim: Slim | None = None,
     finetune: Mapping[str, Any] | None = None,
     calls: int = 20,
 ) -> tuple[nn.Module, CompressionReport]:
-    """A plain network with fewer units than the Bayesian one, and a report of what was done.
+    """A network with fewer units (or weights) than the Bayesian one, and a report of what was done.
 
     Units that the posterior does not need are set to 0 in the posterior mean (the masked network) and
     then taken out of all layers that make or read them. The small network gives the outputs of the
@@ -61,39 +53,35 @@ def compress(
     taken out stays, and the report says why. Nothing of kasuri is in the result: it can be pickled and
     used elsewhere.
 
+    Without an example no unit is taken out: every matrix is judged by itself, weights are set to 0 with
+    certainty, and the result is the Bayesian network with the same shapes. It is a converted network in
+    every respect; dropped weights get no gradient and cost no KL.
+
     Args:
         model: a network from `bayesianize`, trained; or its kasuri.ELBO or what kasuri.fit gave, which know
             priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
         criterion: "snr" (signal-to-noise), "ard", "group_ard", "kl" (share in the KL; needs the ELBO),
             or for kasuri.Radial "log_mode" and "product_mode".
-        threshold: "gap" for the largest gap in the sorted statistic, on each side of each layer; "loss" for
-            the most that validation data allow, with one level for the whole network; "layers" for the same
-            with a level for every layer, found in steps, which takes longer and leaves less; "auto" for
-            "loss" if there are validation data, else "gap"; or a number: what is below it goes.
-        structure: "both" asks the layer that makes a unit (rows) and those that read it (columns); "rows" or
-            "columns" asks one side; "weights" drops weights one by one, and units only if nothing is
-            left of their rows or columns.
-        agree: with "both", whether "both" sides have to say so, or "either". Where one side has no statistic
-            the other decides.
+        structure: "either": a unit goes if the layer that makes it (its row), or all that read it (their
+            columns), can do without it; "both": both have to agree; "rows" or "columns": one side is asked.
+            A side whose weights are not random has no say. "weights": weights go one by one, and
+            units only if nothing is left of their rows or columns. Without an example "weights", "rows",
+            "columns", or several of these.
+        threshold: a number: what is below it goes; kasuri.Gap(), kasuri.Loss(tolerance) or
+            kasuri.PerLayer(tolerance, price, budget). By default Loss() with validation data, else Gap().
         validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
-        tolerance: by how much that loss may grow: nats per example, with (x, y).
-        price: with "layers", what units should save: "weights", or "macs" (multiply-accumulates).
-        budget: with "layers", how many weights that are not 0 (or, by price, multiply-accumulates with
-            these) may be left at most, whatever the loss; within the tolerance more may go.
-        keep_posterior: return a smaller Bayesian network, with the posterior of what is left.
-        rank: with keep_posterior, tie standard deviations of mean-field matrices to this rank ("auto" to
-            have it chosen), as `kasuri.diagnostics.tie` does.
-        floor: with keep_posterior, matrices and vectors with smaller standard deviations only become points.
+        keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
+            only without an example.
+        slim: kasuri.Slim(rank, floor): with keep_posterior, fewer numbers for the uncertainty itself.
         finetune: options of kasuri.fit, `train` among them, to train the small plain network further.
         calls: of both networks to measure latency; 0 for none.
 
     Examples:
-        >>> import kasuri
+        >>> import torch, kasuri
         >>> net = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 2))
         >>> bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
-        >>> _ = bnn[0].posterior("weight").loc.data[3:].zero_()  # seven hidden units are noise
-        >>> _ = bnn[2].posterior("weight").loc.data[:, 3:].zero_()
+        >>> _ = bnn[0].posteriors.weight.loc.data[3:].zero_()  # seven hidden units are noise
         >>> small, report = kasuri.compress(bnn, torch.randn(8, 4), threshold=0.05, calls=0)
         >>> small
         Sequential(
@@ -104,104 +92,203 @@ def compress(
         >>> report.before.parameters, report.after.parameters
         (72, 23)
     """
-    check_options(
-        criterion,
-        threshold,
-        structure,
-        validation,
-        keep_posterior,
-        rank,
-        floor,
-        finetune,
-        price,
-        budget,
-        tolerance,
-        calls,
-    )
-    rule = Rule(structure, agree)
-    model = uncompiled(objective_of(model))
-    bnn = network_of(model)
+    keep_posterior = example is None if keep_posterior is None else keep_posterior
+    if threshold is None and example is not None:
+        threshold = Gap() if validation is None else Loss()
+    _check_structure(structure, criterion, example)
+    _check_threshold(threshold, validation, example)
+    _check_rest(criterion, keep_posterior, slim, finetune, calls, example)
+    model = probes.uncompiled(objective_of(model))
+    bnn = importance.network_of(model)
     require_posteriors(bnn)
+    weights = importance.matrices_of(model)
+    if example is None:
+        return _by_matrix(bnn, weights, criterion, structure, threshold, keep_posterior, slim)
+    assert isinstance(structure, str)
+    assert threshold is not None
+
     plain = collapse(bnn).eval()
-    check_example(plain, example)
-    work = copy.deepcopy(plain).cpu().double()
-    sample = in_double(_on_cpu(example))
-    _check_double(work, sample)
-    probed = probes(work, sample)
+    probes.check_example(plain, example)
+    work, sample = copy.deepcopy(plain).cpu().double(), probes.in_double(example)
+    probes.check_double(work, sample)
+    probed = probes.probes(work, sample)
     groups, notes = find_groups(work, sample)
-    groups = checked(work, probed, groups)
-    notes += unvaried(probed)
-    weights = random_weights(model)
-    statistics = statistics_of(work, weights, criterion, rule)
-    inputs = input_readers(work, sample)
-    task = Task(model, plain, work, groups, weights, statistics, criterion, rule, inputs)
-    prices = uses(work, sample) if price == "macs" else {}
-    found = levels_of(task, threshold, validation, tolerance, prices, budget)
-    levels = found.levels
-    keep = task.keep(levels)
-    masked = masked_net(work, keep)
+    groups = trusted(work, probed, groups)
+    notes += probes.unvaried(probed)
+
+    statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
+    decider = Decider(work, groups, statistics, structure, probes.input_readers(work, sample))
+    loss, prices = None, {}
+    if isinstance(threshold, Loss):
+        loss = search.masked_loss(search.validation_loss(validation, model), plain)
+    if isinstance(threshold, PerLayer) and threshold.price == "macs":
+        prices = uses(work, sample)
+    found = search.find_cut(decider, threshold, criterion, loss, prices)
+    masks = decider.masks(found.levels)
+
+    masked = masked_net(work, masks)
     done = shrink(masked, probed, groups, carry=not keep_posterior)
-    notes += [*found.notes, *done.notes]
-    small, heads, more = shrink_heads(done.net, probed)
+    small, heads, head_notes = shrink_heads(done.net, probed)
     if keep_posterior:
-        small, more = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
+        small, head_notes = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
         heads = {}
-    notes += more
+    notes += [*found.notes, *done.notes, *head_notes]
     result = _like(small, plain)
-    unused = task.decision(levels).inputs if structure != "weights" else {}
-    variational = None
     if finetune is not None:
         notes.append(f"fine-tuned: loss of the last epoch {tuned(result, finetune, model)[-1]:.4g}")
     after = count(result, example)
-    timed = measured(plain, result, example, calls) if calls else None
+    timed = report.latency(plain, result, example, calls) if calls else None
+    variational = None
     if keep_posterior:
-        result, variational = _posterior(bnn, keep, work, result, done, rank, floor, notes)
-    units = [*_units(groups, done), *_heads(work, heads)]
-    report = CompressionReport(
+        result, said = small_posterior(masked_posteriors(bnn, masks), work, result, done.plan)
+        result, slimmed = (result, []) if slim is None else slim(result)
+        notes += [*said, *slimmed]
+        variational = _size(bnn), _size(result)
+
+    left = weights_left(work, done.plan, masks)
+    units = (*_units(groups, done), *_heads(work, heads))
+    unused = decider.decision(found.levels).inputs if structure != WEIGHTS else {}
+    return result, CompressionReport(
         criterion=criterion,
         structure=structure,
-        agree=agree,
         before=count(plain, example),
         after=after,
-        units=tuple(units),
+        matrices=_matrices(weights, left),
+        units=units,
         histograms=tuple(
-            Histogram.of(*key, one.logs, levels[key]) for key, one in statistics.items()
+            Histogram.of(*key, one.logs, found.levels[key]) for key, one in statistics.items()
         ),
-        difference=distance(outputs(masked, probed), outputs(small, probed)),
-        bits=tuple(bit_widths(weights, _left(work, done, keep))),
+        difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
+        bits=tuple(report.bit_widths(weights, left)),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
         trials=tuple(found.trials),
         loss=found.loss,
         variational=variational,
-        notes=(*notes, *(why for one in units for why in one.said())),
-        masks=keep,
+        notes=(*notes, *(note for one in units for note in one.notes())),
+        masks=masks,
     )
-    return result, report
 
 
-def _check_double(net: nn.Module, sample: Any) -> None:
-    """Refuse networks that do not run in double precision, or are random in evaluation mode."""
-    try:
-        one, two = (outputs(net, [sample]) for _ in range(2))
-    except Exception as error:
+def _by_matrix(
+    bnn: nn.Module,
+    weights: Mapping[str, Weight],
+    criterion: str,
+    structure: Any,
+    threshold: Any,
+    keep_posterior: bool,
+    slim: Slim | None,
+) -> tuple[nn.Module, CompressionReport]:
+    """Every matrix by itself: the network with certain zeros, in the same shapes."""
+    if not weights:
         raise ValueError(
-            f"compress: the network does not run in double precision ({told(error)}), in which it is "
-            "compared with the smaller one; let it take the types of its inputs and parameters as they are"
-        ) from error
-    if distance(one, two) > TOLERANCE:
+            "compress: every posterior of this network is one of a vector, and vectors have no rows and "
+            "columns to drop; convert weight matrices as well"
+        )
+    kept = importance.masks_by_matrix(weights, criterion, threshold, sides_asked(structure))
+    masks = {name: weights[name].view.tensor(mask) for name, mask in kept.items()}
+    sparse = masked_posteriors(bnn, masks)
+    result, notes = (sparse, []) if slim is None else slim(sparse)
+    plain = collapse(result).eval()
+    return result if keep_posterior else plain, CompressionReport(
+        criterion=criterion,
+        structure=structure if isinstance(structure, str) else tuple(structure),
+        before=count(collapse(bnn)),
+        after=count(plain),
+        matrices=_matrices(weights, masks),
+        bits=tuple(report.bit_widths(weights, masks)),
+        variational=(_size(bnn), _size(result)) if keep_posterior else None,
+        notes=tuple(notes),
+        masks=masks,
+    )
+
+
+def _check_structure(structure: Any, criterion: str, example: Any) -> None:
+    wanted = {structure} if isinstance(structure, str) else set(structure)
+    if not wanted or not wanted <= set(STRUCTURES):
         raise ValueError(
-            "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
-            "network can be equal to it; look for noise that does not ask whether it is training, such as "
-            "F.dropout(x) without training=self.training"
+            f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}"
+        )
+    if example is None and wanted & {"either", "both"}:
+        raise ValueError(
+            f"compress(structure={structure!r}): to take units out, the network is traced; give an "
+            'example, a batch of its inputs. Without one write structure="weights", which sets weights '
+            "to 0 and keeps all shapes"
+        )
+    if example is not None and not isinstance(structure, str):
+        raise ValueError(
+            f"compress(structure={structure!r}): several at once go without an example; write one of "
+            f"{', '.join(map(repr, STRUCTURES))}"
+        )
+    if criterion in RADII and (example is None or structure == WEIGHTS):
+        raise ValueError(
+            f"compress(criterion={criterion!r}, structure={structure!r}): radii belong to units; "
+            'write structure="either" and give an example, or criterion="snr"'
         )
 
 
-def _on_cpu(example: Any) -> Any:
-    def move(leaf: Any) -> Any:
-        return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
+    if example is None:
+        if not (is_number(threshold) and 0 <= threshold < float("inf")):
+            raise ValueError(
+                f"compress(threshold={threshold!r}): without an example the threshold must be a number, 0 or "
+                "more: the signal-to-noise ratio below which a weight goes, e.g. 0.05"
+            )
+    elif not is_number(threshold) and not isinstance(threshold, Gap | Loss):
+        raise ValueError(
+            f"compress(threshold={threshold!r}): write a number, kasuri.Gap(), kasuri.Loss(tolerance), "
+            "or kasuri.PerLayer(tolerance, price, budget)"
+        )
+    elif isinstance(threshold, Loss) and validation is None:
+        raise ValueError(
+            f"compress(threshold={threshold}): the loss of what? Give validation=(x, y) with a "
+            "kasuri.ELBO, or a function from a network to its loss"
+        )
 
-    return torch.utils._pytree.tree_map(move, example)
+
+def _check_rest(
+    criterion: str,
+    keep_posterior: bool,
+    slim: Slim | None,
+    finetune: Any,
+    calls: Any,
+    example: Any,
+) -> None:
+    if criterion not in importance.CRITERIA:
+        known = ", ".join(map(repr, importance.CRITERIA))
+        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
+    if not is_whole(calls, 0):
+        raise ValueError(
+            f"compress(calls={calls!r}): the number of calls to measure latency must be a whole number, "
+            "0 for none"
+        )
+    if not keep_posterior and slim is not None:
+        raise ValueError(
+            "compress(slim=...): a plain network has no standard deviations; add keep_posterior=True"
+        )
+    if finetune is None:
+        return
+    if keep_posterior:
+        raise ValueError(
+            "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
+            "belongs to one network; make a new one for the result, or hand the result to kasuri.fit"
+        )
+    if example is None:
+        raise ValueError(
+            "compress(finetune=...): the small network is trained further, and without an example there is "
+            "none; give one, or hand the result to kasuri.fit"
+        )
+    if not (isinstance(finetune, Mapping) and "train" in finetune):
+        raise ValueError(
+            "compress(finetune={...}): the options of kasuri.fit, train among them, e.g. "
+            "finetune={'train': (x, y), 'epochs': 3}"
+        )
+    known_options = inspect.signature(fit).parameters.keys() - {"model"}
+    if unknown := [name for name in finetune if name not in known_options]:
+        raise ValueError(
+            f"compress(finetune={{{unknown[0]!r}: ...}}): kasuri.fit has no such option; "
+            f"{near_misses(unknown[0], known_options)}"
+        )
 
 
 def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
@@ -211,9 +298,8 @@ def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
     small = copy.deepcopy(small)
     for name, tensor in [*small.named_parameters(), *small.named_buffers()]:
         like = kinds.get(name, usual)
-        tensor.data = tensor.data.to(
-            like.device, like.dtype if tensor.is_floating_point() else None
-        )
+        dtype = like.dtype if tensor.is_floating_point() else None
+        tensor.data = tensor.data.to(like.device, dtype)
         tensor.requires_grad_(like.requires_grad)
     for module in small.modules():
         if isinstance(module, nn.RNNBase):
@@ -221,53 +307,35 @@ def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
     return small.eval()
 
 
-def _posterior(
-    bnn: nn.Module,
-    keep: Mapping[str, Tensor],
-    work: nn.Module,
-    small: nn.Module,
-    done: Shrunk,
-    rank: int | str | None,
-    floor: float | None,
-    notes: list[str],
-) -> tuple[nn.Module, tuple[int, int]]:
-    result, said = small_posterior(masked_posteriors(bnn, keep), work, small, done.plan)
-    notes += said
-    if rank is not None or floor is not None:
-        result, said = slim(result, rank, floor)
-        notes += said
-    sizes = [sum(p.numel() for p in net.parameters()) for net in (bnn, result)]
-    return result, (sizes[0], sizes[1])
+def _size(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
-def _left(work: nn.Module, done: Shrunk, keep: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """For each weight, True at the entries that are neither masked nor taken out."""
-    left = {}
-    for name, index in indexed(work, done.plan).named_parameters():
-        here = torch.zeros(work.get_parameter(name).shape, dtype=torch.bool)
-        here.view(-1)[index.detach().long().flatten()] = True
-        left[name] = here & keep[name] if name in keep else here
-    return left
+def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, ...]:
+    """What is left of each matrix; tied ones have one posterior and count once."""
+    once = {id(weight.posterior): name for name, weight in reversed(list(weights.items()))}
+    return tuple(
+        MatrixLeft.of(name, weight.view.matrix(left[name]))
+        for name, weight in weights.items()
+        if once[id(weight.posterior)] == name
+    )
 
 
-def _units(groups: list[Group], done: Shrunk) -> list[Units]:
+def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
     found = []
     for group in groups:
-        makers = group.on(OUT)
-        name = makers[0].layer if makers else group.name
-        cut = done.plan.get(name)
-        places = {unit for unit, spread in enumerate(makers[0].places) if spread}
+        maker = group.on(OUT)[0]
+        cut = done.plan.get(maker.layer)
         gone = 0
         if cut is not None:
-            gone = sum(all(p in cut.out for p in makers[0].places[unit]) for unit in places)
-        found.append(Units(name, group.size, group.size - gone, group.obstacle))
+            gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
+        found.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
     return found
 
 
-def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[Units]:
-    found = []
-    for name, module in net.named_modules():
-        if isinstance(module, nn.MultiheadAttention):
-            left = module.num_heads - len(gone.get(name, ()))
-            found.append(Units(f"{name} (heads)", module.num_heads, left))
-    return found
+def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:
+    return [
+        UnitsLeft(f"{name} (heads)", module.num_heads, module.num_heads - len(gone.get(name, ())))
+        for name, module in net.named_modules()
+        if isinstance(module, nn.MultiheadAttention)
+    ]

@@ -2,24 +2,37 @@
 
 A multiply-accumulate (MAC) is one weight used at one position for one example; FLOPs are two per MAC and
 one per bias that is added. Tables of pruned networks often count MACs plus biases and call them FLOPs.
-Weights that are 0 take part in a dense computation, and do not in a sparse one: both are told.
+Weights that are 0 take part in a dense computation, and do not in a sparse one: both are counted.
+
+Products are seen as torch carries them out, so that those of a network's own code (attention written by hand,
+a decoder that uses the weights of an embedding, convolutions by function) count like those of layers; torch's
+own formulas (torch.utils.flop_counter) count them.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from kasuri.compression.products import Seen, products
-from kasuri.compression.running import run
+from kasuri.compression.probes import run
 from kasuri.network.contexts import plain_path
 
-_LAYERS = (nn.Linear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.Bilinear, nn.MultiheadAttention)
+_aten = torch.ops.aten
+# operations that add something, and where: a bias if it is a parameter
+_ADDED = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.addbmm: 0, _aten.addmv: 0, _aten.convolution: 2}
+# those that torch has no formula for: of vectors, by the place of the matrix; attention on the processor
+_VECTORS = {_aten.mv: 0, _aten.dot: 0, _aten.addmv: 1}
+_ATTENTION = _aten._scaled_dot_product_flash_attention_for_cpu
+_COPIES = (_aten.clone, _aten._to_copy)  # of a parameter, which are multiplied in its place
+_OPAQUE = (nn.RNNBase, nn.Bilinear)  # whose products torch carries out in one operation of its own
+_LAYERS = (*_OPAQUE, nn.Linear, _ConvNd, nn.RNNCellBase, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True)
@@ -38,9 +51,9 @@ class Counts:
     parameters: int
     weights: int
     nonzero: int
-    macs: int
-    biases: int
-    sparse_macs: int
+    macs: int = 0
+    biases: int = 0
+    sparse_macs: int = 0
 
     @property
     def flops(self) -> int:
@@ -57,134 +70,140 @@ class Counts:
         return asdict(self) | {"flops": self.flops, "table_flops": self.table_flops}
 
 
-@torch.no_grad()
-def count(net: nn.Module, example: Any) -> Counts:
+def ratios(before: Counts, after: Counts) -> Mapping[str, float]:
+    """How many times smaller, by every count."""
+    pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
+    return {name: old / new if new else math.inf for (name, old), new in pairs}
+
+
+def count(net: nn.Module, example: Any = None) -> Counts:
     """Parameters and operations of a plain network.
 
-    Counted are linear and bilinear layers, convolutions, recurrent layers and cells, attention, and products
-    of matrices in the network's own code; what works on single numbers (activations, norms, pooling) is not.
+    Counted are products of matrices, and biases; what works on single numbers (activations, norms, pooling)
+    is not.
 
     Args:
         net: plain.
-        example: a batch of inputs; operations are divided by its size.
+        example: a batch of inputs; operations are divided by its size. Without one none are counted.
 
     Examples:
         >>> found = count(nn.Linear(3, 2), torch.zeros(5, 3))
         >>> found.parameters, found.macs, found.flops
         (8, 6, 14)
     """
-    total, size = [0.0, 0.0, 0.0], _Batch(example)
-
-    def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        size.look(module, args, kwargs)
-        for weight, bias, positions in _uses(module, args, kwargs, out):
-            total[0] += positions * weight.numel()
-            total[1] += positions * bias
-            total[2] += positions * int(weight.count_nonzero())
-        if isinstance(module, nn.MultiheadAttention):
-            query, key = _given(args, kwargs)[:2]
-            pairs = query.numel() / query.shape[-1] * _length(module, key)
-            total[0] += 2 * pairs * module.embed_dim
-            total[2] += 2 * pairs * module.embed_dim
-
-    def add_product(macs: float, biases: float, parameters: list[Tensor]) -> None:
-        held = next((p for p in parameters if p.dim() >= 2), None)
-        share = 1.0 if held is None else int(held.count_nonzero()) / max(1, held.numel())
-        total[0] += macs
-        total[1] += biases
-        total[2] += macs * share
-
-    def reset() -> None:
-        total[:] = [0.0, 0.0, 0.0]
-
-    _observe(net, example, add, add_product, reset)
     weights = [p for p in net.parameters() if p.dim() >= 2]
+    operations = [] if example is None else _operations(net, example)
     return Counts(
         sum(p.numel() for p in net.parameters()),
         sum(p.numel() for p in weights),
         sum(int(p.count_nonzero()) for p in weights),
-        *(round(value / size.examples) for value in total),
+        round(sum(operation.macs for operation in operations)),
+        round(sum(operation.biases for operation in operations)),
+        round(sum(operation.macs * operation.nonzero for operation in operations)),
     )
 
 
-def _observe(
-    net: nn.Module,
-    example: Any,
-    layer: Callable[..., None],
-    product: Seen,
-    reset: Callable[[], None],
-) -> None:
-    """Run a network, and tell of its layers and of products outside of them.
-
-    What compiles itself, as torch's flex_attention does, cannot be looked into: then of layers alone.
-    """
-    try:
-        with watching(net, layer), products(net, _layers(net), product):
-            run(net, example)
-    except Exception:
-        reset()
-        torch.compiler.reset()  # which has noted that it cannot compile this
-        with watching(net, layer):
-            run(net, example)
-
-
-@contextmanager
-def watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
-    """Call a hook after every layer, in evaluation mode; attention counts as one layer."""
-    inside = {
-        id(child)
-        for module in net.modules()
-        if isinstance(module, nn.MultiheadAttention)
-        for child in module.modules()
-        if child is not module
-    }
-    handles = [
-        module.register_forward_hook(seen, with_kwargs=True)
-        for module in net.modules()
-        if id(module) not in inside
-    ]
-    was = net.training
-    net.eval()
-    try:
-        with plain_path():
-            yield
-    finally:
-        net.train(was)
-        for handle in handles:
-            handle.remove()
-
-
-@torch.no_grad()
 def uses(net: nn.Module, example: Any) -> dict[str, float]:
     """How often each weight of a matrix is multiplied with, for one example.
-
-    Args:
-        net: plain.
-        example: a batch of inputs.
 
     Examples:
         >>> uses(nn.Conv2d(1, 2, 3), torch.zeros(5, 1, 6, 6))
         {'weight': 16.0}
     """
     found: dict[int, float] = {}
-    size = _Batch(example)
+    for operation in _operations(net, example):
+        for matrix in operation.matrices:
+            found[id(matrix)] = found.get(id(matrix), 0.0) + operation.macs / matrix.numel()
+    return {name: found[id(p)] for name, p in net.named_parameters() if id(p) in found}
 
-    def add(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        size.look(module, args, kwargs)
-        for weight, _, positions in _uses(module, args, kwargs, out):
-            matrix = weight if weight._base is None else weight._base
-            if weight.numel():  # one of three maps in a matrix counts a third of the matrix
-                share = weight.numel() / matrix.numel()
-                found[id(matrix)] = found.get(id(matrix), 0.0) + positions * share
 
-    def add_product(macs: float, biases: float, parameters: list[Tensor]) -> None:
-        for matrix in parameters:
-            if matrix.dim() >= 2 and matrix.numel():
-                found[id(matrix)] = found.get(id(matrix), 0.0) + macs / matrix.numel()
+@dataclass(frozen=True)
+class _Operation:
+    """A product: its multiply-accumulates and biases for one example, the matrices that are parameters.
 
-    _observe(net, example, add, add_product, found.clear)
-    each = size.examples
-    return {name: found[id(p)] / each for name, p in net.named_parameters() if id(p) in found}
+    `nonzero` is the share of entries of such a matrix that are not 0.
+    """
+
+    macs: float
+    biases: float = 0.0
+    matrices: tuple[Tensor, ...] = ()
+    nonzero: float = 1.0
+
+
+@torch.no_grad()
+def _operations(net: nn.Module, example: Any) -> list[_Operation]:
+    """All products of one run in evaluation mode.
+
+    What compiles itself, as torch's flex_attention does, cannot be looked into: then those of layers alone.
+    """
+    was = net.training
+    net.eval()
+    try:
+        with plain_path():
+            try:
+                return _watched(net, example, everything=True)
+            except Exception:
+                torch.compiler.reset()  # which has noted that it cannot compile this
+                return _watched(net, example, everything=False)
+    finally:
+        net.train(was)
+
+
+def _watched(net: nn.Module, example: Any, *, everything: bool) -> list[_Operation]:
+    mode, size = _Products(net), _Batch(example)
+
+    def begin(module: nn.Module, *_: Any) -> None:
+        mode.opaque += isinstance(module, _OPAQUE)
+        if not everything:
+            mode.__enter__()
+
+    def end(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        if not everything:
+            mode.__exit__(None, None, None)
+        mode.opaque -= isinstance(module, _OPAQUE)
+        given = [*args, *kwargs.values()]
+        size.look(module, next((value for value in given if isinstance(value, Tensor)), None))
+        if isinstance(module, _OPAQUE) and out is not None:
+            mode.found += _opaque(module, given[0], out)
+
+    handles = []
+    for module in net.modules():
+        if isinstance(module, _LAYERS):
+            handles.append(module.register_forward_pre_hook(begin))
+            # also if the layer fails, which the network may catch
+            hook = module.register_forward_hook(end, with_kwargs=True, always_call=True)
+            handles.append(hook)
+    try:
+        with mode if everything else nullcontext():
+            run(net, example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [
+        _Operation(one.macs / size.examples, one.biases / size.examples, one.matrices, one.nonzero)
+        for one in mode.found
+    ]
+
+
+def _opaque(module: nn.Module, x: Any, out: Any) -> list[_Operation]:
+    """Products of a recurrent or bilinear layer."""
+    if isinstance(module, nn.Bilinear):
+        positions = out.numel() / out.shape[-1]
+        biases = 0 if module.bias is None else out.numel()
+        return [_of_matrix(module.weight, positions, biases)]
+    assert isinstance(module, nn.RNNBase)
+    x = x.data if isinstance(x, nn.utils.rnn.PackedSequence) else x
+    steps = x.numel() / x.shape[-1]
+    return [
+        _of_matrix(weight, steps, steps * len(weight) if module.bias and "hr" not in name else 0.0)
+        for name, weight in module.named_parameters(recurse=False)
+        if name.startswith("weight")
+    ]
+
+
+def _of_matrix(weight: Tensor, positions: float, biases: float) -> _Operation:
+    share = int(weight.count_nonzero()) / weight.numel()
+    return _Operation(positions * weight.numel(), biases, (weight,), share)
 
 
 class _Batch:
@@ -195,94 +214,74 @@ class _Batch:
         self.shape = leaves[0].shape if leaves else torch.Size()
         self.examples = self.shape[0] if self.shape else 1
 
-    def look(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def look(self, module: nn.Module, x: Tensor | None) -> None:
         """A layer that wants time first tells which dimension of the batch is which."""
         if not isinstance(module, nn.RNNBase | nn.MultiheadAttention) or module.batch_first:
             return
-        x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
         if x is not None and x.dim() == 3 and x.shape[:2] == self.shape[:2]:
             self.examples = x.shape[1]
 
 
-def _length(module: nn.MultiheadAttention, key: Tensor) -> int:
-    return key.shape[1 if module.batch_first and key.dim() == 3 else 0]
+class _Products(TorchDispatchMode):
+    """Finds the products that torch carries out under it, outside of opaque layers."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.found: list[_Operation] = []
+        self.opaque = 0  # opaque layers that are at work now
+        self.owners: dict[int, Tensor] = {_address(p): p for p in net.parameters()}
+        self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs, kind = kwargs or {}, getattr(func, "overloadpacket", None)
+        if self.opaque or kind is None:
+            return func(*args, **kwargs)
+        if kind not in flop_registry and kind not in _VECTORS and kind is not _ATTENTION:
+            with self:  # in inference mode products arrive whole
+                decomposed = func.decompose(*args, **kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+        out = func(*args, **kwargs)
+        if kind in _COPIES and (owner := self.owner(args[0])) is not None:
+            self.copies.append(out)
+            self.owners[_address(out)] = owner
+        elif kind is _aten.add:
+            owners = [self.owner(value) for value in args[:2]]
+            if out.dim() > 1 and any(one is not None and one.dim() == 1 for one in owners):
+                self.found.append(_Operation(0.0, float(out.numel())))
+        elif (macs := _macs(kind, args, kwargs, out)) is not None:
+            place = _ADDED.get(kind)
+            is_biased = place is not None and self.owner(args[place]) is not None
+            factors = [value for number, value in enumerate(args) if number != place]
+            owned = [(value, one) for value in factors if (one := self.owner(value)) is not None]
+            matrices = [(value, one) for value, one in owned if one.dim() >= 2 and value.numel()]
+            share = 1.0
+            if matrices:
+                share = int(matrices[0][0].count_nonzero()) / matrices[0][0].numel()
+            biases = float(out.numel()) if is_biased else 0.0
+            self.found.append(_Operation(macs, biases, tuple(m for _, m in matrices), share))
+        return out
+
+    def owner(self, value: Any) -> Tensor | None:
+        """The parameter of which a value is a view or a copy."""
+        return self.owners.get(_address(value)) if isinstance(value, Tensor) else None
 
 
-def _uses(
-    module: nn.Module, args: Any, kwargs: Any, out: Any
-) -> Iterator[tuple[Tensor, float, float]]:
-    """(weight, biases per position, positions) of every matrix a layer multiplies with."""
-    if not _has_own_code(module):
-        yield from _uses_of_layer(module, args, kwargs, out)
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
-def _uses_of_layer(
-    module: nn.Module, args: Any, kwargs: Any, out: Any
-) -> Iterator[tuple[Tensor, float, float]]:
-    if isinstance(module, nn.Linear):
-        yield module.weight, _biases(module), out.numel() / out.shape[-1]
-    elif isinstance(module, _ConvNd):
-        x = args[0] if args else kwargs["input"]
-        where = x if isinstance(module, _ConvTransposeNd) else out
-        channels = module.in_channels if where is x else module.out_channels
-        yield module.weight, 0, where.numel() / channels
-        yield module.weight.new_zeros(0), _biases(module), out.numel() / module.out_channels
-    elif isinstance(module, nn.RNNBase):
-        x = args[0] if args else kwargs["input"]
-        x = x.data if isinstance(x, nn.utils.rnn.PackedSequence) else x
-        steps = x.numel() / x.shape[-1]
-        for name, parameter in module.named_parameters(recurse=False):
-            if name.startswith("weight"):
-                bias = parameter.shape[0] if module.bias and "hr" not in name else 0
-                yield parameter, bias, steps
-    elif isinstance(module, nn.RNNCellBase):
-        x = args[0] if args else kwargs["input"]
-        for weight in (module.weight_ih, module.weight_hh):
-            bias = weight.shape[0] if module.bias else 0
-            yield weight, bias, x.numel() / x.shape[-1]
-    elif isinstance(module, nn.Bilinear):
-        yield module.weight, _biases(module), out.numel() / out.shape[-1]
-    elif isinstance(module, nn.MultiheadAttention):
-        yield from _attention(module, args, kwargs)
-
-
-def _layers(net: nn.Module) -> list[nn.Module]:
-    """Modules whose products `_uses` knows."""
-    return [one for one in net.modules() if isinstance(one, _LAYERS) and not _has_own_code(one)]
-
-
-def _has_own_code(module: nn.Module) -> bool:
-    """Whether a linear layer or convolution may multiply with more than its weight."""
-    is_simple = isinstance(module, nn.Linear | _ConvNd)
-    return is_simple and not type(module).forward.__module__.startswith("torch.")
-
-
-def _attention(
-    module: nn.MultiheadAttention, args: Any, kwargs: Any
-) -> Iterator[tuple[Tensor, float, float]]:
-    query, key, value = _given(args, kwargs)[:3]
-    packed = module.in_proj_weight
-    separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    maps: Sequence[Tensor | None] = separate if packed is None else packed.chunk(3)
-    for weight, x in zip(maps, (query, key, value), strict=True):
-        assert weight is not None
-        bias = 0 if module.in_proj_bias is None else len(weight)
-        yield weight, bias, x.numel() / x.shape[-1]
-    yield module.out_proj.weight, _biases(module.out_proj), query.numel() / query.shape[-1]
-
-
-def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Query, key and value of a call, by place or by name."""
-    named = [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
-    return [*args, *named]
-
-
-def _biases(module: nn.Module) -> int:
-    bias = module._parameters.get("bias")
-    return 0 if bias is None else bias.numel()
-
-
-def ratios(before: Counts, after: Counts) -> Mapping[str, float]:
-    """How many times smaller, by every count."""
-    pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
-    return {name: old / new if new else math.inf for (name, old), new in pairs}
+def _macs(kind: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> float | None:
+    """Multiply-accumulates of an operation; None if it is no product."""
+    if kind in _VECTORS:
+        return float(args[_VECTORS[kind]].numel())
+    if kind is _aten.addbmm:
+        return float(args[1].numel() * args[2].shape[-1])
+    if kind is _ATTENTION:
+        return sdpa_flop_count(*(value.shape for value in args[:3])) / 2
+    formula = flop_registry.get(kind)
+    return None if formula is None else formula(*args, **kwargs, out_val=out) / 2

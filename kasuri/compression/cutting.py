@@ -1,14 +1,33 @@
 """Carrying out a plan on plain layers: parameters sliced, sizes set, constants in biases."""
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.modules.conv import _ConvNd
 
-from kasuri.compression.layers import bias_name, blocks, is_depthwise, unblocked
-from kasuri.compression.plans import Cut, Plan
+from kasuri.compression.units import bias_name, blocks, is_depthwise, unblocked
 from kasuri.network.views import in_channels_last, is_channels_last
+
+
+@dataclass
+class Cut:
+    """What becomes of one layer, in the indices of the layer as it was.
+
+    Args:
+        out: units it no longer makes.
+        ins: units it no longer reads.
+        bias: what its bias takes over, one number per entry of the bias.
+        carriers: for an input that stays, what its weights (out, positions) take over.
+    """
+
+    out: set[int] = field(default_factory=set)
+    ins: set[int] = field(default_factory=set)
+    bias: Tensor | None = None
+    carriers: dict[int, Tensor] = field(default_factory=dict)
+
+
+CuttingPlan = dict[str, Cut]
 
 
 def kept(size: int, gone: set[int]) -> list[int]:
@@ -17,7 +36,7 @@ def kept(size: int, gone: set[int]) -> list[int]:
 
 
 @torch.no_grad()
-def apply_plan(net: nn.Module, plan: Plan) -> nn.Module:
+def apply_plan(net: nn.Module, plan: CuttingPlan) -> nn.Module:
     """The network with a plan carried out on it (in place)."""
     for name, cut in plan.items():
         module = net.get_submodule(name)
@@ -26,8 +45,18 @@ def apply_plan(net: nn.Module, plan: Plan) -> nn.Module:
             _cut_convolution(module, cut)
         elif isinstance(module, nn.RNNBase):
             _cut_recurrent(module, cut)
+        elif isinstance(module, nn.Linear):
+            outs, ins = kept(module.out_features, cut.out), kept(module.in_features, cut.ins)
+            _set(module, "weight", module.weight[outs][:, ins])
+            if module.bias is not None:
+                _set(module, "bias", module.bias[outs])
+            module.out_features, module.in_features = len(outs), len(ins)
+        elif isinstance(module, nn.Embedding):
+            outs = kept(module.embedding_dim, cut.out)
+            _set(module, "weight", module.weight[:, outs])
+            module.embedding_dim = len(outs)
         else:
-            _cut_other(module, cut)
+            _cut_follower(module, cut)
     return net
 
 
@@ -59,26 +88,19 @@ def _cut_convolution(module: _ConvNd, cut: Cut) -> None:
         module.groups = module.in_channels = len(outs)
     else:
         ins = kept(module.in_channels, cut.ins)
-        sliced = slice_blocks(module, module.weight, outs, ins)
-        shape, flipped = module.weight.shape, isinstance(module, _ConvTransposeNd)
-        _set(module, "weight", unblocked(sliced, shape, flipped))
-        module.in_channels, module.groups = len(ins), len(sliced)
+        split = blocks(module, module.weight)
+        groups, out_size, in_size = split.shape[:3]
+        parts = []
+        for group in range(groups):
+            rows = [o - group * out_size for o in outs if o // out_size == group]
+            columns = [i - group * in_size for i in ins if i // in_size == group]
+            if rows or columns:  # a group without channels is gone
+                parts.append(split[group][rows][:, columns])
+        _set(module, "weight", unblocked(module, torch.stack(parts)))
+        module.in_channels, module.groups = len(ins), len(parts)
     if module.bias is not None:
         _set(module, "bias", module.bias[outs])
     module.out_channels = len(outs)
-
-
-def slice_blocks(module: nn.Module, weight: Tensor, outs: list[int], ins: list[int]) -> Tensor:
-    """Blocks of the weight of a layer, (groups', out', in', positions), of the units that stay."""
-    split = blocks(module, weight)
-    groups, out_size, in_size = split.shape[:3]
-    parts = []
-    for group in range(groups):
-        rows = [o - group * out_size for o in outs if o // out_size == group]
-        columns = [i - group * in_size for i in ins if i // in_size == group]
-        if rows or columns:  # a group without channels is gone
-            parts.append(split[group][rows][:, columns])
-    return torch.stack(parts)
 
 
 def _cut_recurrent(module: nn.RNNBase, cut: Cut) -> None:
@@ -93,27 +115,15 @@ def _cut_recurrent(module: nn.RNNBase, cut: Cut) -> None:
     module.hidden_size, module.input_size = len(stay), len(ins)
 
 
-def _cut_other(module: nn.Module, cut: Cut) -> None:
-    if isinstance(module, nn.Linear):
-        outs, ins = kept(module.out_features, cut.out), kept(module.in_features, cut.ins)
-        _set(module, "weight", module.weight[outs][:, ins])
-        if module.bias is not None:
-            _set(module, "bias", module.bias[outs])
-        module.out_features, module.in_features = len(outs), len(ins)
-    elif isinstance(module, nn.Embedding):
-        outs = kept(module.embedding_dim, cut.out)
-        _set(module, "weight", module.weight[:, outs])
-        module.embedding_dim = len(outs)
-    elif isinstance(module, nn.PReLU):
-        if module.num_parameters > 1:
-            _set(module, "weight", module.weight[kept(module.num_parameters, cut.out)])
-            module.num_parameters = len(module.weight)
-    else:
-        assert isinstance(module, _BatchNorm | _InstanceNorm)
-        outs = kept(module.num_features, cut.out)
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            _set(module, name, parameter[outs])
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            if buffer.dim() == 1:
-                module._buffers[name] = buffer[outs].clone()
-        module.num_features = len(outs)
+def _cut_follower(module: nn.Module, cut: Cut) -> None:
+    """Norms over examples, and PReLU with a slope for every unit."""
+    size = "num_parameters" if isinstance(module, nn.PReLU) else "num_features"
+    outs = kept(getattr(module, size), cut.out)
+    if isinstance(module, nn.PReLU) and module.num_parameters == 1:
+        return
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        _set(module, name, parameter[outs])
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        if buffer.dim() == 1:
+            module._buffers[name] = buffer[outs].clone()
+    setattr(module, size, len(outs))

@@ -1,20 +1,25 @@
-"""What compression did: counts, thresholds with their histograms, and what stayed and why."""
+"""What compression did: counts, thresholds with their histograms, bits, time, and what stayed and why."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from kasuri.compression.bits import FULL, Bits
+from kasuri.checks import is_whole
 from kasuri.compression.counting import Counts, ratios
-from kasuri.compression.graph import OUTPUTS
-from kasuri.compression.latency import Latency
-from kasuri.compression.thresholds import Trial
+from kasuri.compression.coupling import OUTPUTS
+from kasuri.compression.importance import Weight
+from kasuri.compression.search import Trial
+from kasuri.compression.units import Masks
+from kasuri.inputs import call
 
 BINS = 40
+FULL = 32  # bits of a number that is stored as it is
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitsLeft:
     """Units of one group before and after.
 
     Args:
@@ -72,11 +77,171 @@ class Units:
     after: int
     obstacle: str | None = None
 
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Why they stayed, unless that is plain: outputs of the network always do."""
         if self.obstacle in (None, OUTPUTS):
             return []
         return [f"units of {self.layer!r} stay: {self.obstacle}"]
+
+
+@dataclass(frozen=True)
+class MatrixLeft:
+    """What is left of one weight matrix; rows and columns of all its blocks are counted.
+
+    Args:
+        name: of the parameter.
+        shape: (*blocks, out, in).
+        weights: number of weights.
+        weights_left: of which are left.
+        rows: number of rows (outputs).
+        rows_left: of which have a weight left.
+        columns: number of columns (inputs).
+        columns_left: of which have a weight left.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weights: int
+    weights_left: int
+    rows: int
+    rows_left: int
+    columns: int
+    columns_left: int
+
+    @property
+    def dropped(self) -> float:
+        """The share of weights that is dropped."""
+        return 1 - self.weights_left / self.weights
+
+    @staticmethod
+    def of(name: str, mask: Tensor) -> "MatrixLeft":
+        """From a mask in the layout of the matrix, True where a weight is left."""
+        rows, columns = mask.any(-1), mask.any(-2)
+        counts = [n for part in (mask, rows, columns) for n in (part.numel(), int(part.sum()))]
+        return MatrixLeft(name, tuple(mask.shape), *counts)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of one call, before and after; only their ratio says anything elsewhere.
+
+    Args:
+        before: median of the network as it was.
+        after: of the small one.
+        calls: of each.
+    """
+
+    before: float
+    after: float
+    calls: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster."""
+        return self.before / self.after
+
+
+@torch.no_grad()
+def latency(before: nn.Module, after: nn.Module, example: Any, calls: int = 20) -> Latency:
+    """Median times of both networks on the same input, called in turn, after a warm-up.
+
+    Args:
+        before: a plain network.
+        after: another one.
+        example: input of both.
+        calls: of each.
+
+    Examples:
+        >>> latency(nn.Linear(300, 300), nn.Linear(300, 3), torch.zeros(64, 300), calls=5).calls
+        5
+    """
+    if not is_whole(calls, 1):
+        raise ValueError(f"latency: calls must be a whole number, 1 or more, got {calls!r}")
+    modes = [net.training for net in (before, after)]
+    seconds: dict[nn.Module, list[float]] = {before: [], after: []}
+    try:
+        for _ in range(calls + 2):
+            for net, times in seconds.items():
+                net.eval()
+                start = time.perf_counter()
+                call(net, example)
+                times.append(time.perf_counter() - start)
+    finally:
+        before.train(modes[0])
+        after.train(modes[1])
+    medians = [statistics.median(times[2:]) for times in seconds.values()]
+    return Latency(medians[0], medians[-1], calls)
+
+
+@dataclass(frozen=True)
+class Bits:
+    """How many bits of the weights of one tensor the posterior can tell apart.
+
+    Rounding adds an error of its own. As long as its mean square stays below the mean posterior variance of
+    the layer, it is lost in what nobody knows anyway. Numbers spaced evenly by Δ have a mean square error
+    of Δ²/12. Floats with t bits behind the point are spaced by 2^(e-t) between 2^e and 2^(e+1), so theirs
+    is the mean of 4^(e-t)/12 over the weights.
+
+    Args:
+        name: of the parameter.
+        weights: left of it.
+        fixed: for evenly spaced numbers between the smallest and the largest.
+        mantissa: of a float.
+        exponent: of a float.
+    """
+
+    name: str
+    weights: int
+    fixed: int
+    mantissa: int
+    exponent: int
+
+    @property
+    def floating(self) -> int:
+        """Of a float: sign, exponent and mantissa."""
+        return 1 + self.exponent + self.mantissa
+
+
+@torch.no_grad()
+def bits_of(name: str, mean: Tensor, variance: Tensor) -> Bits:
+    """Bits that the weights with these means and variances need.
+
+    Examples:
+        >>> bits_of("w", torch.linspace(-1, 1, 100), torch.full((100,), 0.1**2)).fixed
+        3
+    """
+    mean, variance = mean.double().flatten(), variance.double().flatten()
+    if not len(mean) or not bool((mean != 0).any()):
+        return Bits(name, len(mean), 0, 0, 0)
+    noise = float(variance.mean())
+    if noise <= 0:
+        return Bits(name, len(mean), FULL, 23, 8)
+    step = math.sqrt(12 * noise)
+    fixed = math.ceil(math.log2(1 + float(mean.max() - mean.min()) / step))
+    sizes = mean[mean.abs() > step / 2].abs()
+    if not len(sizes):
+        return Bits(name, len(mean), min(fixed, FULL), 0, 0)
+    powers = sizes.log2().floor()
+    square = float((4**powers).sum()) / len(mean) / 12
+    mantissa = max(0, math.ceil(0.5 * math.log2(square / noise)))
+    octaves = float(powers.max() - powers.min()) + 2  # one more for 0
+    exponent = math.ceil(math.log2(octaves))
+    return Bits(name, len(mean), min(fixed, FULL), min(mantissa, 23), min(exponent, 8))
+
+
+@torch.no_grad()
+def bit_widths(weights: Mapping[str, Weight], left: Masks) -> list[Bits]:
+    """Bits of every random weight, of what is left of it (True in the masks; without one all)."""
+    found = []
+    for name, weight in weights.items():
+        if weight.is_random:
+            posterior, view = weight.posterior, weight.view
+            parts = (posterior.mean, posterior.variance)
+            mean, variance = (view.tensor(part).detach().cpu() for part in parts)
+            here = left.get(name, torch.ones_like(mean, dtype=torch.bool))
+            here = here & ((mean != 0) | (variance > 0))
+            found.append(bits_of(name, mean[here], variance[here]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,9 +251,9 @@ class CompressionReport:
     Args:
         criterion: by which units were judged.
         structure: what could go.
-        agree: who had to agree.
         before: counts of the posterior mean.
         after: counts of the small network.
+        matrices: what is left of every weight matrix with a posterior.
         units: of every group of layers, heads of attention among them.
         histograms: of every statistic, with its threshold.
         difference: largest difference between the outputs of the small and of the masked network in
@@ -104,13 +269,13 @@ class CompressionReport:
     """
 
     criterion: str
-    structure: str
-    agree: str
+    structure: str | tuple[str, ...]
     before: Counts
     after: Counts
-    units: tuple[Units, ...]
-    histograms: tuple[Histogram, ...]
-    difference: float
+    matrices: tuple[MatrixLeft, ...]
+    units: tuple[UnitsLeft, ...] = ()
+    histograms: tuple[Histogram, ...] = ()
+    difference: float = 0.0
     bits: tuple[Bits, ...] = ()
     latency: Latency | None = None
     unused_inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -118,7 +283,14 @@ class CompressionReport:
     loss: float | None = None
     variational: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
-    masks: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    masks: Masks = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def total(self) -> MatrixLeft:
+        """What is left of all matrices together."""
+        counts = [f.name for f in fields(MatrixLeft)][2:]
+        sums = {key: sum(getattr(matrix, key) for matrix in self.matrices) for key in counts}
+        return MatrixLeft("total", (), **sums)
 
     @property
     def stored_ratio(self) -> float:
@@ -131,25 +303,32 @@ class CompressionReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON; infinite levels are None."""
-        told = asdict(replace(self, masks={}))
-        del told["masks"]
-        told["before"], told["after"] = self.before.as_dict(), self.after.as_dict()
-        for one in told["histograms"]:
-            one["level"] = one["level"] if math.isfinite(one["level"]) else None
-        told["trials"] = [asdict(one) for one in self.trials]
-        for row in told["trials"]:
-            row["level"] = row["level"] if math.isfinite(row["level"]) else None
-        told["bits"] = [asdict(one) | {"floating": one.floating} for one in self.bits]
-        if self.latency is not None:
-            told["latency"] = asdict(self.latency) | {"ratio": self.latency.ratio}
-        told["stored_ratio"] = self.stored_ratio
-        return {key: _lists(value) for key, value in told.items()}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "masks"}
+        derived = {
+            Counts: lambda one: one.as_dict(),
+            MatrixLeft: lambda one: asdict(one) | {"dropped": one.dropped},
+            Bits: lambda one: asdict(one) | {"floating": one.floating},
+            Latency: lambda one: asdict(one) | {"ratio": one.ratio},
+        }
+
+        def ready(value: Any) -> Any:
+            if type(value) in derived:
+                value = derived[type(value)](value)
+            elif isinstance(value, Histogram | Trial | UnitsLeft):
+                value = asdict(value)
+            if isinstance(value, dict):
+                return {key: ready(entry) for key, entry in value.items()}
+            if isinstance(value, tuple | list):
+                return [ready(entry) for entry in value]
+            is_infinite = isinstance(value, float) and not math.isfinite(value)
+            return None if is_infinite else value
+
+        return ready({**values, "stored_ratio": self.stored_ratio})
 
     def table(self) -> str:
         """A table for people."""
-        lines = [("", "before", "after", "ratio")]
         times = ratios(self.before, self.after)
-        names = {
+        titles = {
             "parameters": "parameters",
             "nonzero": "weights not 0",
             "macs": "multiply-accumulates",
@@ -157,8 +336,10 @@ class CompressionReport:
             "table_flops": "FLOPs as tables count",
         }
         old, new = self.before.as_dict(), self.after.as_dict()
-        for key, title in names.items():
-            lines.append((title, f"{old[key]:,}", f"{new[key]:,}", f"{times[key]:.1f}"))
+        lines = [("", "before", "after", "ratio")]
+        for key, title in titles.items():
+            if old[key]:
+                lines.append((title, f"{old[key]:,}", f"{new[key]:,}", f"{times[key]:.1f}"))
         if self.bits and self.after.nonzero:
             mean = sum(one.weights * one.fixed for one in self.bits) / self.after.nonzero
             stored = f"{self.stored_ratio:.1f}"
@@ -168,31 +349,40 @@ class CompressionReport:
             lines.append(("milliseconds here", slow, quick, f"{self.latency.ratio:.1f}"))
         for one in self.units:
             if one.obstacle is None:
-                lines.append(
-                    (
-                        f"units of {one.layer or 'the layer'}",
-                        f"{one.before:,}",
-                        f"{one.after:,}",
-                        "",
-                    )
+                title = f"units of {one.layer or 'the layer'}"
+                lines.append((title, f"{one.before:,}", f"{one.after:,}", ""))
+        tables = [_aligned(lines)]
+        if not self.units:
+            tables.append(_aligned(self._matrix_lines()))
+        return "\n".join([*tables, *(f"- {note}" for note in self.notes)])
+
+    def _matrix_lines(self) -> list[tuple[str, ...]]:
+        head = ("", "weights", "left", "dropped", "rows left", "columns left")
+        return [
+            head,
+            *(
+                (
+                    one.name,
+                    f"{one.weights:,}",
+                    f"{one.weights_left:,}",
+                    f"{100 * one.dropped:.1f} %",
+                    f"{one.rows_left:,} of {one.rows:,}",
+                    f"{one.columns_left:,} of {one.columns:,}",
                 )
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        rows = [
-            "  ".join(
-                cell.rjust(width) if index else cell.ljust(width)
-                for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
+                for one in (*self.matrices, self.total)
+            ),
         ]
-        return "\n".join([*rows, *(f"- {note}" for note in self.notes)])
 
     def __str__(self) -> str:
-        """The table."""
         return self.table()
 
 
-def _lists(value: Any) -> Any:
-    """Tuples as lists, as JSON has them."""
-    if isinstance(value, dict):
-        return {key: _lists(one) for key, one in value.items()}
-    return [_lists(one) for one in value] if isinstance(value, tuple | list) else value
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Cells in columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = []
+    for line in lines:
+        first, *others = zip(line, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        rows.append("  ".join(cells).rstrip())
+    return "\n".join(rows)

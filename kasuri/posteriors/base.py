@@ -6,6 +6,7 @@ the family in `kasuri/__init__.py` and add one line to `tests/laws/families.py`.
 has to know its name.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -150,6 +151,30 @@ class Posterior(nn.Module, ABC):
     def numel(self) -> int:
         """Number of weights (not of variational parameters)."""
         return math.prod(self.shape)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "Posterior | None":
+        """The posterior of some rows and columns alone; None if the family has none for them.
+
+        It is the exact marginal, of the same family. Where a family has no such marginal it may give what
+        comes closest, and says so; the caller of None uses independent normals with the same moments.
+
+        Args:
+            rows: indices (*blocks, n') of the rows that are left in each block; (n',) of a vector.
+            columns: indices (*blocks, m') of the columns that are left; None for a vector.
+        """
+        return None
+
+    def some_blocks(self, blocks: Tensor, *, single: bool = False) -> "Posterior":
+        """A copy with these blocks alone; `single`: of one block, without a dimension for it."""
+        other = copy.deepcopy(self)
+        for tensor in (*other.parameters(), *other.buffers()):
+            chosen = tensor.data[blocks]
+            tensor.data = chosen.squeeze(0) if single else chosen
+        return other
+
+    def family_of_part(self, family: "Builder") -> "Builder":
+        """The family that files know this posterior by, if it is part of a posterior of that family."""
+        return family
 
     def extra_repr(self) -> str:
         """The shape and the note, for `print(net)`."""

@@ -17,6 +17,7 @@ from kasuri.numerics.safe import sum_squares
 from kasuri.posteriors.base import LOG_TWO_PI, NORMAL_ENTROPY, Dense, Located
 from kasuri.posteriors.masked import Marginal
 from kasuri.posteriors.mean_field import MatrixFamily
+from kasuri.posteriors.parts import entries, positions
 from kasuri.posteriors.sides import Side, build_side
 from kasuri.streams import normal_like
 
@@ -115,3 +116,9 @@ class FullNormalPosterior(Located, Dense, Marginal):
         away = (weight - self.loc).flatten(-2).unsqueeze(-2)
         square = (away * self.side.solve(away)).sum()
         return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
+        """The rows of F that are left."""
+        assert columns is not None
+        side = self.side.part(positions(rows, columns, self.shape[-1]))
+        return FullNormalPosterior(entries(self.loc, rows, columns), side)

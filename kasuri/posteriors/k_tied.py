@@ -20,6 +20,7 @@ from kasuri.numerics.safe import soft_min_inverse
 from kasuri.numerics.sampling import sample_low_rank
 from kasuri.posteriors.base import Elementwise, Op, bias_moments, noisy_output
 from kasuri.posteriors.mean_field import MatrixFamily
+from kasuri.posteriors.parts import along, entries
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,14 @@ class KTiedPosterior(Elementwise):
     def push(self, op: Op, x: Tensor) -> Tensor:
         """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""
         return low_rank_output(op, x, self.loc, *self.log_factors())
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "KTiedPosterior":
+        """The same product of fewer rows and columns."""
+        assert columns is not None
+        log_rows = along(self.log_rows, rows.unsqueeze(-2))
+        log_columns = along(self.log_columns, columns.unsqueeze(-2))
+        loc = entries(self.loc, rows, columns)
+        return KTiedPosterior(loc, log_rows, log_columns, self.max_scale)
 
 
 def low_rank_output(

@@ -24,7 +24,7 @@ Reference: Sparse Bayesian variational learning with matrix normal distributions
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -44,6 +44,7 @@ from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import (
     LOG_TWO_PI,
     NORMAL_ENTROPY,
+    Builder,
     Dense,
     Located,
     Op,
@@ -54,6 +55,7 @@ from kasuri.posteriors.base import (
 from kasuri.posteriors.k_tied import low_rank_output
 from kasuri.posteriors.masked import Marginal, less_each
 from kasuri.posteriors.mean_field import MatrixFamily
+from kasuri.posteriors.parts import along, entries
 from kasuri.posteriors.sides import LOG_CEILING, FullSide, Side, Spectrum, Structure, build_side
 from kasuri.streams import normal, normal_like
 
@@ -201,6 +203,22 @@ class KroneckerPosterior(Located, Marginal):
         drawing = outs * self.columns.cost + ins * self.rows.cost
         return vectors * (self.columns.cost + self.rows.cost) < drawing
 
+    def cut(self, rows: Tensor, columns: Tensor | None) -> tuple[Tensor, Side, Side]:
+        """Means and sides of some rows and columns, for `part`."""
+        assert columns is not None
+        loc = entries(self.loc, rows, columns)
+        return loc, self.rows.part(rows), self.columns.part(columns)
+
+    def family_of_part(self, family: Builder) -> Builder:
+        """Structures that follow sizes are fixed."""
+        if not isinstance(family, KroneckerFamily):
+            return family
+        return replace(family, rows=self.rows.structure, columns=self.columns.structure)
+
+    def set_apart(self, mask: Tensor) -> None:
+        """Both sides."""
+        self.rows, self.columns = self.rows.apart(mask.any(-1)), self.columns.apart(mask.any(-2))
+
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixNormal(KroneckerFamily):
@@ -288,6 +306,10 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""
         return self.kronecker_output(op, x, noisy_bias_output(op, x, self.loc))
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "MatrixNormalPosterior":
+        """Parts of both sides."""
+        return MatrixNormalPosterior(*self.cut(rows, columns))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,6 +450,12 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         rows, columns = (logs.unsqueeze(-2) for logs in self._factors(self.loc.dtype))
         return self.kronecker_output(op, x, low_rank_output(op, x, self.loc, rows, columns))
 
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
+        """Parts of both sides and of both factors of √D."""
+        assert columns is not None
+        logs = along(self.log_rows, rows), along(self.log_columns, columns)
+        return RankOneDiagonalPosterior(*self.cut(rows, columns), *logs, self.ceiling)
+
 
 class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
     """√D = exp(log_extra), any positive matrix: its entropy is a lower bound, so that an ELBO stays one.
@@ -502,6 +530,11 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
         noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))
         return self.kronecker_output(op, x, noisy)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
+        """Parts of both sides and of √D."""
+        extra = entries(self.log_extra, rows, columns)
+        return FreeDiagonalPosterior(*self.cut(rows, columns), extra, self.ceiling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -608,3 +641,8 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
             spectra = self.rows.marginal_spectrum(rows), self.columns.marginal_spectrum(columns)
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
+        """Parts of both sides and of S."""
+        logs = entries(self.log_scale, rows, columns)
+        return ScaledMatrixNormalPosterior(*self.cut(rows, columns), logs, self.max_scale)

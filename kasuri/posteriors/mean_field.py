@@ -21,6 +21,7 @@ from kasuri.numerics.safe import (
 )
 from kasuri.numerics.sampling import sample_normal
 from kasuri.posteriors.base import Elementwise, Family
+from kasuri.posteriors.parts import entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,13 @@ class MeanFieldPosterior(Elementwise):
         squares = sum_squares(self.loc) + sum_squares(soft_min(raw, self.max_scale))
         return logs.sum(), squares
 
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
+        """Independent weights stay what they are."""
+        loc, log_scale = (entries(p, rows, columns) for p in (self.loc, self.log_scale))
+        small = MeanFieldPosterior(loc, log_scale, self.max_scale)
+        small.note = self.note
+        return small
+
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixFamily(Family):
@@ -93,3 +101,11 @@ class MatrixFamily(Family):
                 f"{type(self).__name__}() was asked for a tensor of shape {tuple(weight.shape)}: "
                 "a vector has no rows and columns; write kasuri.MeanField() for it"
             )
+
+
+def independent(mean: Tensor, variance: Tensor, note: str = "") -> MeanFieldPosterior:
+    """Independent normal weights with these moments."""
+    tiny = torch.finfo(variance.dtype).tiny
+    posterior = MeanFieldPosterior(mean, 0.5 * variance.clamp(min=tiny).log())
+    posterior.note = note
+    return posterior

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kasuri.numerics.safe import sum_squares
 from kasuri.posteriors.base import Family, Located, Op, Pushable, noisy_bias_output
+from kasuri.posteriors.parts import entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +59,7 @@ class PointPosterior(Located, Pushable):
     def push(self, op: Op, x: Tensor) -> Tensor:
         """The layer at the point, with the noise of the bias only."""
         return noisy_bias_output(op, x, self.loc)
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> "PointPosterior":
+        """The point there."""
+        return PointPosterior(entries(self.loc, rows, columns))

@@ -15,6 +15,7 @@ With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it
 """
 
 from abc import ABC, abstractmethod
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from kasuri.numerics import covariances, triangular
 from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.parts import along
 
 Spectrum = tuple[Tensor, Tensor | None]
 """Eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n), None for the identity, in float64."""
@@ -82,6 +84,19 @@ class Side(nn.Module, ABC):
         """Half the log-determinant of F Fᵀ, summed over blocks."""
         total = self._log_det()
         return total if (reach := self.reach()) is None else total + reach.log().sum()
+
+    @property
+    @abstractmethod
+    def structure(self) -> str | int:
+        """As families name it: "full", "diagonal", or the number of common directions."""
+
+    @abstractmethod
+    def part(self, index: Tensor) -> "Side":
+        """The side of some of its entries, (*blocks, n')."""
+
+    def apart(self, mask: Tensor) -> "Side":
+        """The same law where the mask (*blocks, n) is True, without the noise of the other entries."""
+        return self
 
     def settle(self, mask: Tensor) -> None:
         """Take notice of which entries (*blocks, n) a mask leaves, after loading."""
@@ -187,6 +202,12 @@ def _shrink(variances: Tensor, ceiling: float) -> Tensor:
 class DiagonalSide(Side):
     """Independent entries: F = diag(d)."""
 
+    structure = "diagonal"
+
+    def part(self, index: Tensor) -> "DiagonalSide":
+        """These entries."""
+        return DiagonalSide(along(self.log_scale, index), self.ceiling)
+
     @property
     def cost(self) -> int:
         """As many."""
@@ -273,6 +294,18 @@ class LowRankSide(Side):
         common = (scaled @ self.loadings).mT.double()
         shared = torch.linalg.solve(self._capacitance(), common).mT.to(z.dtype)
         return (scaled - shared @ self.loadings.mT) * back
+
+    @property
+    def structure(self) -> int:
+        """The number of common directions."""
+        return self.loadings.shape[-1]
+
+    def part(self, index: Tensor) -> Side:
+        """With the same directions, unless the full side of these entries has fewer numbers."""
+        if index.shape[-1] <= 2 * self.structure + 1:
+            return cut_side(self, index)
+        loadings = along(self.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
+        return LowRankSide(along(self.log_scale, index), loadings, self.ceiling)
 
 
 class FullSide(Side):
@@ -363,6 +396,28 @@ class FullSide(Side):
             unit, white, upper=False, left=False, unitriangular=True
         )
 
+    structure = "full"
+
+    def part(self, index: Tensor) -> Side:
+        """Its Cholesky factor again."""
+        return cut_side(self, index)
+
+    def apart(self, mask: Tensor) -> Side:
+        """As of every side: what is left has a factor of its own."""
+        if bool(mask.all()):
+            return self
+        logs = torch.where(mask, self.log_scale.detach(), NO_NOISE)
+        unit = torch.eye(self.size, dtype=torch.float64, device=logs.device)
+        units = unit.expand(*mask.shape, self.size).clone()
+        factor = self._factor(torch.float64).detach()
+        for block in product(*map(range, mask.shape[:-1])):
+            kept = mask[block].nonzero().squeeze(-1)
+            if len(kept):
+                part, unit = _decomposed(factor[block][kept])
+                logs[block][kept] = part.to(logs.dtype)
+                units[block][kept.unsqueeze(-1), kept] = unit
+        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling, only=mask)
+
 
 def build_side(
     structure: Structure, deviations: Tensor, noise: float, ceiling: float | None
@@ -385,3 +440,21 @@ def build_side(
     loadings = deviations.new_empty(*blocks, size, structure).normal_() * (noise / structure**0.5)
     own = deviations / (1 + loadings.square().sum(-1)).sqrt()
     return LowRankSide(own.log(), loadings, ceiling)
+
+
+def cut_side(side: Side, index: Tensor) -> Side:
+    """Some entries (*blocks, n') of any side as a full one; a single entry as a diagonal one."""
+    # the ceiling acts on rows of the factor by their own variance, which is the same in any part
+    factor = side._factor(torch.float64).detach()
+    logs, unit = _decomposed(along(factor.mT, index.unsqueeze(-2)).mT)
+    logs = logs.to(side.log_scale.dtype)
+    if index.shape[-1] == 1:
+        return DiagonalSide(logs, side.ceiling)
+    return FullSide(logs, triangular.fold(unit).to(side.log_scale.dtype), side.ceiling)
+
+
+def _decomposed(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Log d (*blocks, n) and unit lower-triangular T with T diag(d)² Tᵀ = F Fᵀ, F (*blocks, n, width)."""
+    lower = torch.linalg.qr(factor.mT).R.mT  # Cholesky factor up to signs, without squaring
+    scale = lower.diagonal(dim1=-2, dim2=-1)
+    return scale.abs().log(), lower / scale.unsqueeze(-2)

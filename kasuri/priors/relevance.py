@@ -2,11 +2,11 @@
 
 Weights get precisions of their own (`ARD`) or share them along rows and columns (`GroupARD`). At
 the best precisions the KL costs little for weights that are mostly noise, so training
-turns what the data do not need into noise around 0; `kasuri.sparsify` then drops it.
+turns what the data do not need into noise around 0; `kasuri.compress` then drops it.
 
 With E = mean² + variance of each weight, KL(q ‖ N(0, 1/α)) = -entropy + ½ Σ (αE - log α + log 2π).
 Only entropy and marginal moments enter, so correlated posteriors are as exact as independent ones.
-A weight that is certainly 0 (E = 0, as `kasuri.sparsify` leaves it) counts nothing.
+A weight that is certainly 0 (E = 0, as `kasuri.compress` leaves it) counts nothing.
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -10,10 +9,9 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.bits import bits_of
-from kasuri.compression.latency import latency
-from kasuri.compression.masking import masked_net
-from kasuri.compression.searching import loss_of
+from kasuri.compression.report import bits_of, latency
+from kasuri.compression.search import validation_loss
+from kasuri.compression.units import masked_net
 from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.compression.networks import bayesian
 
@@ -50,12 +48,14 @@ def test_without_a_gap_nothing_goes_and_it_is_said() -> None:
     assert "no gap in the statistic of '0' (out)" in report.notes
 
 
-def test_a_unit_goes_only_if_both_sides_agree() -> None:
+def test_a_unit_goes_if_either_side_or_both_can_do_without_it() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[2].posteriors.weight.loc.data[:, 0] = 1.0  # read all the same
     bnn[0].posteriors.weight.loc.data[1] = 1.0  # made for nobody
-    assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 3
-    assert left(kasuri.compress(bnn, x, threshold=0.05, agree="either", calls=0)[1])["0"] == 12 - 5
+    assert (
+        left(kasuri.compress(bnn, x, structure="both", threshold=0.05, calls=0)[1])["0"] == 12 - 3
+    )
+    assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 5
     assert (
         left(kasuri.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
     )
@@ -89,14 +89,14 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
     results = []
     for tolerance in (0.0, 0.05, 0.5):
         small, report = kasuri.compress(
-            elbo, x, validation=(x, y), tolerance=tolerance, agree="either", calls=0
+            elbo, x, threshold=kasuri.Loss(tolerance), validation=(x, y), calls=0
         )
         start = report.trials[0].loss
         assert start == pytest.approx(nll(kasuri.collapse(bnn)), abs=1e-6)
         assert nll(small) <= start + tolerance + 1e-6
         results.append(small[0].out_features)
         _, other = kasuri.compress(
-            bnn, x, validation=nll, tolerance=tolerance, agree="either", calls=0
+            bnn, x, threshold=kasuri.Loss(tolerance), validation=nll, calls=0
         )
         assert left(other)["0"] == results[-1]
     assert results == sorted(results, reverse=True)
@@ -112,7 +112,7 @@ def test_a_validation_loss_is_the_mean_over_all_batches_of_any_inputs() -> None:
     with torch.no_grad():
         expected = float(nn.functional.cross_entropy(plain(x), y))
     for inputs in (x, (x,), {"input": x}):
-        assert loss_of((inputs, y), elbo)(plain) == pytest.approx(expected, abs=1e-6)
+        assert validation_loss((inputs, y), elbo)(plain) == pytest.approx(expected, abs=1e-6)
 
 
 def test_radial_posteriors_by_log_mode() -> None:
@@ -132,7 +132,7 @@ def test_weights_one_by_one() -> None:
     small, report = kasuri.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
     assert small[0].out_features == 7
     assert report.after.nonzero == 7 * 4 - 1 + 7 * 3
-    masks = kasuri.sparsify(bnn, 0.05, rows=False, columns=False)[0]
+    masks, _ = kasuri.compress(bnn, structure="weights", threshold=0.05)
     torch.testing.assert_close(small(x), kasuri.collapse(masks)(x))
 
 
@@ -222,26 +222,22 @@ def test_latency_is_a_ratio_of_the_same_run() -> None:
 REFUSALS = [
     ({"criterion": "size"}, "criterion='size'"),
     ({"threshold": "best"}, "threshold='best'"),
-    ({"threshold": "loss"}, "the loss of what"),
+    ({"threshold": kasuri.Loss()}, "Loss"),
+    ({"threshold": kasuri.PerLayer()}, "PerLayer"),
     ({"threshold": -1.0}, "threshold=-1.0"),
     ({"structure": "rings"}, "structure='rings'"),
-    ({"agree": "none"}, "agree='none'"),
-    ({"criterion": "log_mode"}, "no layer has such a statistic"),
-    ({"criterion": "log_mode", "structure": "weights"}, "radii belong to rows"),
-    ({"criterion": "kl"}, "'0.weight'.* hand its kasuri.ELBO"),
-    ({"threshold": None}, '"layers" or a number'),
-    ({"price": "macs"}, "prices count where units go in steps"),
-    ({"budget": 0.5, "threshold": "layers", "validation": lambda net: 0.0}, "a whole number"),
-    ({"rank": 2}, "keep_posterior=True"),
-    ({"finetune": {"epochs": 1}}, "train among them"),
-    ({"finetune": {}, "keep_posterior": True}, "make a new one"),
-    ({"validation": (1, 2)}, "hand the kasuri.ELBO"),
-    ({"validation": lambda net: 0.0, "tolerance": -1.0}, "tolerance=-1.0"),
-    ({"tolerance": "0.1"}, "tolerance='0.1'"),
+    ({"structure": ("rows", "weights")}, "example"),
+    ({"criterion": "log_mode"}, "log_mode"),
+    ({"criterion": "log_mode", "structure": "weights"}, "log_mode"),
+    ({"criterion": "kl"}, "'0.weight'"),
+    ({"slim": kasuri.Slim(rank=2)}, "keep_posterior=True"),
+    ({"finetune": {"epochs": 1}}, "train"),
+    ({"finetune": [1]}, "train"),
+    ({"finetune": {"train": 0, "epoch": 1}}, "epochs"),
+    ({"finetune": {}, "keep_posterior": True}, "keep_posterior"),
+    ({"validation": (1, 2)}, "ELBO"),
+    ({"validation": lambda net: float("nan")}, "nan"),
     ({"calls": 2.5}, "calls=2.5"),
-    ({"keep_posterior": True, "rank": 0}, "rank=0"),
-    ({"keep_posterior": True, "floor": -1.0}, "floor=-1.0"),
-    ({"finetune": [1]}, "train among them"),
 ]
 
 
@@ -251,13 +247,31 @@ def test_refusals_say_what_to_write(options: dict, words: str) -> None:
         kasuri.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        (kasuri.Loss, {"tolerance": -1.0}),
+        (kasuri.Loss, {"tolerance": "0.1"}),
+        (kasuri.PerLayer, {"price": "flops"}),
+        (kasuri.PerLayer, {"budget": 0.5}),
+        (kasuri.PerLayer, {"budget": -1}),
+        (kasuri.Slim, {"rank": 0}),
+        (kasuri.Slim, {"floor": -1.0}),
+    ],
+)
+def test_options_refuse_what_cannot_be(option: type, value: dict) -> None:
+    ((name, given),) = value.items()
+    with pytest.raises(ValueError, match=f"{name}={given!r}"):
+        option(**value)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     whole, share = np.int64(2), np.float32(0.1)
-    options = {"calls": whole, "tolerance": share, "threshold": share, "keep_posterior": True}
-    small, _ = kasuri.compress(noisy(), torch.randn(2, 4), rank=whole, **options)
+    options = {"calls": whole, "threshold": share, "keep_posterior": True}
+    small, _ = kasuri.compress(noisy(), torch.randn(2, 4), slim=kasuri.Slim(rank=whole), **options)
     (first, *_) = kasuri.named_posteriors(small)
     assert isinstance(first[1], KTiedPosterior)
-    kasuri.compress(noisy(), torch.randn(2, 4), floor=share, **options)
+    kasuri.compress(noisy(), torch.randn(2, 4), slim=kasuri.Slim(floor=share), **options)
 
 
 def test_plain_networks_are_refused() -> None:
@@ -265,7 +279,35 @@ def test_plain_networks_are_refused() -> None:
         kasuri.compress(nn.Linear(2, 2), torch.randn(1, 2))
 
 
-def test_without_torch_pruning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch_pruning", None)
-    with pytest.raises(ImportError, match=r"pip install kasuri\[compress\]"):
-        kasuri.compress(noisy(), torch.randn(2, 4), calls=0)
+class Coupled(nn.Module):
+    """A convolution, a residual sum and a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 20, 3, padding=1)
+        self.inner = nn.Conv2d(20, 20, 3, padding=1)
+        self.side = nn.Conv2d(20, 10, 3, padding=1)
+        self.out = nn.Linear(30, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.relu(x + self.inner(x))
+        return self.out(torch.cat([x, torch.relu(self.side(x))], 1).mean((2, 3)))
+
+
+def test_by_default_units_that_one_side_does_not_need_go() -> None:
+    """Nine of 20 and six of 10 units whose incoming weights are noise, while their readers are sure."""
+    torch.manual_seed(0)
+    net = Coupled()
+    for layer, dead in ((net.stem, 9), (net.inner, 9), (net.side, 6)):
+        layer.weight.data[:dead].normal_(0, 1e-6)
+        layer.bias.data[:dead] = 0.0
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=1e-3))
+    x = torch.randn(4, 3, 8, 8)
+    small, report = kasuri.compress(bnn, x, calls=0)
+    assert (small.stem.out_channels, small.side.out_channels) == (11, 4)
+    assert report.before.parameters == 6_300
+    assert report.after.parameters == 11 * 28 + 11 * (11 * 9 + 1) + 4 * (11 * 9 + 1) + 10 * 16
+    torch.testing.assert_close(small(x), kasuri.collapse(bnn)(x), rtol=0, atol=1e-5)
+    _, cautious = kasuri.compress(bnn, x, structure="both", calls=0)
+    assert cautious.after.parameters == 6_300

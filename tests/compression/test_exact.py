@@ -9,20 +9,14 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.masking import masked_net
+from kasuri.compression.units import masked_net
 from tests.compression.networks import NETWORKS, bayesian
 
-RULES = [
-    ("both", "both"),
-    ("both", "either"),
-    ("rows", "both"),
-    ("columns", "both"),
-    ("weights", "both"),
-]
+STRUCTURES = ["either", "both", "rows", "columns", "weights"]
 
 
 def compressed(
-    bnn: nn.Module, x: torch.Tensor, structure: str, agree: str = "both"
+    bnn: nn.Module, x: torch.Tensor, structure: str
 ) -> tuple[nn.Module, kasuri.CompressionReport]:
     """The network at the lowest of a few thresholds at which something goes."""
     _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0, calls=0)
@@ -32,21 +26,19 @@ def compressed(
         logs += [m for m, n in zip(middles, one.counts, strict=True) for _ in range(n)]
     for share in (0.4, 0.6, 0.8, 0.9, 0.97):
         threshold = float(torch.tensor(logs).double().quantile(share).exp())
-        small, report = kasuri.compress(
-            bnn, x, structure=structure, agree=agree, threshold=threshold, calls=0
-        )
+        small, report = kasuri.compress(bnn, x, structure=structure, threshold=threshold, calls=0)
         if sum(one.before - one.after for one in report.units) > 2:
             return small, report
     return small, report
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(("structure", "agree"), RULES, ids=lambda v: str(v))
-def test_outputs_equal_those_of_the_masked_network(name: str, structure: str, agree: str) -> None:
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_outputs_equal_those_of_the_masked_network(name: str, structure: str) -> None:
     bnn = bayesian(name)
     make = NETWORKS[name][1]
     x = make(3)
-    small, report = compressed(bnn, x, structure, agree)
+    small, report = compressed(bnn, x, structure)
     masked = masked_net(kasuri.collapse(bnn), report.masks).eval()
     torch.manual_seed(7)
     for fresh in (x, make(2), make(5)):
@@ -63,7 +55,7 @@ def test_outputs_equal_those_of_the_masked_network(name: str, structure: str, ag
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nothing_of_weft_is_left(name: str) -> None:
+def test_nothing_of_kasuri_is_left(name: str) -> None:
     bnn, x = bayesian(name), NETWORKS[name][1](2)
     small, _ = compressed(bnn, x, "columns")
     assert not [m for m in small.modules() if type(m).__module__.startswith("kasuri")]

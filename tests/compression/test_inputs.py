@@ -6,7 +6,7 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.counting import count
-from kasuri.compression.inputs import input_readers
+from kasuri.compression.probes import input_readers
 
 DEAD = [0, 1, 2]
 
@@ -66,7 +66,9 @@ def posterior(net, dead):
 )
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)
-    small, report = kasuri.compress(bnn, torch.randn(shape), threshold=0.05, calls=0)
+    small, report = kasuri.compress(
+        bnn, torch.randn(shape), structure="both", threshold=0.05, calls=0
+    )
     assert report.unused_inputs == ()
     assert report.masks == {}
     kept = dict(small.named_parameters())[dead]
@@ -98,7 +100,7 @@ def test_readers_of_inputs_are_found_whatever_is_done_to_the_inputs():
 
 def test_a_loss_that_is_no_number_is_refused():
     bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
-    for threshold in ("loss", "layers"):
+    for threshold in (kasuri.Loss(), kasuri.PerLayer()):
         with pytest.raises(ValueError, match="validation loss of the network as it is is nan"):
             kasuri.compress(
                 bnn,

@@ -107,7 +107,7 @@ def test_smaller_networks_keep_the_layout(keep_posterior: bool) -> None:
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.GroupARD(), num_data=100)
     x = torch.randn(4, 3, 12, 12)
     small, report = kasuri.compress(
-        elbo, x, criterion="snr", threshold=1e-3, agree="either", keep_posterior=keep_posterior
+        elbo, x, criterion="snr", threshold=1e-3, keep_posterior=keep_posterior
     )
     assert {one.layer: one.after for one in report.units}["0"] == 5
     assert is_last(small[:3](x))

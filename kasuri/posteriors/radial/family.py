@@ -26,7 +26,7 @@ from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import start as radial_start
 from kasuri.posteriors.radial.directions import Directions, concentration_at
 from kasuri.posteriors.radial.polar import Polar, to_vectors
-from kasuri.posteriors.radial.posterior import RadialPosterior
+from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
 from kasuri.posteriors.radial.radii import LogNormal, Radii
 
 _CHOICES = {
@@ -37,7 +37,6 @@ _CHOICES = {
 }
 
 LONGEST = 20_000  # radii are held at e^10
-INSTEAD = "instead of Radial: a side has length 1"  # what print(bnn) says of normal weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The posterior of `kasuri.Radial`: a matrix whose rows, columns or both are lengths times directions."""
 
+import copy
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -7,6 +9,8 @@ import torch
 from torch import Tensor
 
 from kasuri.posteriors.base import Posterior
+from kasuri.posteriors.mean_field import independent
+from kasuri.posteriors.parts import entries
 from kasuri.posteriors.radial.directions import Directions
 from kasuri.posteriors.radial.polar import (
     Polar,
@@ -17,9 +21,11 @@ from kasuri.posteriors.radial.polar import (
     radius_moments,
     to_matrix,
 )
+from kasuri.posteriors.radial.polar_parts import inputs_left, polar_part, some_radii
 from kasuri.posteriors.radial.radii import Radii
 
 Statistic = Literal["mode", "product_mode"]
+INSTEAD = "instead of Radial: a side has length 1"  # what print(bnn) says of normal weights
 
 
 class RadialPosterior(Posterior):
@@ -184,6 +190,46 @@ class RadialPosterior(Posterior):
                 'build it with grouping="double"'
             )
         return found[side]
+
+    def part(self, rows: Tensor, columns: Tensor | None = None) -> Posterior:
+        """Radial again: exact if whole vectors are left, else with the same means and second moment.
+
+        Where a side has length 1, `kasuri.Radial` has independent normal weights, and so has the part.
+        """
+        assert columns is not None
+        outs, ins, positions = rows.shape[-1], columns.shape[-1], self.positions
+        sizes = {outs, ins} if self.rows is not None else set()
+        if self.columns is not None or self.column_radii is not None:
+            sizes |= {outs * positions, ins // positions}
+        if 1 in sizes:
+            mean, variance = (entries(one, rows, columns) for one in (self.mean, self.variance))
+            return independent(mean, variance, INSTEAD)
+        # as kasuri.Radial(rescale=True) has it for a matrix of this size, so that files agree
+        is_rescaled = self.columns is not None and self.factor != 1
+        factor = math.sqrt(outs * positions) if is_rescaled else self.factor
+        longer = {"rows": 1.0, "columns": self.factor / factor}
+        polars = {
+            side: polar_part(polar, side, rows, columns, positions, longer[side])
+            for side, polar in self.polars()
+        }
+        radii = self.column_radii
+        if radii is not None:
+            radii = some_radii(copy.deepcopy(radii), inputs_left(columns, positions))
+        return RadialPosterior(
+            (*rows.shape, ins),
+            rows=polars.get("rows"),
+            columns=polars.get("columns"),
+            column_radii=radii,
+            positions=positions,
+            factor=factor,
+        )
+
+    def some_blocks(self, blocks: Tensor, *, single: bool = False) -> Posterior:
+        """As of every posterior; the shape is kept apart from the tensors."""
+        other = super().some_blocks(blocks, single=single)
+        assert isinstance(other, RadialPosterior)
+        other._shape = torch.Size(self.shape[1:] if single else (len(blocks), *self.shape[1:]))
+        return other
 
     def extra_repr(self) -> str:
         """Shape, and what is grouped."""

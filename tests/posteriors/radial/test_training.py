@@ -100,8 +100,8 @@ def test_predictions_and_pruning_work_as_for_other_families():
     with torch.no_grad():
         bnn[0].posteriors.weight.columns.local.loc[..., 3] = -30.0
         bnn[0].posteriors.weight.columns.local.log_scale[..., 3] = 1.0
-    sparse, report = kasuri.sparsify(bnn, weights=False, rows=False)
-    assert report.layers[0].columns_left == 5
+    sparse, report = kasuri.compress(bnn, structure="columns", threshold=0.05)
+    assert report.matrices[0].columns_left == 5
     elbo = kasuri.ELBO(sparse, kasuri.Gaussian(0.1), kasuri.RadialPrior(), num_data=200)
     elbo(x, y).loss.backward()
     assert kasuri.collapse(sparse)[0].weight[:, 3].abs().max() == 0

@@ -1,0 +1,431 @@
+"""How much a posterior needs every weight, row, column and unit.
+
+Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over its weights:
+
+| criterion   | signal of a weight                     | noise            | a unit is worth              |
+|-------------|----------------------------------------|------------------|------------------------------|
+| "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
+| "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
+| "ard"       | mean² / (mean² + variance)             | 1                | share the data determine     |
+| "kl"        | KL(q ‖ p) of the weight by itself      | 1                | nats per weight              |
+
+"log_mode" and "product_mode" are statistics of the radii of `kasuri.Radial`, one per row or column. In layers
+of other posteriors beside them it is the logarithm of the length of the mean row or column.
+
+Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
+would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
+least needed of what is left, and so on. What a row or column is worth is the largest ratio that had to go
+until it went; keeping all above a threshold is then the same as taking away the worst until none is below.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kasuri.compression.units import IN, OUT, OWN, blocks, sides_of, weights_on
+from kasuri.network.random import named_layers, posterior_of
+from kasuri.network.views import View
+from kasuri.objectives.elbo import ELBO
+from kasuri.posteriors.base import LOG_TWO_PI, Posterior
+from kasuri.posteriors.masked import MaskedPosterior, behind_mask
+from kasuri.posteriors.point import PointPosterior
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import Normal, NormalPrior
+from kasuri.priors.relevance import ARD, GroupARD
+
+RADII = {"log_mode": "mode", "product_mode": "product_mode"}
+# of ratios, what is above this is needed, whatever gaps there are: as much signal as noise
+CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5), "kl": math.log(0.5 * math.log(2))}
+CRITERIA = (*CEILINGS, *RADII)
+HEAD_VALUES, HEAD_OUTPUTS = "values of heads", "outputs of heads"
+WEIGHTS = "weights"
+Key = tuple[str, str]  # name of a module of the plain network (or of a weight), side
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight matrix of the plain network that has a posterior.
+
+    Args:
+        posterior: of the weight as a matrix (*blocks, out, in).
+        view: from the matrix to the tensor.
+        prior: that governs it, if an objective was given.
+        governed: all posteriors under that prior.
+    """
+
+    posterior: Posterior
+    view: View
+    prior: Prior | None = None
+    governed: tuple[Posterior, ...] = ()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it is more than a point."""
+        return not isinstance(self.posterior, PointPosterior)
+
+
+def network_of(model: nn.Module) -> nn.Module:
+    """The network itself, or that of an objective."""
+    return model.bnn if isinstance(model, ELBO) else model
+
+
+def matrices_of(model: nn.Module) -> dict[str, Weight]:
+    """Every matrix with a posterior, by the name of its tensor in the plain network."""
+    found: dict[str, Weight] = {}
+    every: dict[str, Posterior] = {}
+    for name, layer, conversion in named_layers(network_of(model)):
+        for parameter, view in conversion.views.items():
+            full = f"{name}.{parameter}" if name else parameter
+            every[full] = posterior_of(layer, parameter)
+            if not view.vector:
+                found[full] = Weight(every[full], view)
+    if isinstance(model, ELBO):
+        for prior, names in zip(model.priors, model.governed, strict=True):
+            assert isinstance(prior, Prior)
+            governed = tuple(every[name] for name in names)
+            ids = {id(posterior) for posterior in governed}
+            for name, weight in found.items():
+                if id(weight.posterior) in ids:
+                    found[name] = Weight(weight.posterior, weight.view, prior, governed)
+    return found
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+@torch.no_grad()
+def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, Pair]:
+    """(signal, noise) of a matrix (*blocks, out, in), as rows and as columns sum them.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField(scale=0.5, noise=0.0))
+        >>> signal, noise = signal_and_noise("weight", matrices_of(bnn)["weight"], "snr")[0]
+        >>> noise[0]
+        tensor([0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """
+    posterior = weight.posterior
+    mean, variance = (_finite(name, part) for part in (posterior.mean, posterior.variance))
+    squares = mean.square()
+    if criterion == "group_ard":
+        prior = weight.prior if isinstance(weight.prior, GroupARD) else GroupARD()
+        rows, columns = (p.cpu().double() for p in prior.precisions(posterior))
+        by_row, by_column = columns.unsqueeze(-2), rows.unsqueeze(-1)
+        return (squares * by_row, variance * by_row), (squares * by_column, variance * by_column)
+    pair = squares, variance
+    if criterion == "ard":
+        moments = squares + variance
+        pair = torch.where(moments > 0, squares / moments, 0.0), torch.ones_like(squares)
+    elif criterion == "kl":
+        pair = _kl(name, weight, squares, variance), torch.ones_like(squares)
+    return pair, pair
+
+
+def _finite(name: str, values: Tensor) -> Tensor:
+    """On the processor, in double precision; refused if not finite."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(
+            f"means or variances of {name!r} are not all finite, so nothing can be said about them: "
+            "this network did not train; take an earlier checkpoint"
+        )
+    return values.detach().cpu().double()
+
+
+def _kl(name: str, weight: Weight, squares: Tensor, variance: Tensor) -> Tensor:
+    """KL of every weight by itself, normal with its mean and variance, to its prior."""
+    prior = weight.prior
+    positive = variance.clamp(min=torch.finfo(variance.dtype).tiny)
+    if isinstance(prior, ARD):
+        log_precision = -(squares + positive).log()
+    elif isinstance(prior, GroupARD):
+        rows, columns = (p.cpu().double() for p in prior.precisions(weight.posterior))
+        log_precision = rows.log().unsqueeze(-1) + columns.log().unsqueeze(-2)
+    elif isinstance(prior, Normal) and prior.learn == "closed form":
+        log_precision = -2 * prior.fitted_scale(*weight.governed).cpu().double().log()
+    elif isinstance(prior, NormalPrior):
+        height = prior.log_prob(torch.zeros(weight.posterior.shape, dtype=torch.float64))
+        log_precision = 2 * height.detach().cpu().double() + LOG_TWO_PI
+    else:
+        given = "the network alone has no prior: hand its kasuri.ELBO to compress"
+        if prior is not None:
+            given = f"{type(prior).__name__} is none of these: take another criterion"
+        raise ValueError(
+            f"compress(criterion='kl'), {name!r}: the share of a weight in the KL is known for normal and "
+            f'relevance priors, and {given}, or criterion="snr"'
+        )
+    kl = 0.5 * (log_precision.exp() * (squares + positive) - 1 - log_precision - positive.log())
+    return torch.where(variance > 0, kl, 0.0)
+
+
+def quotient(signal: Tensor, noise: Tensor) -> Tensor:
+    """Signal / noise; 0 where there is no signal, infinite where there is no noise."""
+    return torch.where(signal > 0, signal / noise.clamp(min=0), 0.0)
+
+
+def peel(
+    by_row: Pair, by_column: Pair, rows: bool = True, columns: bool = True
+) -> tuple[Tensor, Tensor]:
+    """What every row (out,) and column (in,) is worth; with one side alone, its plain ratios.
+
+    Args:
+        by_row: signal and noise (out, in) as rows sum them.
+        by_column: as columns sum them.
+        rows: whether rows may go, and their noise with them.
+        columns: whether columns may.
+
+    Examples:
+        >>> pair = torch.tensor([[4.0, 0.0], [0.1, 0.0]]), torch.ones(2, 2)
+        >>> peel(pair, pair)
+        (tensor([4.0000, 0.1000]), tensor([4., 0.]))
+    """
+    sums = [[part.sum(1) for part in by_row], [part.sum(0) for part in by_column]]
+    if not (rows and columns):
+        return quotient(*sums[0]), quotient(*sums[1])
+    # what a side loses with a row (column) is in the parts as the columns (rows) see them
+    parts = [by_column, by_row]
+    worth = [torch.full_like(sums[side][0], math.inf) for side in (0, 1)]
+    here = [torch.ones_like(side, dtype=torch.bool) for side in worth]
+    ratios = [quotient(*side) for side in sums]
+    highest = 0.0
+    for _ in range(sum(map(len, worth))):
+        lowest = [float(side.min()) for side in ratios]
+        side = 0 if lowest[0] <= lowest[1] else 1
+        if not math.isfinite(lowest[side]):
+            break
+        place = int(ratios[side].argmin())
+        highest = max(highest, lowest[side])
+        worth[side][place], here[side][place] = highest, False
+        ratios[side][place] = math.inf
+        other = 1 - side
+        for total, part in zip(sums[other], parts[side], strict=True):
+            total -= part.select(side, place)
+            total.clamp_(min=0)
+        # without any entry left nothing is known any more: a lone row keeps its last ratio
+        if bool(here[side].any()):
+            ratios[other] = torch.where(here[other], quotient(*sums[other]), math.inf)
+    return worth[0], worth[1]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What the units on one side of one layer are worth.
+
+    Args:
+        layer: name of the module, or of the weight if weights go one by one.
+        side: "out", "in", "own", one of the two of attention heads, or "weights".
+        logs: (units,) logarithms of ratios, or log-modes; -inf for what is certainly 0.
+        offset: what makes logs of several layers comparable when taken off: 0 for ratios, the largest
+            one for radii, whose size means something within one side of one layer only.
+    """
+
+    layer: str
+    side: str
+    logs: Tensor
+    offset: float = 0.0
+
+
+def statistics_of(
+    net: nn.Module, weights: Mapping[str, Weight], criterion: str, sides: frozenset[str]
+) -> dict[Key, Statistic]:
+    """Statistics of every side of every layer all of whose weights are random, or of single weights.
+
+    Args:
+        net: the plain network (`kasuri.collapse`).
+        weights: of `matrices_of`.
+        criterion: one of the criteria.
+        sides: what may go: "rows", "columns", or "weights" one by one.
+    """
+    weights = {name: weight for name, weight in weights.items() if weight.is_random}
+    found: dict[Key, Statistic] = {}
+    if criterion in RADII and not any(_has_radii(weight) for weight in weights.values()):
+        logs: dict[Key, Tensor] = {}
+    elif WEIGHTS in sides:
+        logs = {
+            (name, WEIGHTS): quotient(*_tensors(name, weight, criterion)[0]).log()
+            for name, weight in weights.items()
+        }
+    else:
+        logs = {
+            (name, side): values
+            for name, module in net.named_modules()
+            for side, values in _of_module(name, module, weights, criterion, sides).items()
+        }
+    for key, values in logs.items():
+        finite = values[values.isfinite()]
+        offset = float(finite.max()) if criterion in RADII and len(finite) else 0.0
+        found[key] = Statistic(*key, values, offset)
+    if not found:
+        raise ValueError(
+            f"compress(criterion={criterion!r}): no layer has such a statistic; "
+            '"log_mode" and "product_mode" are for kasuri.Radial, and layers need random weights'
+        )
+    return found
+
+
+def _tensors(name: str, weight: Weight, criterion: str) -> tuple[Pair, Pair]:
+    """`signal_and_noise` in the layout of the tensor."""
+
+    def tensors(pair: Pair) -> Pair:
+        signal, noise = (weight.view.tensor(part).contiguous() for part in pair)
+        return signal, noise
+
+    by_row, by_column = signal_and_noise(name, weight, criterion)
+    return tensors(by_row), tensors(by_column)
+
+
+def _of_module(
+    name: str,
+    module: nn.Module,
+    weights: Mapping[str, Weight],
+    criterion: str,
+    sides: frozenset[str],
+) -> dict[str, Tensor]:
+    """Logarithms of what the units of each side of a module are worth."""
+    prefix = f"{name}." if name else ""
+    if isinstance(module, nn.MultiheadAttention):
+        return _heads(prefix, module, weights, criterion)
+    own = {short: weights.get(f"{prefix}{short}") for short in weights_on(module, OUT)}
+    known = {short: weight for short, weight in own.items() if weight is not None}
+    if not sides_of(module) or len(known) < len(own):
+        return {}
+    if criterion in RADII:
+        return _radii(module, known, criterion)
+    pairs = {
+        short: _tensors(f"{prefix}{short}", weight, criterion) for short, weight in known.items()
+    }
+    rows, columns = "rows" in sides, "columns" in sides
+    if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
+        return {OUT: peel(*pairs["weight"], rows=False)[1].log()}
+    if isinstance(module, nn.RNNBase):
+        out, ins = peel(*_pooled_gates(module, pairs), rows, columns)
+        size = module.input_size
+        return {OUT: out.log(), IN: ins[:size].log(), OWN: ins[size:].log()}
+    by_row, by_column = ([blocks(module, p).sum(-1) for p in pair] for pair in pairs["weight"])
+    peeled = [
+        peel((row[0], row[1]), (column[0], column[1]), rows, columns)
+        for row, column in zip(zip(*by_row, strict=True), zip(*by_column, strict=True), strict=True)
+    ]
+    out, ins = (torch.cat(side) for side in zip(*peeled, strict=True))
+    return {OUT: out.log(), IN: ins.log()}
+
+
+def _pooled_gates(module: nn.RNNBase, pairs: Mapping[str, tuple[Pair, Pair]]) -> tuple[Pair, Pair]:
+    """(hidden, inputs and hidden) of a recurrent layer, gates summed."""
+
+    def pooled(side: int, part: int) -> Tensor:
+        halves = [pairs[name][side][part] for name in ("weight_ih_l0", "weight_hh_l0")]
+        sums = [half.reshape(-1, module.hidden_size, half.shape[-1]).sum(0) for half in halves]
+        return torch.cat(sums, 1)
+
+    return (pooled(0, 0), pooled(0, 1)), (pooled(1, 0), pooled(1, 1))
+
+
+def _heads(
+    prefix: str, module: nn.MultiheadAttention, weights: Mapping[str, Weight], criterion: str
+) -> dict[str, Tensor]:
+    """Heads as rows of the map to values, and as columns of the map from heads to outputs."""
+    if criterion in RADII:
+        return {}  # a head is many rows, whose radii do not add up to one of the head
+
+    def logs(pair: Pair) -> Tensor:
+        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in pair)
+        return (signal / noise).log()
+
+    found = {}
+    packed, separate = f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"
+    if packed in weights:
+        signal, noise = _tensors(packed, weights[packed], criterion)[0]
+        found[HEAD_VALUES] = logs((signal.chunk(3)[2], noise.chunk(3)[2]))
+    elif separate in weights:
+        found[HEAD_VALUES] = logs(_tensors(separate, weights[separate], criterion)[0])
+    last = f"{prefix}out_proj.weight"
+    if last in weights:
+        signal, noise = _tensors(last, weights[last], criterion)[1]
+        found[HEAD_OUTPUTS] = logs((signal.T, noise.T))
+    return found
+
+
+def _has_radii(weight: Weight) -> bool:
+    return hasattr(behind_mask(weight.posterior), "own_radii")
+
+
+@torch.no_grad()
+def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | None]:
+    """Log-modes of the radii of rows and of columns (of inputs); None for radii that there are not.
+
+    Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
+    Dropped rows and columns of a masked posterior are at -inf.
+    """
+    posterior = weight.posterior
+    if not _has_radii(weight):
+        squares = posterior.mean.detach().cpu().double().square()
+        inputs = squares.sum(-2).unflatten(-1, (-1, weight.view.positions)).sum(-1)
+        return squares.sum(-1).log() / 2, inputs.log() / 2
+    base: Any = behind_mask(posterior)
+    sides = [side for side, _ in base.own_radii()]
+    found: list[Tensor | None] = [None, None]
+    for index, side in enumerate(("rows", "columns")):
+        if side in sides:
+            modes = base.log_modes(side, RADII[criterion]).detach().cpu().double()
+            if isinstance(posterior, MaskedPosterior):
+                left = posterior.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)
+                modes = torch.where(left, modes, -math.inf)
+            found[index] = modes
+    return found[0], found[1]
+
+
+def _radii(module: nn.Module, weights: Mapping[str, Weight], criterion: str) -> dict[str, Tensor]:
+    modes = {name: _log_modes(weight, criterion) for name, weight in weights.items()}
+    found: dict[str, Tensor | None] = {}
+    if isinstance(module, nn.Embedding):
+        found[OUT] = modes["weight"][1]
+    elif isinstance(module, nn.RNNBase):
+        size = module.hidden_size
+        rows = [rows.reshape(-1, size) for rows, _ in modes.values() if rows is not None]
+        # a unit is as strong as the strongest of its gates
+        found[OUT] = torch.cat(rows).amax(0) if len(rows) == len(modes) else None
+        for side, name in ((IN, "weight_ih_l0"), (OWN, "weight_hh_l0")):
+            columns = modes[name][1]
+            if columns is not None:
+                found[side] = columns.reshape(-1, columns.shape[-1]).amax(0)
+    else:
+        found[OUT], found[IN] = modes["weight"]
+    return {side: logs.flatten() for side, logs in found.items() if logs is not None}
+
+
+def masks_by_matrix(
+    weights: Mapping[str, Weight], criterion: str, threshold: float, sides: frozenset[str]
+) -> dict[str, Tensor]:
+    """For each matrix by itself, True where a weight stays, in the layout of the matrix.
+
+    A weight goes if its own ratio, or that of its row or column, is below the threshold.
+
+    Examples:
+        >>> import kasuri
+        >>> bnn = kasuri.bayesianize(nn.Linear(4, 1), kasuri.MeanField(scale=10.0))
+        >>> masks_by_matrix(matrices_of(bnn), "snr", 0.05, frozenset({"weights"}))
+        {'weight': tensor([[False, False, False, False]])}
+    """
+    masks = {}
+    for name, weight in weights.items():
+        by_row, by_column = signal_and_noise(name, weight, criterion)
+        mask = by_row[0] + by_row[1] > 0
+        if WEIGHTS in sides:
+            mask &= quotient(*by_row) >= threshold
+        if sides - {WEIGHTS}:
+            rows, columns = "rows" in sides, "columns" in sides
+            flat = [p.reshape(-1, *p.shape[-2:]) for pair in (by_row, by_column) for p in pair]
+            kept = []
+            for parts in zip(*flat, strict=True):
+                worth = peel((parts[0], parts[1]), (parts[2], parts[3]), rows, columns)
+                stay = torch.ones_like(parts[0], dtype=torch.bool)
+                stay &= (worth[0] >= threshold)[:, None] if rows else True
+                stay &= (worth[1] >= threshold) if columns else True
+                kept.append(stay)
+            mask &= torch.stack(kept).reshape(mask.shape)
+        masks[name] = mask
+    return masks

@@ -1,0 +1,359 @@
+"""Running a plain network: at the example a user gives, and at inputs like it.
+
+On these inputs (the probes) outputs are compared and constants are found. It is done in double precision,
+so that a difference is more than rounding.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from kasuri.checks import described, told
+from kasuri.inputs import call
+from kasuri.network.contexts import plain_path
+from kasuri.objectives.elbo import Objective
+
+COUNT = 2  # of inputs beside the example
+TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
+TRIALS = 6  # of other parameters: rectifiers that are all dead give zeros whatever is before them
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def run(net: nn.Module, example: Any) -> Any:
+    """The network at an example: a tensor, a tuple of arguments, or a mapping of named ones.
+
+    A network in double precision stays in it: where its code asks for another floating-point type, or makes
+    tensors of the usual one, it gets doubles.
+
+    Examples:
+        >>> class Scaled(nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x.float() / 255)
+        >>> run(Scaled(2, 1).double(), torch.ones(1, 2, dtype=torch.uint8)).dtype
+        torch.float64
+    """
+    is_double = any(parameter.dtype == torch.float64 for parameter in net.parameters())
+    with _doubles() if is_double else nullcontext():
+        return call(net, example)
+
+
+@contextmanager
+def _doubles() -> Iterator[None]:
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widening():
+            yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+class _Widening(TorchFunctionMode):
+    """Puts double precision in the place of every other floating-point type that is asked for."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
+            func = Tensor.double
+        wide = {name: _widened(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_widened, args), **wide)
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+
+def in_double(example: Any) -> Any:
+    """The example on the processor, floating-point tensors in double precision."""
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu()
+
+    return tree_map(convert, example)
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The network that torch.compile wraps, whose layers can be taken apart; any other as it is.
+
+    Examples:
+        >>> net = nn.Linear(2, 1)
+        >>> uncompiled(torch.compile(net, backend="eager")) is net
+        True
+    """
+    if isinstance(model, Objective) and hasattr(model.net, "_orig_mod"):
+        raise ValueError(
+            "the network of this objective is compiled, and cannot be taken apart: give the objective the "
+            "network itself, and compile what it computes: elbo.parts = torch.compile(elbo.parts)"
+        )
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    return inner
+
+
+@contextmanager
+def watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
+    """Call a hook after every layer, in evaluation mode; attention counts as one layer."""
+    inside = {
+        id(child)
+        for module in net.modules()
+        if isinstance(module, nn.MultiheadAttention)
+        for child in module.modules()
+        if child is not module
+    }
+    handles = [
+        module.register_forward_hook(seen, with_kwargs=True)
+        for module in net.modules()
+        if id(module) not in inside
+    ]
+    was = net.training
+    net.eval()
+    try:
+        with plain_path():
+            yield
+    finally:
+        net.train(was)
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def outputs(net: nn.Module, inputs: list[Any]) -> list[Tensor]:
+    """All tensors a network gives for these inputs, floating-point ones."""
+    with plain_path():
+        leaves = [leaf for x in inputs for leaf in tree_leaves(run(net, x))]
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def distance(before: list[Tensor], after: list[Tensor]) -> float:
+    """Largest difference relative to the largest number (and at least 1); infinite if shapes differ."""
+    if [t.shape for t in before] != [t.shape for t in after]:
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(before, after, strict=True):
+        if a.numel():
+            size = max(1.0, float(a.nan_to_num(0.0).abs().max()))
+            same = torch.where(a.isnan() & b.isnan(), 0.0, (a - b).abs())
+            worst = max(worst, float(same.nan_to_num(float("inf")).max()) / size)
+    return worst
+
+
+def probes(net: nn.Module, example: Any) -> list[Any]:
+    """The example, and inputs like it on which the network runs.
+
+    Normal numbers replace floats, and random ones booleans; whole numbers change places. Where these are all
+    the same (a mask of ones, lengths of full sequences), smaller ones come in: what depends on them would be
+    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. The
+    last one has other sizes (length of sequences, height and width of pictures) wherever the network runs on
+    these.
+
+    Examples:
+        >>> [p.shape for p in probes(nn.Linear(3, 1), torch.zeros(2, 3))]
+        [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([1, 3])]
+    """
+    whole = [leaf for leaf in _tensors(example) if not leaf.is_floating_point()]
+    for least in (0, 1, None) if whole else (None,):
+        generator = torch.Generator().manual_seed(0)
+
+        def other(leaf: Any, least: int | None = least, by: torch.Generator = generator) -> Any:
+            return _other(leaf, least, by) if isinstance(leaf, Tensor) else leaf
+
+        found = [tree_map(other, example) for _ in range(COUNT)]
+        if least is None or _runs(net, found):
+            break
+    return [example, *found, *_resized(net, found[0])]
+
+
+def _resized(net: nn.Module, example: Any) -> list[Any]:
+    """The example with other sizes: in all dimensions at once, or if that does not run in each."""
+    dims = range(max(leaf.dim() for leaf in _tensors(example)))
+    singly = [(dim, other) for dim in dims if _runs(net, [other := _other_size(example, dim)])]
+    jointly = example
+    for dim, _ in singly:
+        jointly = _other_size(jointly, dim)
+    if len(singly) > 1 and _runs(net, [jointly]):
+        return [jointly]
+    return [other for _, other in singly]
+
+
+def _other_size(example: Any, dim: int) -> Any:
+    """A dimension longer by half (the first, often that of examples, shorter) in all tensors alike."""
+    size = next(leaf.shape[dim] for leaf in _tensors(example) if leaf.dim() > dim)
+    new = size + (size + 1) // 2 if dim or size == 1 else (size + 1) // 2
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.dim() <= dim or leaf.shape[dim] != size:
+            return leaf
+        return leaf.index_select(dim, torch.arange(new, device=leaf.device) % size)
+
+    return tree_map(resized, example)
+
+
+def _other(leaf: Tensor, least: int | None, generator: torch.Generator) -> Tensor:
+    """A tensor like this one; booleans and whole numbers that are all the same stay if least is None."""
+    if leaf.is_floating_point():
+        return torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf)
+    if leaf.dtype == torch.bool:
+        if least is None:
+            return leaf
+        random = (torch.rand(leaf.shape, generator=generator) < 0.5).to(leaf.device)
+        if leaf.dim():  # the ends stay: a mask that hides everything makes nothing but NaN
+            random[..., 0], random[..., -1] = leaf[..., 0], leaf[..., -1]
+        return random
+    if least is not None and _same(leaf):
+        only = int(leaf.flatten()[0])
+        low, high = min(least, only), max(only, 1)
+        return torch.randint(low, high + 1, leaf.shape, generator=generator).to(leaf)
+    order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
+    return leaf.flatten()[order].reshape(leaf.shape)
+
+
+def _runs(net: nn.Module, inputs: list[Any]) -> bool:
+    try:
+        with torch.no_grad(), plain_path():
+            for x in inputs:
+                run(net, x)
+    except Exception:
+        return False
+    return True
+
+
+def _same(value: Tensor) -> bool:
+    flat = value.flatten()
+    return bool(len(flat)) and not flat.is_complex() and bool((flat == flat[0]).all())
+
+
+def _tensors(example: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
+
+
+def unvaried(inputs: list[Any]) -> list[str]:
+    """A note on booleans and whole numbers that are all the same in all probes."""
+    notes = []
+    for number, leaves in enumerate(zip(*map(_tensors, inputs), strict=True), 1):
+        if not leaves[0].is_floating_point() and _same(torch.cat([t.flatten() for t in leaves])):
+            notes.append(
+                f"tensor {number} of the example has one value everywhere, and the network ran on no other "
+                "that was tried: what depends on it counts as constant; give an example in which it varies"
+            )
+    return notes
+
+
+@torch.no_grad()
+def check_example(net: nn.Module, example: Any) -> None:
+    """Refuse what the network cannot run on, and examples without a dimension that counts them."""
+    tensors = _tensors(example)
+    want = "give a batch of inputs as the network takes it: a tensor, a tuple of arguments or a mapping"
+    if not tensors:
+        raise TypeError(f"compress(example={type(example).__name__}): no tensor in it; {want}")
+    if not all(leaf.numel() for leaf in tensors):
+        shapes = [tuple(leaf.shape) for leaf in tensors]
+        raise ValueError(f"compress(example=...): nothing in it, its shape is {shapes}; {want}")
+    given = {id(leaf) for leaf in tensors}
+    single: list[str] = []
+
+    def look(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
+        if x is not None and id(x) in given and x.dim() == _unbatched(module):
+            single.append(f"{type(module).__name__} reads shape {tuple(x.shape)}")
+
+    failed: Exception | None = None
+    try:
+        with watching(net, look):
+            run(net, example)
+    except Exception as error:
+        failed = error
+    if single:
+        raise ValueError(
+            f"compress(example=...): one example without a dimension that counts examples ({single[0]}); "
+            "write example.unsqueeze(0)"
+        ) from failed
+    if failed is not None:
+        raise ValueError(
+            f"compress(example=...): the network does not run on it, {described(*tensors)} "
+            f"({told(failed)}); {want}"
+        ) from failed
+
+
+def _unbatched(module: nn.Module) -> int | None:
+    """Dimensions of an input that is one example."""
+    if isinstance(module, nn.Linear):
+        return 1
+    if isinstance(module, _ConvNd):
+        return 1 + len(module.kernel_size)
+    return 2 if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else None
+
+
+def check_double(net: nn.Module, example: Any) -> None:
+    """Refuse networks that do not run in double precision, or are random in evaluation mode."""
+    try:
+        first, second = (outputs(net, [example]) for _ in range(2))
+    except Exception as error:
+        raise ValueError(
+            f"compress: the network does not run in double precision ({told(error)}), in which it is "
+            "compared with the smaller one; let it take the types of its inputs and parameters as they are"
+        ) from error
+    if distance(first, second) > TOLERANCE:
+        raise ValueError(
+            "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
+            "network can be equal to it; look for noise that does not ask whether it is training, such as "
+            "F.dropout(x) without training=self.training"
+        )
+
+
+@torch.no_grad()
+def input_readers(net: nn.Module, example: Any) -> frozenset[str]:
+    """Layers that read the inputs of the network itself: what they see is the same for any parameters.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> sorted(input_readers(net, torch.ones(1, 2, 2)))
+        ['', '0', '1']
+    """
+    generator = torch.Generator().manual_seed(0)
+    first = _inputs(net, example)
+    same = frozenset(first)
+    for _ in range(TRIALS):
+        other = copy.deepcopy(net)
+        for parameter in other.parameters():
+            if parameter.is_floating_point():
+                # a factor as well: a bias of -100 is still one after adding a little
+                noise = torch.empty(2, *parameter.shape, dtype=torch.float64)
+                factor, more = noise.normal_(generator=generator).to(parameter)
+                parameter.data = parameter.data * factor + more
+        second = _inputs(other, example)
+        same = frozenset(n for n in same if n in second and _equal(first[n], second[n]))
+    return same
+
+
+def _inputs(net: nn.Module, example: Any) -> dict[str, list[Tensor]]:
+    """What every layer was given, call by call; attention counts as one layer."""
+    names = {module: name for name, module in net.named_modules()}
+    seen: dict[str, list[Tensor]] = {}
+
+    def look(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        given = [leaf.clone() for leaf in _tensors((args, kwargs))]
+        seen.setdefault(names[module], []).extend(given)
+
+    with watching(net, look):
+        run(net, example)
+    return seen
+
+
+def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(
+        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in zip(first, second, strict=True)
+    )

@@ -1,0 +1,509 @@
+"""Where to cut: a number, the largest gap of each statistic, or what validation data allow."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from kasuri.checks import is_number, is_whole
+from kasuri.compression.coupling import Group
+from kasuri.compression.decisions import Decider, Levels
+from kasuri.compression.importance import CEILINGS, RADII, Key, Statistic
+from kasuri.compression.probes import run
+from kasuri.compression.units import Masks, masked_net
+from kasuri.inputs import Labelled
+from kasuri.objectives.elbo import ELBO
+
+MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best that goes
+CANDIDATES = 512
+BATCH = 500
+SHARE = 8  # a step takes an eighth of what is left, and half of that if it costs too much
+FREE = 1e-6  # nats that count as nothing
+PRICES = ("weights", "macs")
+
+Validation = tuple[Any, Tensor] | Labelled | Callable[[nn.Module], float]
+LossOf = Callable[[nn.Module], float]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Cut at the largest gap in the sorted statistic, on each side of each layer.
+
+    A gap is at least a factor e wide, and begins below as much signal as noise; where there is none, nothing
+    goes but what is certainly 0.
+    """
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Cut the most that validation data allow, at one level for the whole network, by bisection.
+
+    Args:
+        tolerance: by how much the validation loss may grow: nats per example, with validation=(x, y).
+    """
+
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.tolerance) and self.tolerance >= 0):
+            raise ValueError(
+                f"{type(self).__name__}(tolerance={self.tolerance!r}): by how much the loss may grow must be "
+                "a number, 0 or more"
+            )
+
+
+@dataclass(frozen=True)
+class PerLayer(Loss):
+    """The same with a level for every layer, found in steps, which takes longer and leaves less.
+
+    Args:
+        tolerance: as of `Loss`.
+        price: what units should save: "weights", or "macs" (multiply-accumulates).
+        budget: how many weights that are not 0 (or, by price, multiply-accumulates with these) may be left
+            at most, whatever the loss; within the tolerance more may go. None for any number.
+    """
+
+    price: str = "weights"
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.price not in PRICES:
+            raise ValueError(
+                f'PerLayer(price={self.price!r}): write "weights", or "macs" for multiply-accumulates'
+            )
+        if self.budget is not None and not is_whole(self.budget, 0):
+            raise ValueError(
+                f"PerLayer(budget={self.budget!r}): how many may be left must be a whole number, 0 or more"
+            )
+
+
+Threshold = float | Gap | Loss | PerLayer
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One step of a search.
+
+    Args:
+        level: of the threshold, a logarithm.
+        loss: of the network masked at it.
+    """
+
+    level: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Where to cut.
+
+    Args:
+        levels: of all statistics.
+        trials: the steps of a search.
+        notes: what is to be said.
+        loss: of the network that is cut there, if it was searched for.
+    """
+
+    levels: Levels
+    trials: Sequence[Trial] = ()
+    notes: Sequence[str] = ()
+    loss: float | None = None
+
+
+def find_cut(
+    decider: Decider,
+    threshold: Threshold,
+    criterion: str,
+    loss: Callable[[Masks], float] | None,
+    prices: Mapping[str, float],
+) -> SearchResult:
+    """Where to cut.
+
+    Args:
+        decider: says what goes at given levels.
+        threshold: of `kasuri.compress`.
+        criterion: by which statistics were made.
+        loss: of the network with such masks, on validation data; needed to search.
+        prices: of the weights of each matrix, for `PerLayer`; none for 1 each.
+    """
+    if isinstance(threshold, Gap):
+        return _gaps(decider, criterion)
+    if not isinstance(threshold, Loss):
+        return SearchResult(_fixed(decider.statistics, threshold, criterion))
+    assert loss is not None
+    if isinstance(threshold, PerLayer):
+        return _stepwise(decider, threshold, loss, prices)
+    levels, trials = _bisected(
+        decider.statistics, lambda levels: loss(decider.masks(levels)), threshold.tolerance
+    )
+    within = [trial.loss for trial in trials if trial.loss <= trials[0].loss + threshold.tolerance]
+    return SearchResult(
+        levels, trials, loss=within[-1]
+    )  # each was tried at a higher level than before
+
+
+def _fixed(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Levels:
+    """The same threshold everywhere: a ratio, or for radii a log-mode."""
+    if criterion in RADII:
+        return dict.fromkeys(statistics, threshold)
+    if not threshold >= 0:
+        raise ValueError(
+            f"compress(threshold={threshold}, criterion={criterion!r}): the ratio below which a unit is not "
+            "needed must be 0 or more, e.g. 0.05"
+        )
+    return dict.fromkeys(statistics, math.log(threshold) if threshold > 0 else -math.inf)
+
+
+def _gaps(decider: Decider, criterion: str) -> SearchResult:
+    """The largest gap of every side; where there is none, only what is certainly 0 goes."""
+    levels, notes = {}, []
+    free = [group for group in decider.groups if group.obstacle is None]
+    asked = {(member.layer, member.side) for group in free for member in group.members}
+    for key, statistic in decider.statistics.items():
+        level, width = largest_gap(statistic.logs, CEILINGS.get(criterion, math.inf))
+        if not width:
+            known = statistic.logs[statistic.logs > -math.inf]
+            has_zeros = 0 < len(known) < len(statistic.logs)
+            level = float(known.min()) if has_zeros else -math.inf
+            if key in asked:
+                notes.append(f"no gap in the statistic of {key[0]!r} ({key[1]})")
+        levels[key] = level
+    return SearchResult(levels, notes=notes)
+
+
+def largest_gap(
+    logs: Tensor, ceiling: float = math.inf, min_gap: float = MIN_GAP
+) -> tuple[float, float]:
+    """(middle, width) of the largest gap in sorted numbers; (-inf, 0) where there is none.
+
+    A gap counts if it is at least `min_gap` wide and what lies below it is below the ceiling. What
+    is at -inf is below every cut, and is no end of a gap.
+
+    Examples:
+        >>> largest_gap(torch.tensor([-6.0, -5.0, 1.0, 2.0]))
+        (-2.0, 6.0)
+        >>> largest_gap(torch.tensor([0.1, 0.2, 0.3]))
+        (-inf, 0.0)
+    """
+    known = logs[logs > -math.inf].double().clamp(max=1e300).flatten().sort().values
+    if len(known) < 2:
+        return -math.inf, 0.0
+    gaps = torch.where(known[:-1] < ceiling, known.diff(), -math.inf)
+    place = int(gaps.argmax())
+    width = float(gaps[place])
+    if not width >= min_gap:
+        return -math.inf, 0.0
+    low, high = float(known[place]), float(known[place + 1])
+    return (low + high) / 2 if high < 1e299 else low + min_gap, width
+
+
+def _bisected(
+    statistics: Mapping[Key, Statistic], loss_at: Callable[[Levels], float], tolerance: float
+) -> tuple[Levels, list[Trial]]:
+    """The highest common level at which the loss of the masked network stays within a tolerance."""
+    common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
+    candidates = common[common.isfinite()].unique().tolist()
+    if len(candidates) > CANDIDATES:
+        every = torch.linspace(0, len(candidates) - 1, CANDIDATES).long().tolist()
+        candidates = [candidates[index] for index in every]
+    # just above a candidate, so that the unit itself goes
+    candidates = [math.nextafter(value, math.inf) for value in candidates]
+
+    def levels(common: float) -> Levels:
+        return {key: common + one.offset for key, one in statistics.items()}
+
+    start = loss_at(levels(-math.inf))
+    best, trials = bisect(candidates, lambda level: loss_at(levels(level)), start + tolerance)
+    return levels(best), [Trial(-math.inf, start), *trials]
+
+
+def bisect(
+    levels: Sequence[float], loss: Callable[[float], float], limit: float
+) -> tuple[float, list[Trial]]:
+    """The highest of ascending levels whose loss is within a limit, and all that was tried.
+
+    The loss is taken to grow with the level; where it does not, a level within the limit is found
+    all the same. -inf, which drops nothing, if no level is.
+
+    Examples:
+        >>> bisect([1.0, 2.0, 3.0, 4.0], lambda level: level**2, limit=10.0)[0]
+        3.0
+    """
+    best, trials = -math.inf, []
+    low, high = 0, len(levels)
+    while low < high:
+        middle = (low + high) // 2
+        trials.append(Trial(levels[middle], loss(levels[middle])))
+        if trials[-1].loss <= limit:
+            best, low = levels[middle], middle + 1
+        else:
+            high = middle
+    return best, trials
+
+
+def _stepwise(
+    decider: Decider,
+    threshold: PerLayer,
+    loss: Callable[[Masks], float],
+    prices: Mapping[str, float],
+) -> SearchResult:
+    savings = Savings(decider.net, prices)
+    budget = threshold.budget
+    wanted = 0.0 if budget is None else savings.total - budget
+    search = Search(
+        blocks_of(decider.groups, decider.statistics),
+        decider.statistics,
+        lambda levels: loss(decider.masks(levels)),
+        lambda levels: savings(decider.masks_with_units(levels)),
+        threshold.tolerance,
+        wanted,
+    )
+    levels = search.run()
+    notes = []
+    if search.saved < wanted:
+        notes.append(f"{round(savings.total - search.saved)} are left, the budget was {budget}")
+    return SearchResult(levels, search.trials, notes, search.loss)
+
+
+@dataclass
+class Block:
+    """Statistics that decide about the same units, and how far their common level has come.
+
+    Args:
+        keys: of the statistics.
+        values: of all of them without offsets, in ascending order.
+        at: number of values below the level.
+        step: number of values that the next step takes; 0 if there is none.
+        gain: what the next step saves for each nat; inf as long as that is not known.
+        after: loss and saving after it, if they were measured since another block went on.
+    """
+
+    keys: tuple[Key, ...]
+    values: list[float]
+    at: int = 0
+    step: int = field(init=False)
+    gain: float = math.inf
+    after: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.step = self._largest()
+
+    def _largest(self) -> int:
+        left = len(self.values) - self.at
+        return min(left, max(1, left // SHARE))
+
+    def level(self, at: int) -> float:
+        """Just above so many values, so that the last unit itself goes."""
+        return math.nextafter(self.values[at - 1], math.inf) if at else -math.inf
+
+    def go(self) -> None:
+        """Take the step."""
+        self.at += self.step
+        self.step = min(self.step, self._largest())
+        self.gain, self.after = math.inf, None
+
+
+def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> list[Block]:
+    """Statistics by the units they decide about; those of layers that share units are one block."""
+    owner = {key: {key} for key in statistics}
+    for group in groups:
+        shared = [(m.layer, m.side) for m in group.members if (m.layer, m.side) in statistics]
+        together = set().union(*(owner[key] for key in shared))
+        for key in together:
+            owner[key] = together
+    found = []
+    for members in {id(keys): keys for keys in owner.values()}.values():
+        keys = tuple(key for key in statistics if key in members)
+        logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
+        found.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
+    return found
+
+
+class Search:
+    """Levels at which the loss of the masked network stays within a tolerance.
+
+    At every step the block goes on whose next units save most for each nat of loss. What was measured
+    before others went on is measured again before it is believed.
+
+    Args:
+        blocks: all at their starts.
+        statistics: of all sides.
+        loss_at: loss of the masked network at certain levels, on validation data.
+        saved_at: what is saved at certain levels.
+        tolerance: by how much the loss may exceed that of the network as it is.
+        wanted: what has to be saved, whatever it costs.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        statistics: Mapping[Key, Statistic],
+        loss_at: Callable[[Levels], float],
+        saved_at: Callable[[Levels], float],
+        tolerance: float,
+        wanted: float = 0.0,
+    ) -> None:
+        self.blocks, self.statistics = blocks, statistics
+        self.loss_at, self.saved_at, self.wanted = loss_at, saved_at, wanted
+        self.trials: list[Trial] = []
+        start = self.levels()
+        self.loss, self.saved = self._measure(start, -math.inf), saved_at(start)
+        self.limit = self.loss + tolerance
+
+    def run(self) -> Levels:
+        """Go on until every further step would cost too much: the levels."""
+        while any(block.step for block in self.blocks):
+            best = max((b for b in self.blocks if b.step), key=lambda block: block.gain)
+            if best.after is None:
+                self._look(best)
+                continue
+            self.loss, self.saved = best.after
+            best.go()
+            for block in self.blocks:
+                block.after = None
+        return self.levels()
+
+    def levels(self, moved: Block | None = None) -> Levels:
+        """The level of every statistic, if one block took its step."""
+        found: Levels = {}
+        for block in self.blocks:
+            level = block.level(block.at + block.step if block is moved else block.at)
+            found |= {key: level + self.statistics[key].offset for key in block.keys}
+        return found
+
+    def _look(self, block: Block) -> None:
+        """What the next step that saves anything would cost."""
+        while block.step:
+            levels = self.levels(block)
+            saved = self.saved_at(levels)
+            if saved == self.saved:  # the other side of these units does not agree yet
+                block.go()
+                continue
+            if saved < self.saved:  # all would go, so that none does
+                block.step //= 2
+                continue
+            loss = self._measure(levels, block.level(block.at + block.step))
+            if loss <= self.limit or self._must(block, saved):
+                block.gain = self._gain(loss, saved)
+                block.after = loss, saved
+                return
+            block.step //= 2
+
+    def _gain(self, loss: float, saved: float) -> float:
+        """What a step saves for each nat; what is beyond a budget that is not kept yet counts nothing."""
+        if self.saved < self.wanted:
+            saved = min(saved, self.wanted)
+        return (saved - self.saved) / max(loss - self.loss, FREE)
+
+    def _must(self, block: Block, saved: float) -> bool:
+        """Whether a step is due at any cost; the last ones are small, so that no more goes than has to."""
+        return self.saved < self.wanted and (saved <= self.wanted or block.step == 1)
+
+    def _measure(self, levels: Levels, level: float) -> float:
+        self.trials.append(Trial(level, self.loss_at(levels)))
+        return self.trials[-1].loss
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What masks save: weights that are not 0 yet, each at the price of its matrix.
+
+    Args:
+        net: plain.
+        prices: by name of a matrix; what has none is free. Without any, every matrix has price 1.
+
+    Examples:
+        >>> net = nn.Linear(3, 1)
+        >>> net.weight.data = torch.tensor([[1.0, 2.0, 0.0]])
+        >>> savings = Savings(net, {"weight": 64.0})
+        >>> savings({"weight": torch.tensor([[True, False, False]])}), savings.total
+        (64.0, 128.0)
+    """
+
+    net: nn.Module
+    prices: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """What there is to save."""
+        matrices = {name: p != 0 for name, p in self.net.named_parameters() if p.dim() >= 2}
+        return sum(self._worth(name, nonzero) for name, nonzero in matrices.items())
+
+    def __call__(self, masks: Masks) -> float:
+        nonzero = {name: self.net.get_parameter(name) != 0 for name in masks}
+        return sum(self._worth(name, nonzero[name] & ~mask) for name, mask in masks.items())
+
+    def _worth(self, name: str, entries: Tensor) -> float:
+        price = self.prices.get(name, 0.0) if self.prices else 1.0
+        return price * int(entries.sum())
+
+
+def validation_loss(validation: Any, model: nn.Module) -> LossOf:
+    """A function from a plain network to its validation loss.
+
+    Args:
+        validation: such a function; or (x, y), for minus the mean log-likelihood under the objective's
+            likelihood.
+        model: what was given to compress.
+    """
+    if callable(validation) and not isinstance(validation, nn.Module):
+        given: LossOf = validation
+        return torch.no_grad()(lambda net: float(given(net)))
+    if isinstance(validation, Labelled):
+        validation = (validation.x, validation.y)
+    if not (isinstance(validation, tuple | list) and len(validation) == 2):
+        raise TypeError(
+            "compress(validation=...): give (x, y), an object with .x and .y, or a function from a network "
+            "to its loss"
+        )
+    if not isinstance(model, ELBO):
+        raise ValueError(
+            "compress(bnn, validation=(x, y)): a network alone does not say what its loss is; hand the "
+            "kasuri.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
+        )
+    x, y = validation
+    if not len(y):
+        raise ValueError("compress(validation=(x, y)): there is no example in them")
+    likelihood, output = model.likelihood, model.output
+
+    @torch.no_grad()
+    def nll(net: nn.Module) -> float:
+        total = 0.0
+        for part, targets in _batches(x, y):
+            out = run(net, part)
+            f: Tensor = out if output is None else output(out)
+            total += float(likelihood.log_prob(f, targets).double().sum())
+        return -total / len(y)
+
+    return nll
+
+
+def masked_loss(loss: LossOf, plain: nn.Module) -> Callable[[Masks], float]:
+    """The loss as a function of masks; refused if it is not finite without any.
+
+    The network keeps its own precision: a loss needs no more, and double takes several times as long.
+    """
+    start = loss(copy.deepcopy(plain).eval())
+    if not math.isfinite(start):
+        raise ValueError(
+            f"compress: the validation loss of the network as it is is {start}, so nothing can be compared "
+            "with it; look at the data and the network, or give a number as threshold"
+        )
+    return lambda masks: loss(masked_net(plain, masks).eval())
+
+
+def _batches(x: Any, y: Tensor) -> Iterator[tuple[Any, Tensor]]:
+    """Examples in parts that fit into a cache; all at once if inputs do not count them first."""
+    leaves, spec = tree_flatten(x)
+    if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == len(y) for leaf in leaves):
+        yield x, y
+        return
+    parts = zip(*(leaf.split(BATCH) for leaf in leaves), strict=True)
+    for part, targets in zip(parts, y.split(BATCH), strict=True):
+        yield tree_unflatten(list(part), spec), targets

@@ -1,0 +1,295 @@
+"""Where to cut: a level for every layer, and columns that are read at single places."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import kasuri
+from kasuri.compression.counting import count, uses
+from kasuri.compression.importance import Statistic
+from kasuri.compression.search import Block, Savings, Search
+from kasuri.compression.units import masked_net
+from tests.compression.test_compress import left
+
+KEYS = (("a", "out"), ("b", "out"))
+
+
+def toy(costs: dict[str, list[float]], values: dict[str, list[float]]):
+    """Two layers whose units cost so many nats if they go; masks of what stays."""
+    statistics = {key: Statistic(*key, torch.tensor(values[key[0]]).double()) for key in KEYS}
+    blocks = [Block((key,), sorted(values[key[0]])) for key in KEYS]
+
+    def keep(levels):
+        return {key[0]: statistics[key].logs >= levels[key] for key in KEYS}
+
+    def loss(masks):
+        return sum(
+            cost
+            for layer, each in costs.items()
+            for cost, stays in zip(each, masks[layer].tolist(), strict=True)
+            if not stays
+        )
+
+    return blocks, statistics, keep, lambda levels: loss(keep(levels))
+
+
+def savings(keep, prices: dict[str, float] | None = None):
+    """What is saved at certain levels of a toy."""
+
+    def saved(levels):
+        masks = keep(levels)
+        whole = nn.ParameterDict({name: torch.ones(len(mask)) for name, mask in masks.items()})
+        return Savings(whole, prices or {})(masks)
+
+    return saved
+
+
+def test_units_go_where_they_cost_least_whatever_their_statistics_say_across_layers() -> None:
+    """By one level for all, the units of a would go first: each of them costs too much."""
+    costs = {"a": [1.0, 1.0, 1.0], "b": [0.01, 0.01, 0.5]}
+    blocks, statistics, keep, loss = toy(costs, {"a": [-3.0, -2.0, -1.0], "b": [1.0, 2.0, 3.0]})
+    search = Search(blocks, statistics, loss, savings(keep), 0.1)
+    masks, trials = keep(search.run()), search.trials
+    assert masks["a"].tolist() == [True] * 3
+    assert masks["b"].tolist() == [False, False, True]
+    assert trials[0].loss == 0
+    assert trials[0].level == -math.inf
+
+
+def test_what_is_dear_goes_first() -> None:
+    costs = {"a": [0.1, 0.1], "b": [0.1, 0.1]}
+    values = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
+    for prices, gone in (({"a": 10.0, "b": 1.0}, "a"), ({"a": 1.0, "b": 10.0}, "b")):
+        blocks, statistics, keep, loss = toy(costs, values)
+        search = Search(blocks, statistics, loss, savings(keep, prices), 0.2)
+        masks = keep(search.run())
+        assert [not bool(masks[name].any()) for name in ("a", "b")] == [gone == "a", gone == "b"]
+
+
+def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
+    costs = {"a": [0.0] * 19 + [9.0] * 5, "b": [9.0]}
+    values = {"a": [float(n) for n in range(24)], "b": [0.0]}
+    blocks, statistics, keep, loss = toy(costs, values)
+    search = Search(blocks, statistics, loss, savings(keep), 0.0)
+    masks = keep(search.run())
+    assert int((~masks["a"]).sum()) == 19
+    assert bool(masks["b"].all())
+    assert len(search.trials) < 24, "not one by one"
+
+
+def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> None:
+    """Dead units of a layer that is certain of everything, before a layer that needs all of its own."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(noise=0.0))
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[:5] *= 1e-3
+        bnn[2].posteriors.weight.loc[:, :5] *= 1e-3
+        for place, log_scale in ((0, -14.0), (2, -14.0), (4, 0.0)):
+            bnn[place].posteriors.weight.log_scale.fill_(log_scale)
+        bnn[4].posteriors.weight.loc.mul_(5.0)
+    x = torch.randn(300, 4)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
+    how = {"validation": (x, y), "structure": "columns", "calls": 0}
+    small, report = kasuri.compress(elbo, x, threshold=kasuri.PerLayer(0.01), **how)
+    assert left(report)["0"] <= 4, "the five dead ones are gone"
+    with torch.no_grad():
+        loss = float(nn.functional.cross_entropy(small(x), y).detach())
+    assert loss <= report.trials[0].loss + 0.01 + 1e-6
+    common = kasuri.compress(elbo, x, threshold=kasuri.Loss(0.01), **how)[1]
+    assert left(common)["0"] == 9, "one level for all would take the needed units first"
+
+
+def convolution() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4 * 16, 8),
+        nn.ReLU(),
+        nn.Linear(8, 3),
+    )
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
+    with torch.no_grad():
+        bnn[3].posteriors.weight.loc[:, 20:27] = 0.0  # seven places of the second channel
+        bnn[3].posteriors.weight.loc[:, 32:48] = 0.0  # the third channel
+        bnn[0].posteriors.weight.loc[2] = 0.0
+    return bnn, torch.randn(5, 1, 6, 6)
+
+
+def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> None:
+    bnn, x = convolution()
+    small, report = kasuri.compress(bnn, x, threshold=1e-4, calls=0)
+    assert left(report)["0"] == 3
+    assert small[3].in_features == 48
+    assert int((small[3].weight == 0).all(0).sum()) == 7
+    masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
+    torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
+    assert report.after.nonzero == report.after.weights - 7 * 8
+
+
+@pytest.mark.parametrize("price", ["weights", "macs"])
+def test_the_small_network_is_the_masked_one(price: str) -> None:
+    bnn, _ = convolution()
+    x = torch.randn(200, 1, 6, 6)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
+    small, report = kasuri.compress(
+        elbo, x, threshold=kasuri.PerLayer(0.2, price), validation=(x, y), calls=0
+    )
+    assert report.after.parameters < report.before.parameters
+    masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
+    torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("price", "budget"), [("weights", 150), ("macs", 400)])
+def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
+    bnn, _ = convolution()
+    with torch.no_grad():
+        bnn[5].posteriors.weight.loc *= 100.0  # sure of its answers, so that every unit matters
+    x = torch.randn(200, 1, 6, 6)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
+
+    def left_over(budget: int | None) -> int:
+        _, report = kasuri.compress(
+            elbo,
+            x,
+            threshold=kasuri.PerLayer(0.0, price, budget),
+            validation=(x, y),
+            calls=0,
+        )
+        return report.after.nonzero if price == "weights" else report.after.sparse_macs
+
+    assert left_over(None) > budget
+    assert budget / 4 < left_over(budget) <= budget  # no more goes than has to
+
+
+def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
+    costs = {"a": [0.0, 0.0, 1.0], "b": [0.0, 1.0, 1.0]}
+    values = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}
+    for wanted, gone in ((1.0, 3), (4.0, 4), (5.0, 5)):
+        blocks, statistics, keep, loss = toy(costs, values)
+        search = Search(blocks, statistics, loss, savings(keep), 0.1, wanted)
+        masks = keep(search.run())
+        assert sum(int((~mask).sum()) for mask in masks.values()) == gone
+
+
+def compressed(bnn: nn.Module, x, y, **how):
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=len(y))
+    options = {name: how.pop(name) for name in ("price", "budget", "tolerance") if name in how}
+    threshold = kasuri.PerLayer(**({"tolerance": 0.0} | options))
+    how = {"threshold": threshold, "validation": (x, y), "calls": 0} | how
+    return kasuri.compress(elbo, x, **how)
+
+
+def test_a_budget_out_of_reach_is_said() -> None:
+    bnn, x = convolution()
+    y = torch.zeros(5, dtype=torch.long)
+    _, report = compressed(bnn, x, y, budget=0, structure="rows")
+    assert report.notes == (f"{report.after.nonzero} are left, the budget was 0",)
+
+
+def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[:, 10:] *= 1e-3
+        bnn[2].posteriors.weight.loc *= 20.0
+    x = torch.randn(400, 20)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    small, report = compressed(bnn, x, y, threshold=0.01, keep_posterior=True)
+    left_over = report.after.nonzero
+    assert left_over < report.after.weights, "inputs nobody looks at"
+    for budget in (left_over, left_over + 20, left_over - 20):
+        _, again = compressed(small, x, y, budget=budget)
+        assert (
+            again.after.nonzero == left_over
+            if budget >= left_over
+            else again.after.nonzero <= budget
+        )
+
+
+def test_words_cost_no_operations() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.inner, self.out = (
+                nn.Embedding(200, 16),
+                nn.Linear(16, 8),
+                nn.Linear(8, 3),
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(torch.relu(self.inner(self.words(x).mean(1))))
+
+    torch.manual_seed(0)
+    bnn = kasuri.bayesianize(Words(), kasuri.MeanField(scale=0.3))
+    x = torch.randint(0, 200, (64, 5))
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    for budget in (120, 60, 20):
+        _, report = compressed(bnn, x, y, price="macs", budget=budget)
+        assert report.after.sparse_macs <= budget
+
+
+def test_a_dead_head_saves_what_it_attends_with() -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+            self.out = nn.Linear(16, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+    bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
+    with torch.no_grad():  # values of the second head
+        bnn.attention.posteriors.in_proj_weight.loc[36:40] = 0.0
+        bnn.attention.out_proj.posteriors.weight.loc[:, 4:8] = 0.0
+    _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3, calls=0)
+    kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
+    assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
+    assert kept["attention.out_proj.weight"] == 12 * 16
+
+
+def test_all_inputs_but_one_may_go() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[:, 1:] *= 1e-3
+    x = torch.randn(300, 6)
+    for how in ({"threshold": 0.05}, {"threshold": kasuri.Gap()}, {"tolerance": 0.001}):
+        _, report = compressed(bnn, x, (x[:, 0] > 0).long(), **how)
+        assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),)
+    _, report = compressed(bnn, x, (x[:, 0] > 0).long(), threshold=1e9, structure="columns")
+    assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),), "one always stays"
+
+
+def test_the_loss_told_is_that_of_the_masked_network() -> None:
+    bnn, _ = convolution()
+    x = torch.randn(200, 1, 6, 6)
+    y = kasuri.collapse(bnn)(x).argmax(1)
+    for how in ({"tolerance": 0.05}, {"threshold": kasuri.Loss(0.05)}, {"budget": 150}):
+        small, report = compressed(bnn, x, y, **how)
+        loss = float(nn.functional.cross_entropy(small(x), y).detach())
+        assert report.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_uses_of_weights_add_up_to_the_operations() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    for net, x in (
+        (convolution()[0], torch.randn(5, 1, 6, 6)),
+        (nn.LSTM(3, 4, batch_first=True), torch.randn(2, 7, 3)),
+    ):
+        plain = kasuri.collapse(net) if not isinstance(net, nn.LSTM) else net
+        each = uses(plain, x)
+        total = sum(each[name] * p.numel() for name, p in plain.named_parameters() if name in each)
+        assert total == count(plain, x).macs
+    tokens = uses(layer.eval(), torch.randn(2, 5, 8))
+    assert tokens["self_attn.in_proj_weight"] == tokens["linear1.weight"] == 5
