@@ -54,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
             near = near_misses(name, [*EXPERIMENT_COMMANDS, *COMMANDS])
             print(f"kasuri has no command {name!r}: {near}", file=sys.stderr)
             return 2
-    except kasuri.Interrupted as stop:
+    except kasuri.training.Interrupted as stop:
         print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
         return 130
     except KeyboardInterrupt:

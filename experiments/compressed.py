@@ -222,8 +222,11 @@ def remembered(loss: LossOf) -> LossOf:
 
 
 def since(
-    report: kasuri.CompressionReport, first: nn.Module, small: nn.Module, example: Tensor
-) -> kasuri.CompressionReport:
+    report: kasuri.compression.CompressionReport,
+    first: nn.Module,
+    small: nn.Module,
+    example: Tensor,
+) -> kasuri.compression.CompressionReport:
     """The report with the first network of the experiment before, whatever stages were between."""
     units = tuple(
         dataclasses.replace(
@@ -235,7 +238,9 @@ def since(
     return dataclasses.replace(report, before=count(first, example), units=units, latency=times)
 
 
-def scored(small: nn.Module, report: kasuri.CompressionReport, data: Dataset) -> dict[str, Any]:
+def scored(
+    small: nn.Module, report: kasuri.compression.CompressionReport, data: Dataset
+) -> dict[str, Any]:
     """Sizes and scores of a small network: a point of the frontier.
 
     Weights and operations are counted as published tables count them, without columns of zeros (inputs

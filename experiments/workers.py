@@ -51,7 +51,7 @@ def run_tasks(
             _stop_workers(list(titles))
             left = sum(not _succeeded(future) for future in titles)
             where = f"{left} of {len(titles)} runs"
-            raise kasuri.Interrupted(f"{where} were stopped", where) from None
+            raise kasuri.training.Interrupted(f"{where} were stopped", where) from None
     failed = [future for future in titles if not _succeeded(future)]
     if failed:
         raise ValueError(

@@ -1,19 +1,8 @@
 """kasuri: Bayesian neural networks with structured variational posteriors."""
 
-from kasuri import diagnostics as diagnostics
-from kasuri import vae as vae
-from kasuri.compression.compress import compress as compress
-from kasuri.compression.kept_posterior import Slim as Slim
-from kasuri.compression.quantise import quantise as quantise
-from kasuri.compression.report import CompressionReport as CompressionReport
-from kasuri.compression.search import Gap as Gap
-from kasuri.compression.search import Loss as Loss
-from kasuri.compression.search import PerLayer as PerLayer
-from kasuri.diagnostics import reference as reference
-from kasuri.diagnostics.findings import diagnose as diagnose
-from kasuri.export.export import Exported as Exported
-from kasuri.export.export import export as export
-from kasuri.export.programs import ExportError as ExportError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kasuri.likelihoods import Bernoulli as Bernoulli
 from kasuri.likelihoods import Categorical as Categorical
 from kasuri.likelihoods import GammaGaussian as GammaGaussian
@@ -25,11 +14,6 @@ from kasuri.network.contexts import frozen as frozen
 from kasuri.network.contexts import using as using
 from kasuri.network.convert import bayesianize as bayesianize
 from kasuri.network.convert import collapse as collapse
-from kasuri.network.estimators import auto as auto
-from kasuri.network.estimators import flipout as flipout
-from kasuri.network.estimators import local as local
-from kasuri.network.estimators import mean as mean
-from kasuri.network.estimators import shared as shared
 from kasuri.network.random import named_posteriors as named_posteriors
 from kasuri.network.saving import FileError as FileError
 from kasuri.network.saving import load as load
@@ -41,7 +25,6 @@ from kasuri.objectives.elbo import ELBO as ELBO
 from kasuri.objectives.elbo import MaximumLikelihood as MaximumLikelihood
 from kasuri.objectives.elbo import load_objective as load_objective
 from kasuri.objectives.temperature import Balanced as Balanced
-from kasuri.posteriors.base import Elementwise as Elementwise
 from kasuri.posteriors.base import Family as Family
 from kasuri.posteriors.base import Posterior as Posterior
 from kasuri.posteriors.full_normal import FullNormal as FullNormal
@@ -51,30 +34,61 @@ from kasuri.posteriors.matrix_normal import MatrixNormalDiagonal as MatrixNormal
 from kasuri.posteriors.matrix_normal import ScaledMatrixNormal as ScaledMatrixNormal
 from kasuri.posteriors.mean_field import MeanField as MeanField
 from kasuri.posteriors.point import Point as Point
-from kasuri.posteriors.radial import distributions as distributions
 from kasuri.posteriors.radial.family import Radial as Radial
 from kasuri.posteriors.radial.prior import RadialPrior as RadialPrior
-from kasuri.prediction import metrics as metrics
-from kasuri.prediction.baselines import ensemble as ensemble
-from kasuri.prediction.baselines import mc_dropout as mc_dropout
-from kasuri.prediction.evaluate import Evaluation as Evaluation
-from kasuri.prediction.evaluate import evaluate as evaluate
-from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
 from kasuri.prediction.predict import predict as predict
 from kasuri.priors.base import Prior as Prior
 from kasuri.priors.normal import HeNormal as HeNormal
 from kasuri.priors.normal import Normal as Normal
 from kasuri.priors.relevance import ARD as ARD
 from kasuri.priors.relevance import GroupARD as GroupARD
-from kasuri.training.callbacks import Callback as Callback
-from kasuri.training.checkpoint import CheckpointError as CheckpointError
-from kasuri.training.fit import fit as fit
-from kasuri.training.fitted import Fitted as Fitted
-from kasuri.training.interrupts import Interrupted as Interrupted
-from kasuri.training.many import fit_many as fit_many
-from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
+
+if TYPE_CHECKING:
+    from kasuri import compression as compression
+    from kasuri import diagnostics as diagnostics
+    from kasuri import exporting as exporting
+    from kasuri import testing as testing
+    from kasuri import training as training
+    from kasuri import vae as vae
+    from kasuri.compression.compress import compress as compress
+    from kasuri.compression.quantise import quantise as quantise
+    from kasuri.diagnostics.findings import diagnose as diagnose
+    from kasuri.exporting.export import export as export
+    from kasuri.prediction import metrics as metrics
+    from kasuri.prediction.baselines import ensemble as ensemble
+    from kasuri.prediction.baselines import mc_dropout as mc_dropout
+    from kasuri.prediction.evaluate import evaluate as evaluate
+    from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
+    from kasuri.training.callbacks import Callback as Callback
+    from kasuri.training.fit import fit as fit
+    from kasuri.training.fitted import Fitted as Fitted
+    from kasuri.training.many import fit_many as fit_many
 
 __version__ = "0.3.0"
+
+# What is imported when it is first asked for, so that `import kasuri` is quick: its module, and its name
+# there if it is not the module itself.
+_LATER = {
+    "Callback": "kasuri.training.callbacks:Callback",
+    "Fitted": "kasuri.training.fitted:Fitted",
+    "compress": "kasuri.compression.compress:compress",
+    "compression": "kasuri.compression",
+    "diagnose": "kasuri.diagnostics.findings:diagnose",
+    "diagnostics": "kasuri.diagnostics",
+    "ensemble": "kasuri.prediction.baselines:ensemble",
+    "evaluate": "kasuri.prediction.evaluate:evaluate",
+    "export": "kasuri.exporting.export:export",
+    "exporting": "kasuri.exporting",
+    "fit": "kasuri.training.fit:fit",
+    "fit_many": "kasuri.training.many:fit_many",
+    "mc_dropout": "kasuri.prediction.baselines:mc_dropout",
+    "metrics": "kasuri.prediction.metrics",
+    "predict_moments": "kasuri.prediction.moments.predict_moments:predict_moments",
+    "quantise": "kasuri.compression.quantise:quantise",
+    "testing": "kasuri.testing",
+    "training": "kasuri.training",
+    "vae": "kasuri.vae",
+}
 
 __all__ = [
     "ARD",
@@ -83,33 +97,22 @@ __all__ = [
     "Bernoulli",
     "Callback",
     "Categorical",
-    "CheckpointError",
-    "CompressionReport",
-    "Elementwise",
-    "Evaluation",
-    "ExportError",
-    "Exported",
     "Family",
     "FileError",
     "Fitted",
     "FullNormal",
     "GammaGaussian",
-    "Gap",
     "Gaussian",
     "GroupARD",
     "HeNormal",
     "HeteroscedasticGaussian",
-    "Interrupted",
     "KTied",
     "Likelihood",
-    "Loss",
     "MatrixNormal",
     "MatrixNormalDiagonal",
     "MaximumLikelihood",
     "MeanField",
-    "NonFiniteLoss",
     "Normal",
-    "PerLayer",
     "Point",
     "Posterior",
     "Prediction",
@@ -117,38 +120,45 @@ __all__ = [
     "Radial",
     "RadialPrior",
     "ScaledMatrixNormal",
-    "Slim",
-    "assess",
-    "auto",
     "bayesianize",
     "collapse",
     "compress",
     "diagnose",
     "diagnostics",
-    "distributions",
     "ensemble",
     "evaluate",
     "export",
     "fit",
     "fit_many",
-    "flipout",
     "frozen",
     "last_layer",
     "load",
     "load_objective",
-    "local",
     "mc_dropout",
-    "mean",
     "metrics",
     "named_posteriors",
     "predict",
     "predict_moments",
     "quantise",
-    "reference",
     "save",
     "schedules",
-    "shared",
     "summary",
+    "training",
     "using",
     "vae",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name of a room that has not been needed so far."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'kasuri' has no attribute {name!r}")
+    module, _, attribute = _LATER[name].partition(":")
+    found = import_module(module)
+    thing = getattr(found, attribute) if attribute else found
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

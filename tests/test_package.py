@@ -32,7 +32,7 @@ ROOMS = (
     "prediction",
     "training",
     "diagnostics",
-    "export",
+    "exporting",
     "compression",
     "vae",
     "sklearn",

@@ -13,3 +13,13 @@ The way of `kasuri.compress`, one file per step:
     counting, report  what it is worth
     quantise, tuning  what can be done next
 """
+
+from kasuri.compression.compress import compress as compress
+from kasuri.compression.counting import count as count
+from kasuri.compression.kept_posterior import Slim as Slim
+from kasuri.compression.quantise import quantise as quantise
+from kasuri.compression.report import CompressionReport as CompressionReport
+from kasuri.compression.report import latency as latency
+from kasuri.compression.search import Gap as Gap
+from kasuri.compression.search import Loss as Loss
+from kasuri.compression.search import PerLayer as PerLayer

@@ -68,12 +68,12 @@ def compress(
             A side whose weights are not random has no say. "weights": weights go one by one, and
             units only if nothing is left of their rows or columns. Without an example "weights", "rows",
             "columns", or several of these.
-        threshold: a number: what is below it goes; kasuri.Gap(), kasuri.Loss(tolerance) or
-            kasuri.PerLayer(tolerance, price, budget). By default Loss() with validation data, else Gap().
+        threshold: a number: what is below it goes; or Gap(), Loss(tolerance) or PerLayer(tolerance, price,
+            budget) of kasuri.compression. By default Loss() with validation data, else Gap().
         validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
-        slim: kasuri.Slim(rank, floor): with keep_posterior, fewer numbers for the uncertainty itself.
+        slim: kasuri.compression.Slim(rank, floor): fewer numbers for the uncertainty of a kept posterior.
         finetune: options of kasuri.fit, `train` among them, to train the small plain network further.
         calls: of both networks to measure latency; 0 for none.
 
@@ -236,8 +236,8 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
             )
     elif not is_number(threshold) and not isinstance(threshold, Gap | Loss):
         raise ValueError(
-            f"compress(threshold={threshold!r}): write a number, kasuri.Gap(), kasuri.Loss(tolerance), "
-            "or kasuri.PerLayer(tolerance, price, budget)"
+            f"compress(threshold={threshold!r}): write a number, or Gap(), Loss(tolerance), "
+            "or PerLayer(tolerance, price, budget) of kasuri.compression"
         )
     elif isinstance(threshold, Loss) and validation is None:
         raise ValueError(

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from kasuri.export.export import Exported, Kind, export
+from kasuri.exporting.export import Exported, Kind, export
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Prediction
 from kasuri.network.convert import bayesianize

@@ -28,7 +28,7 @@ def noisy(dead: int = 5, hidden: int = 12, scale: float = 0.05) -> nn.Module:
     return bnn
 
 
-def left(report: kasuri.CompressionReport) -> dict[str, int]:
+def left(report: kasuri.compression.CompressionReport) -> dict[str, int]:
     return {one.layer: one.after for one in report.units}
 
 
@@ -89,14 +89,14 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
     results = []
     for tolerance in (0.0, 0.05, 0.5):
         small, report = kasuri.compress(
-            elbo, x, threshold=kasuri.Loss(tolerance), validation=(x, y), calls=0
+            elbo, x, threshold=kasuri.compression.Loss(tolerance), validation=(x, y), calls=0
         )
         start = report.trials[0].loss
         assert start == pytest.approx(nll(kasuri.collapse(bnn)), abs=1e-6)
         assert nll(small) <= start + tolerance + 1e-6
         results.append(small[0].out_features)
         _, other = kasuri.compress(
-            bnn, x, threshold=kasuri.Loss(tolerance), validation=nll, calls=0
+            bnn, x, threshold=kasuri.compression.Loss(tolerance), validation=nll, calls=0
         )
         assert left(other)["0"] == results[-1]
     assert results == sorted(results, reverse=True)
@@ -222,15 +222,15 @@ def test_latency_is_a_ratio_of_the_same_run() -> None:
 REFUSALS = [
     ({"criterion": "size"}, "criterion='size'"),
     ({"threshold": "best"}, "threshold='best'"),
-    ({"threshold": kasuri.Loss()}, "Loss"),
-    ({"threshold": kasuri.PerLayer()}, "PerLayer"),
+    ({"threshold": kasuri.compression.Loss()}, "Loss"),
+    ({"threshold": kasuri.compression.PerLayer()}, "PerLayer"),
     ({"threshold": -1.0}, "threshold=-1.0"),
     ({"structure": "rings"}, "structure='rings'"),
     ({"structure": ("rows", "weights")}, "example"),
     ({"criterion": "log_mode"}, "log_mode"),
     ({"criterion": "log_mode", "structure": "weights"}, "log_mode"),
     ({"criterion": "kl"}, "'0.weight'"),
-    ({"slim": kasuri.Slim(rank=2)}, "keep_posterior=True"),
+    ({"slim": kasuri.compression.Slim(rank=2)}, "keep_posterior=True"),
     ({"finetune": {"epochs": 1}}, "train"),
     ({"finetune": [1]}, "train"),
     ({"finetune": {"train": 0, "epoch": 1}}, "epochs"),
@@ -250,13 +250,13 @@ def test_refusals_say_what_to_write(options: dict, words: str) -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        (kasuri.Loss, {"tolerance": -1.0}),
-        (kasuri.Loss, {"tolerance": "0.1"}),
-        (kasuri.PerLayer, {"price": "flops"}),
-        (kasuri.PerLayer, {"budget": 0.5}),
-        (kasuri.PerLayer, {"budget": -1}),
-        (kasuri.Slim, {"rank": 0}),
-        (kasuri.Slim, {"floor": -1.0}),
+        (kasuri.compression.Loss, {"tolerance": -1.0}),
+        (kasuri.compression.Loss, {"tolerance": "0.1"}),
+        (kasuri.compression.PerLayer, {"price": "flops"}),
+        (kasuri.compression.PerLayer, {"budget": 0.5}),
+        (kasuri.compression.PerLayer, {"budget": -1}),
+        (kasuri.compression.Slim, {"rank": 0}),
+        (kasuri.compression.Slim, {"floor": -1.0}),
     ],
 )
 def test_options_refuse_what_cannot_be(option: type, value: dict) -> None:
@@ -268,10 +268,14 @@ def test_options_refuse_what_cannot_be(option: type, value: dict) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     whole, share = np.int64(2), np.float32(0.1)
     options = {"calls": whole, "threshold": share, "keep_posterior": True}
-    small, _ = kasuri.compress(noisy(), torch.randn(2, 4), slim=kasuri.Slim(rank=whole), **options)
+    small, _ = kasuri.compress(
+        noisy(), torch.randn(2, 4), slim=kasuri.compression.Slim(rank=whole), **options
+    )
     (first, *_) = kasuri.named_posteriors(small)
     assert isinstance(first[1], KTiedPosterior)
-    kasuri.compress(noisy(), torch.randn(2, 4), slim=kasuri.Slim(floor=share), **options)
+    kasuri.compress(
+        noisy(), torch.randn(2, 4), slim=kasuri.compression.Slim(floor=share), **options
+    )
 
 
 def test_plain_networks_are_refused() -> None:

@@ -17,7 +17,7 @@ STRUCTURES = ["either", "both", "rows", "columns", "weights"]
 
 def compressed(
     bnn: nn.Module, x: torch.Tensor, structure: str
-) -> tuple[nn.Module, kasuri.CompressionReport]:
+) -> tuple[nn.Module, kasuri.compression.CompressionReport]:
     """The network at the lowest of a few thresholds at which something goes."""
     _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0, calls=0)
     logs = []

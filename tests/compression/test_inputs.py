@@ -100,7 +100,7 @@ def test_readers_of_inputs_are_found_whatever_is_done_to_the_inputs():
 
 def test_a_loss_that_is_no_number_is_refused():
     bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
-    for threshold in (kasuri.Loss(), kasuri.PerLayer()):
+    for threshold in (kasuri.compression.Loss(), kasuri.compression.PerLayer()):
         with pytest.raises(ValueError, match="validation loss of the network as it is is nan"):
             kasuri.compress(
                 bnn,

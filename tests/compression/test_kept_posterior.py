@@ -87,10 +87,10 @@ def test_tying_and_a_floor_leave_fewer_numbers() -> None:
     bnn, x = bayesian("mlp"), torch.randn(5, 6).double()
     options = {"threshold": 0.3, "structure": "columns", "keep_posterior": True, "calls": 0}
     plain, free = kasuri.compress(bnn, x, **options)
-    tied, report = kasuri.compress(bnn, x, slim=kasuri.Slim(rank=1), **options)
+    tied, report = kasuri.compress(bnn, x, slim=kasuri.compression.Slim(rank=1), **options)
     assert report.variational[1] < free.variational[1]
     assert type(tied[2].posteriors.weight).__name__ == "KTiedPosterior"
-    pointed, report = kasuri.compress(bnn, x, slim=kasuri.Slim(floor=1e9), **options)
+    pointed, report = kasuri.compress(bnn, x, slim=kasuri.compression.Slim(floor=1e9), **options)
     assert report.variational[1] < free.variational[1]
     assert "PointPosterior" in {type(q).__name__ for _, q in kasuri.named_posteriors(pointed)}
     torch.testing.assert_close(kasuri.collapse(pointed)(x), kasuri.collapse(plain)(x))

@@ -94,12 +94,12 @@ def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> 
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
     how = {"validation": (x, y), "structure": "columns", "calls": 0}
-    small, report = kasuri.compress(elbo, x, threshold=kasuri.PerLayer(0.01), **how)
+    small, report = kasuri.compress(elbo, x, threshold=kasuri.compression.PerLayer(0.01), **how)
     assert left(report)["0"] <= 4, "the five dead ones are gone"
     with torch.no_grad():
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
     assert loss <= report.trials[0].loss + 0.01 + 1e-6
-    common = kasuri.compress(elbo, x, threshold=kasuri.Loss(0.01), **how)[1]
+    common = kasuri.compress(elbo, x, threshold=kasuri.compression.Loss(0.01), **how)[1]
     assert left(common)["0"] == 9, "one level for all would take the needed units first"
 
 
@@ -139,7 +139,7 @@ def test_the_small_network_is_the_masked_one(price: str) -> None:
     y = kasuri.collapse(bnn)(x).argmax(1)
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=200)
     small, report = kasuri.compress(
-        elbo, x, threshold=kasuri.PerLayer(0.2, price), validation=(x, y), calls=0
+        elbo, x, threshold=kasuri.compression.PerLayer(0.2, price), validation=(x, y), calls=0
     )
     assert report.after.parameters < report.before.parameters
     masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
@@ -159,7 +159,7 @@ def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
         _, report = kasuri.compress(
             elbo,
             x,
-            threshold=kasuri.PerLayer(0.0, price, budget),
+            threshold=kasuri.compression.PerLayer(0.0, price, budget),
             validation=(x, y),
             calls=0,
         )
@@ -182,7 +182,7 @@ def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
 def compressed(bnn: nn.Module, x, y, **how):
     elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=len(y))
     options = {name: how.pop(name) for name in ("price", "budget", "tolerance") if name in how}
-    threshold = kasuri.PerLayer(**({"tolerance": 0.0} | options))
+    threshold = kasuri.compression.PerLayer(**({"tolerance": 0.0} | options))
     how = {"threshold": threshold, "validation": (x, y), "calls": 0} | how
     return kasuri.compress(elbo, x, **how)
 
@@ -264,7 +264,7 @@ def test_all_inputs_but_one_may_go() -> None:
     with torch.no_grad():
         bnn[0].posteriors.weight.loc[:, 1:] *= 1e-3
     x = torch.randn(300, 6)
-    for how in ({"threshold": 0.05}, {"threshold": kasuri.Gap()}, {"tolerance": 0.001}):
+    for how in ({"threshold": 0.05}, {"threshold": kasuri.compression.Gap()}, {"tolerance": 0.001}):
         _, report = compressed(bnn, x, (x[:, 0] > 0).long(), **how)
         assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),)
     _, report = compressed(bnn, x, (x[:, 0] > 0).long(), threshold=1e9, structure="columns")
@@ -275,7 +275,7 @@ def test_the_loss_told_is_that_of_the_masked_network() -> None:
     bnn, _ = convolution()
     x = torch.randn(200, 1, 6, 6)
     y = kasuri.collapse(bnn)(x).argmax(1)
-    for how in ({"tolerance": 0.05}, {"threshold": kasuri.Loss(0.05)}, {"budget": 150}):
+    for how in ({"tolerance": 0.05}, {"threshold": kasuri.compression.Loss(0.05)}, {"budget": 150}):
         small, report = compressed(bnn, x, y, **how)
         loss = float(nn.functional.cross_entropy(small(x), y).detach())
         assert report.loss == pytest.approx(loss, rel=1e-5)

@@ -227,7 +227,7 @@ def test_report_is_ready_for_json_and_people():
 
 def test_refusals():
     bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField())
-    for threshold in (-0.1, float("nan"), float("inf"), kasuri.Gap(), None):
+    for threshold in (-0.1, float("nan"), float("inf"), kasuri.compression.Gap(), None):
         with pytest.raises(ValueError, match="threshold"):
             kasuri.compress(bnn, structure="weights", threshold=threshold)
     for structure in ("either", (), ("both", "rows")):

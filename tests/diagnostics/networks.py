@@ -76,7 +76,7 @@ class Plain(kasuri.Family):
         return PlainPosterior(weight, self.scale)
 
 
-class PlainPosterior(kasuri.Elementwise):
+class PlainPosterior(kasuri.posteriors.Elementwise):
     def __init__(self, weight, scale):
         super().__init__()
         self.loc = nn.Parameter(weight.detach().clone())

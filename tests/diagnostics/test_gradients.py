@@ -192,7 +192,7 @@ def test_a_resumed_run_records_what_a_whole_one_does(tmp_path, stop):
 
     whole, parts, later = recorders(), recorders(), recorders()
     train([*whole, Stop()], kasuri.MeanField())
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         train([*parts, Stop(stop, interrupt)], kasuri.MeanField(), folder=tmp_path)
     assert parts[0].rows != whole[0].rows
     train([*later, Stop()], kasuri.MeanField(), folder=tmp_path, resume=True)

@@ -138,7 +138,7 @@ def test_a_report_fetches_no_data(monkeypatch):
 
 def test_control_c_says_where_it_stopped(folder, capsys, monkeypatch):
     def stopped(*_: object) -> None:
-        raise kasuri.Interrupted("a hint for Python", "epoch 3, step 21")
+        raise kasuri.training.Interrupted("a hint for Python", "epoch 3, step 21")
 
     monkeypatch.setattr(cli, "run_all", stopped)
     assert main(["run", "demo/digits"]) == 130

@@ -215,7 +215,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, learn, step):
         )
 
     whole = go(tmp_path / "whole", Stop())
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(tmp_path / "two", Stop(step, jobs.interrupt))
     again = go(tmp_path / "two", Stop(), resume=True)
     state = again.objective.state_dict()
@@ -314,5 +314,5 @@ def test_resuming_with_another_prior_of_the_noise_is_refused(tmp_path):
         kasuri.fit(net, (x, y), likelihood=noise, **options)
 
     go((6.0, 6.0))
-    with pytest.raises(kasuri.CheckpointError, match="likelihood"):
+    with pytest.raises(kasuri.training.CheckpointError, match="likelihood"):
         go((600.0, 1.0))

@@ -94,7 +94,7 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
     with torch.no_grad():
         assert torch.equal(bnn.eval()(x), expected)
         assert torch.equal(kasuri.collapse(bnn)(x), expected)
-    with kasuri.using(bnn, kasuri.shared):
+    with kasuri.using(bnn, "shared"):
         out = bnn(x)
         assert not torch.equal(bnn(x), out)
         out.square().sum().backward()

@@ -292,7 +292,7 @@ def test_sizes_stay_linear_and_draws_are_functions(family: kasuri.Family) -> Non
 
 def contexts(bnn: nn.Module) -> Iterator[AbstractContextManager[nn.Module]]:
     yield kasuri.frozen(bnn, seed=1)
-    yield kasuri.using(bnn, kasuri.local)
+    yield kasuri.using(bnn, "local")
     yield kasuri.using(bnn, "mean")
 
 

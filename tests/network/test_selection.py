@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import kasuri
+from kasuri.network import estimators
 from kasuri.network.random import Random, conversion_of
 from kasuri.posteriors.k_tied import KTiedPosterior
 from kasuri.posteriors.mean_field import MeanFieldPosterior
@@ -111,8 +112,8 @@ def test_two_calls_mix_families() -> None:
     assert tied == {"fc1.weight", "fc2.weight"}
     assert set(kinds) == CONVS | DENSE
     assert {conversion_of(bnn.fc1).estimator, conversion_of(bnn.features[0]).estimator} == {
-        kasuri.local,
-        kasuri.shared,
+        estimators.local,
+        estimators.shared,
     }
     bnn = kasuri.bayesianize(bnn, kasuri.Point())  # the rest
     assert chosen(bnn) == CONVS | DENSE | {"shift"}
@@ -130,9 +131,9 @@ def test_two_calls_on_one_transformer_layer(order: tuple[Any, Any], training: bo
     bnn = kasuri.bayesianize(net, kasuri.KTied(), where=order[0])
     bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where=order[1])
     x = torch.randn(2, 3, 4)
-    with torch.no_grad(), kasuri.using(bnn, kasuri.mean):
+    with torch.no_grad(), kasuri.using(bnn, "mean"):
         assert torch.equal(bnn(x), net(x))
-    with torch.no_grad(), kasuri.using(bnn, kasuri.shared):
+    with torch.no_grad(), kasuri.using(bnn, "shared"):
         assert not torch.equal(bnn(x), bnn(x))
     assert list(kasuri.collapse(bnn).state_dict()) == list(net.state_dict())
 
@@ -196,7 +197,7 @@ UNFIT += [nn.MultiheadAttention(2, 1), nn.TransformerEncoderLayer(2, 1, 4)]
 
 
 @pytest.mark.parametrize("layer", UNFIT, ids=lambda layer: type(layer).__name__)
-@pytest.mark.parametrize("estimator", ["local", "flipout", kasuri.local])
+@pytest.mark.parametrize("estimator", ["local", "flipout", estimators.local])
 def test_estimators_that_do_not_fit_are_refused(layer: nn.Module, estimator: Any) -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
     word = estimator if isinstance(estimator, str) else estimator.__name__

@@ -18,7 +18,7 @@ from tests.laws.families import FAMILIES
 RANDOM = {  # with independent weights; tests/posteriors/matrix_normal is about the others
     name: family
     for name, family in FAMILIES.items()
-    if isinstance(family(torch.zeros(2, 2)), kasuri.Elementwise)
+    if isinstance(family(torch.zeros(2, 2)), kasuri.posteriors.Elementwise)
 }
 
 

@@ -114,7 +114,7 @@ def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
     options = {"criterion": "log_mode", "structure": "rows", "calls": 0}
     if family.grouping == "column":
         options["structure"] = "columns"
-    _, report = kasuri.compress(bnn, x, threshold=kasuri.Gap(), **options)
+    _, report = kasuri.compress(bnn, x, threshold=kasuri.compression.Gap(), **options)
     level = sorted(one.edges[len(one.edges) // 2] for one in report.histograms)[1]
     plain, _ = kasuri.compress(bnn, x, threshold=level, **options)
     small, report = kasuri.compress(bnn, x, threshold=level, keep_posterior=True, **options)

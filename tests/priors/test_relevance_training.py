@@ -107,7 +107,7 @@ def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
     whole = run(prior, tmp_path / "whole")
     for step in (6, 9, 14):
         folder = tmp_path / str(step)
-        with pytest.raises((Boom, kasuri.Interrupted)):
+        with pytest.raises((Boom, kasuri.training.Interrupted)):
             run(prior, folder, Stop(step, jobs.interrupt if step == 6 else jobs.raise_boom))
         again = run(prior, folder, resume=True, start=100)  # network and prior begin elsewhere
         assert differences(ending(tmp_path / "whole"), ending(folder)) == []
@@ -118,7 +118,7 @@ def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
 def test_other_group_settings_are_refused_on_resume(tmp_path):
     with pytest.raises(Boom):
         run(kasuri.GroupARD, tmp_path, Stop(9, jobs.raise_boom))
-    with pytest.raises(kasuri.CheckpointError, match="prior"):
+    with pytest.raises(kasuri.training.CheckpointError, match="prior"):
         run(lambda: kasuri.GroupARD("rows"), tmp_path, resume=True)
 
 

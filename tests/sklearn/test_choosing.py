@@ -188,19 +188,19 @@ def test_all_that_has_a_name_is_stacked(changes, fits):
 
 
 def test_an_error_is_that_of_one_fit():
-    with pytest.raises(kasuri.NonFiniteLoss, match=r"layer|step"):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"layer|step"):
         BayesianRegressor(learning_rate=1e30, **QUICK).fit(X, Y)
 
 
 def test_a_temperature_that_diverges_is_not_chosen(monkeypatch):
     def broken(*args, **options):
-        raise kasuri.NonFiniteLoss("network 3")
+        raise kasuri.training.NonFiniteLoss("network 3")
 
     whole = choosing.fit
 
     def fit(*args, **options):
         if options["temperature"] == 0.1:
-            raise kasuri.NonFiniteLoss("layer '0'")
+            raise kasuri.training.NonFiniteLoss("layer '0'")
         return whole(*args, **options)
 
     monkeypatch.setattr(choosing, "fit_many", broken)
@@ -226,7 +226,7 @@ def test_an_interruption_speaks_of_the_estimator(temperature):
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     model = BayesianRegressor(**(QUICK | {"max_epochs": 100_000}), temperature=temperature)
     timer.start()
-    with pytest.raises(kasuri.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
+    with pytest.raises(kasuri.training.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
         model.fit(X, Y)
     assert not hasattr(model, "model_")
 

@@ -179,7 +179,7 @@ def stopped_by_one(folder, group):
     act = Stop(3, interrupt) if group.rank == 1 else Stop()
     try:
         learn(converted(), [act], folder=folder)
-    except kasuri.Interrupted as stop:
+    except kasuri.training.Interrupted as stop:
         return str(stop)
     return "nobody stopped"
 

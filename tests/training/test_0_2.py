@@ -91,7 +91,7 @@ def test_the_state_of_the_optimiser_finds_its_parameters(folder):
 
 
 def test_a_checkpoint_of_another_run_is_refused(folder):
-    with pytest.raises(kasuri.CheckpointError, match="epochs: 4 then, 5 now"):
+    with pytest.raises(kasuri.training.CheckpointError, match="epochs: 4 then, 5 now"):
         resumed(folder, Stop(), epochs=5)
 
 

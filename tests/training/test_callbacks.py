@@ -222,7 +222,7 @@ def go(net, data, show=None, **settings):
 def test_quiet_without_a_terminal(capfd, tmp_path):
     go(bayesian(), moons(40), folder=tmp_path, callbacks=[TensorBoard(tmp_path)])
     go(network(), moons(40))
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(network(), moons(40), callbacks=[Stop(1, interrupt)])
     assert capfd.readouterr() == ("", "")
 
@@ -276,7 +276,7 @@ def test_between_validations_the_last_one_is_shown(monkeypatch):
 
 def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
     settings = {"show": True, "folder": tmp_path, "temperature": 0.1}
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(bayesian(), moons(40), callbacks=[Stop(5, interrupt)], **settings)
     assert " 50%" in terminal.getvalue()
     assert "100%" not in terminal.getvalue()
@@ -287,7 +287,7 @@ def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
 
 
 def test_the_cursor_comes_back_after_a_failure(terminal):
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(bayesian(), moons(40), show=True, callbacks=[Stop(1, interrupt)])
     text = terminal.getvalue()
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # hidden once, shown once

@@ -68,7 +68,7 @@ def test_compiled_runs_are_resumed(backend, tmp_path):
         return go(backend, folder=folder, resume=resume, callbacks=callbacks)
 
     whole = run(tmp_path / "whole")
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         run(tmp_path / "two", step=5)
     assert jobs.equal(run(tmp_path / "two", resume=True).net, whole.net)
 

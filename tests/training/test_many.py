@@ -286,7 +286,7 @@ def test_a_likelihood_that_two_share_is_refused():
 def test_a_loss_that_is_no_number_names_the_network():
     nets, bad = converted(kasuri.MeanField(), 2), table(1)
     bad[1][:] = float("nan")
-    with pytest.raises(kasuri.NonFiniteLoss, match="network 1 is nan at step 0"):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match="network 1 is nan at step 0"):
         kasuri.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)
 
 

@@ -53,7 +53,7 @@ def test_bad_inputs(convert, bad):
     x[17, 1] = bad
     step, epoch, batch = when(17)
     where = rf"at step {step} \(epoch {epoch}, batch {batch}\)"
-    with pytest.raises(kasuri.NonFiniteLoss, match=where) as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=where) as caught:
         go(straight(convert), (x, y), **({"temperature": 0.1} if convert else {}))
     assert "the inputs of this batch hold 1 non-finite values: clean the data" in str(caught.value)
     assert isinstance(caught.value, ArithmeticError)
@@ -71,7 +71,9 @@ def test_bad_inputs_among_several():
     x, y = moons(40)
     other = x.clone()
     other[3] = math.nan
-    with pytest.raises(kasuri.NonFiniteLoss, match="the inputs of this batch hold 2 non-finite"):
+    with pytest.raises(
+        kasuri.training.NonFiniteLoss, match="the inputs of this batch hold 2 non-finite"
+    ):
         go(Two(), ((x, other), y))
 
 
@@ -79,7 +81,7 @@ def test_bad_targets():
     x, y = line(40)
     y[5] = math.inf
     with pytest.raises(
-        kasuri.NonFiniteLoss, match=rf"step {when(5)[0]} .*the targets of this batch"
+        kasuri.training.NonFiniteLoss, match=rf"step {when(5)[0]} .*the targets of this batch"
     ):
         go(bayesian(outputs=1), (x, y), temperature=0.1)
 
@@ -87,7 +89,7 @@ def test_bad_targets():
 @pytest.mark.parametrize("convert", [False, True])
 def test_a_learning_rate_that_explodes(convert):
     net = straight(convert, outputs=1)
-    with pytest.raises(kasuri.NonFiniteLoss) as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss) as caught:
         go(
             net,
             line(40),
@@ -111,7 +113,9 @@ def test_a_layer_that_breaks_is_named(place):
         net = nn.Sequential(*layers)
         if convert:
             net = kasuri.bayesianize(net, kasuri.KTied(rank=1), inplace=True)
-        with pytest.raises(kasuri.NonFiniteLoss, match=r"step 6 \(epoch 2, batch 3\)") as caught:
+        with pytest.raises(
+            kasuri.training.NonFiniteLoss, match=r"step 6 \(epoch 2, batch 3\)"
+        ) as caught:
             go(net, moons(40), **({"temperature": 0.1} if convert else {}))
         assert f"layer '{place}' gave" in str(caught.value)
         assert "non-finite outputs for inputs up to" in str(caught.value)
@@ -119,7 +123,7 @@ def test_a_layer_that_breaks_is_named(place):
 
 def test_the_inner_layer_is_named_not_the_block_around_it():
     net = nn.Sequential(nn.Linear(2, 4), nn.Sequential(nn.ReLU(), Break()), nn.Linear(4, 2))
-    with pytest.raises(kasuri.NonFiniteLoss, match=r"layer '1\.1' gave"):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"layer '1\.1' gave"):
         go(net, moons(40))
 
 
@@ -132,7 +136,7 @@ def test_a_network_whose_own_forward_breaks_is_named():
         def forward(self, x):
             return self.linear(x) / (x[:, :1] * 0)
 
-    with pytest.raises(kasuri.NonFiniteLoss) as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss) as caught:
         go(Own(), moons(40))
     assert "Own" in str(caught.value)
     assert "every layer's output" not in str(caught.value)
@@ -145,7 +149,7 @@ def test_noise_that_broke_a_layer_is_drawn_again():
 
     net = nn.Sequential(nn.Linear(2, 4), Rare(), nn.Linear(4, 2))
     for seed in range(5):
-        with pytest.raises(kasuri.NonFiniteLoss, match="layer '1' gave"):
+        with pytest.raises(kasuri.training.NonFiniteLoss, match="layer '1' gave"):
             go(net, moons(40), seed=seed, epochs=20)
 
 
@@ -157,7 +161,7 @@ def test_a_parameter_that_broke_in_an_update_is_named():
     stop = Stop()
     stop.on_step = poison.__get__(stop)
     with pytest.raises(
-        kasuri.NonFiniteLoss, match=r"step 6 .*parameter 2\.weight\.loc became non-finite"
+        kasuri.training.NonFiniteLoss, match=r"step 6 .*parameter 2\.weight\.loc became non-finite"
     ):
         go(bayesian(), moons(40), temperature=0.1, callbacks=[stop])
 
@@ -166,7 +170,9 @@ def test_a_posterior_whose_divergence_overflows_is_named():
     bnn = bayesian()
     with torch.no_grad():
         bnn[2].posteriors.weight.loc.fill_(3e19)  # its square does not fit a float
-    with pytest.raises(kasuri.NonFiniteLoss, match=r"step 0 .*the KL of 2\.weight is non-finite"):
+    with pytest.raises(
+        kasuri.training.NonFiniteLoss, match=r"step 0 .*the KL of 2\.weight is non-finite"
+    ):
         go(bnn, moons(40), temperature=0.1)
 
 
@@ -174,7 +180,7 @@ def test_a_prior_scale_that_ran_away_is_blamed():
     prior = kasuri.Normal(1.0, learn="gradient")
     with torch.no_grad():
         prior.log_scale.fill_(-60.0)  # its precision does not fit a float
-    with pytest.raises(kasuri.NonFiniteLoss) as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss) as caught:
         go(bayesian(), moons(40), temperature=0.1, prior=prior)
     assert "prior" in str(caught.value)
     assert "the KL are finite" not in str(caught.value)
@@ -182,7 +188,9 @@ def test_a_prior_scale_that_ran_away_is_blamed():
 
 def test_a_likelihood_that_overflows_is_blamed():
     x, y = line(40)
-    with pytest.raises(kasuri.NonFiniteLoss, match=r"it is the log-likelihood.*noise near zero"):
+    with pytest.raises(
+        kasuri.training.NonFiniteLoss, match=r"it is the log-likelihood.*noise near zero"
+    ):
         go(network(outputs=1), (x, y), likelihood=kasuri.Gaussian(1e-30))
 
 
@@ -195,14 +203,14 @@ def test_the_checkpoint_stays_and_can_be_resumed(tmp_path, monkeypatch):
         bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1), inplace=True)
         return go(bnn, moons(40), temperature=0.1, folder=folder, resume=resume)
 
-    with pytest.raises(kasuri.NonFiniteLoss, match=r"step 14 .*untouched") as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"step 14 .*untouched") as caught:
         run(tmp_path / "a", first=14)
     assert str(tmp_path / "a") in str(caught.value)
     left = checkpoint.read(tmp_path / "a")
     assert left["position"]["step"] == 12
     assert all(torch.isfinite(v).all() for v in left["objective"].values())
     data = (tmp_path / "a" / "checkpoint.pt").read_bytes()
-    with pytest.raises(kasuri.NonFiniteLoss):
+    with pytest.raises(kasuri.training.NonFiniteLoss):
         run(tmp_path / "a", first=0, resume=True)
     assert (tmp_path / "a" / "checkpoint.pt").read_bytes() == data
     whole = run(tmp_path / "b", first=99)
@@ -210,13 +218,13 @@ def test_the_checkpoint_stays_and_can_be_resumed(tmp_path, monkeypatch):
 
 
 def test_without_a_folder_nothing_is_said_about_one():
-    with pytest.raises(kasuri.NonFiniteLoss) as caught:
+    with pytest.raises(kasuri.training.NonFiniteLoss) as caught:
         go(nn.Sequential(Break(), nn.Linear(2, 2)), moons(40))
     assert "checkpoint" not in str(caught.value)
 
 
 def test_hooks_of_the_diagnosis_are_gone():
     net = nn.Sequential(Break(), nn.Linear(2, 2))
-    with pytest.raises(kasuri.NonFiniteLoss):
+    with pytest.raises(kasuri.training.NonFiniteLoss):
         go(net, moons(40))
     assert not any(module._forward_hooks for module in net.modules())

@@ -51,7 +51,7 @@ def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
         schedule.step()
         rates.append(by_hand.param_groups[0]["lr"])
     assert [row["learning_rate"] for row in whole.history] == rates[3::4]
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(tmp_path / "two", step=5)
     assert equal(go(tmp_path / "two", resume=True).net, whole.net)
 
@@ -82,7 +82,7 @@ def test_every_optimiser_learns_and_is_resumed(tmp_path, kind):
 
     whole = go(tmp_path / "whole")
     assert not equal(whole.net, bayesian())
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(tmp_path / "two", step=5)
     assert equal(go(tmp_path / "two", resume=True).net, whole.net)
 

@@ -14,7 +14,10 @@ from kasuri.training import TensorBoard, Validation, checkpoint
 from tests.training import jobs
 from tests.training.jobs import JOBS, Boom, Stop, differences, ending, run
 
-STOPS = {"an error": (jobs.raise_boom, Boom), "Ctrl-C": (jobs.interrupt, kasuri.Interrupted)}
+STOPS = {
+    "an error": (jobs.raise_boom, Boom),
+    "Ctrl-C": (jobs.interrupt, kasuri.training.Interrupted),
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def test_stopped_in_the_middle(tmp_path, job, stop, whole):
 
 def test_stopped_after_every_single_step(tmp_path, whole):
     for step in range(16):
-        with pytest.raises(kasuri.Interrupted):
+        with pytest.raises(kasuri.training.Interrupted):
             run("loader", tmp_path, Stop(step, jobs.interrupt), resume=step > 0)
     assert_same_end(run("loader", tmp_path, resume=True), tmp_path, whole("loader"))
 
@@ -64,7 +67,9 @@ def test_stopped_after_every_single_step(tmp_path, whole):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_after_the_step_and_handlers_come_back(tmp_path, number, whole):
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
-    with pytest.raises(kasuri.Interrupted, match=r"epoch 2, step 6.*resume=True") as caught:
+    with pytest.raises(
+        kasuri.training.Interrupted, match=r"epoch 2, step 6.*resume=True"
+    ) as caught:
         run("local", tmp_path, Stop(5, jobs.send(number)))
     assert isinstance(caught.value, KeyboardInterrupt)
     assert str(tmp_path) in str(caught.value)
@@ -81,7 +86,7 @@ def test_a_second_control_c_ends_at_once_and_leaves_the_last_checkpoint(tmp_path
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as caught:
         run("local", tmp_path, Stop(9, twice))
-    assert not isinstance(caught.value, kasuri.Interrupted)
+    assert not isinstance(caught.value, kasuri.training.Interrupted)
     assert signal.getsignal(signal.SIGINT) is before
     assert checkpoint.read(tmp_path)["position"]["step"] == 8
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
@@ -89,13 +94,13 @@ def test_a_second_control_c_ends_at_once_and_leaves_the_last_checkpoint(tmp_path
 
 def test_control_c_without_a_folder_says_what_would_have_helped():
     settings = {"epochs": 2, "batch_size": 20, "callbacks": [Stop(1, jobs.interrupt)]}
-    with pytest.raises(kasuri.Interrupted, match="epoch 1, step 2; give folder="):
+    with pytest.raises(kasuri.training.Interrupted, match="epoch 1, step 2; give folder="):
         kasuri.fit(jobs.bayesian(), jobs.moons(), **settings)
 
 
 @pytest.mark.parametrize("epoch", [2, 4])  # the last one's validation is not forgotten either
 def test_control_c_between_epochs(tmp_path, whole, epoch):
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         run("local", tmp_path, Stop(act=jobs.interrupt, epoch=epoch))
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
 
@@ -110,7 +115,7 @@ def test_control_c_while_the_checkpoint_is_written(tmp_path, monkeypatch, whole)
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", slow)
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         run("local", tmp_path)
     assert checkpoint.read(tmp_path)["position"]["step"] == 9  # one step later than the second
     assert_same_end(run("local", tmp_path, resume=True), tmp_path, whole("local"))
@@ -156,7 +161,7 @@ def test_history_file_and_events_have_every_epoch_once(tmp_path, whole):
         events = [TensorBoard(tmp_path / "tensorboard")]
         return run("local", tmp_path, callback, resume, save_every=1e9, callbacks=events)
 
-    with pytest.raises(kasuri.Interrupted):  # checkpoint in epoch 2
+    with pytest.raises(kasuri.training.Interrupted):  # checkpoint in epoch 2
         go(Stop(5, jobs.interrupt), False)
     with pytest.raises(Boom):  # epochs 2 and 3 are logged but in no checkpoint
         go(Stop(13, jobs.raise_boom), True)
@@ -178,7 +183,7 @@ def test_a_run_without_a_seed_can_be_resumed_as_the_hint_says(tmp_path):
         settings = {"epochs": 4, "batch_size": 9, "seed": seed, "callbacks": [callback]}
         return kasuri.fit(net, jobs.moons(40), folder=folder, resume=resume, **settings)
 
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(Stop(5, jobs.interrupt), 1, False, tmp_path)
     fitted = go(Stop(), 2, True, tmp_path)
     seed = checkpoint.read(tmp_path)["settings"]["seed"]
@@ -196,7 +201,7 @@ def test_the_same_objects_can_be_given_again_after_control_c(tmp_path):
         return kasuri.fit(elbo, jobs.line(40), folder=folder, resume=resume, **settings)
 
     elbo = made()
-    with pytest.raises(kasuri.Interrupted):
+    with pytest.raises(kasuri.training.Interrupted):
         go(elbo, Stop(5, jobs.interrupt), tmp_path / "two")
     go(elbo, Stop(), tmp_path / "two", resume=True)  # as in a notebook's cell that is run again
     whole = go(made(), Stop(), tmp_path / "one")
@@ -213,15 +218,15 @@ def test_damaged_and_foreign_files_are_refused_and_run_no_code(tmp_path):
     data = path.read_bytes()
     for keep in (0.0, 0.01, 0.5, 0.999):
         path.write_bytes(data[: int(len(data) * keep)])
-        with pytest.raises(kasuri.CheckpointError, match="damaged"):
+        with pytest.raises(kasuri.training.CheckpointError, match="damaged"):
             run("local", tmp_path, epochs=1, resume=True)
     for content in (torch.zeros(3), {"no": "format"}, [1], Trap()):
         torch.save(content, path)
-        with pytest.raises(kasuri.CheckpointError, match="damaged"):
+        with pytest.raises(kasuri.training.CheckpointError, match="damaged"):
             run("local", tmp_path, resume=True)
     assert not (tmp_path / "code was run").exists()
     torch.save({"format": checkpoint.FORMAT + 1}, path)
-    with pytest.raises(kasuri.CheckpointError, match=f"format {checkpoint.FORMAT + 1}"):
+    with pytest.raises(kasuri.training.CheckpointError, match=f"format {checkpoint.FORMAT + 1}"):
         run("local", tmp_path, resume=True)
 
 
@@ -251,7 +256,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         ("prior", {"prior": kasuri.Normal(0.1)}),
         ("callbacks", {"callbacks": [Stop()]}),
     ):
-        with pytest.raises(kasuri.CheckpointError, match=words):
+        with pytest.raises(kasuri.training.CheckpointError, match=words):
             go_small(tmp_path, resume=True, **changes)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
 
@@ -278,5 +283,7 @@ def test_generators_go_back_where_they_were():
 
 
 def test_what_stopped_a_run_can_be_told_to_another_process():
-    told = pickle.loads(pickle.dumps(kasuri.Interrupted("stopped; call again", "epoch 3, step 7")))
+    told = pickle.loads(
+        pickle.dumps(kasuri.training.Interrupted("stopped; call again", "epoch 3, step 7"))
+    )
     assert (str(told), told.where) == ("stopped; call again", "epoch 3, step 7")

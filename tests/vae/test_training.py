@@ -91,7 +91,7 @@ def test_a_run_that_sigkill_ended_goes_on_to_the_same_bits(tmp_path):
 
 def test_a_run_with_another_latent_family_is_not_resumed(tmp_path):
     trained(0, tmp_path, model=small(vae.KTiedLatent(3, 2, rank=1)))
-    with pytest.raises(kasuri.CheckpointError, match="KTiedLatent"):
+    with pytest.raises(kasuri.training.CheckpointError, match="KTiedLatent"):
         trained(0, tmp_path, model=small(vae.KTiedLatent(2, 3, rank=1)), resume=True)
 
 

@@ -52,7 +52,7 @@ def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -
         >>> data = torch.ones(3, 1), torch.full((3, 1), 2.0)
         >>> with torch.no_grad():
         ...     _ = dict(kasuri.named_posteriors(bnn))["weight"].loc.fill_(1.5)
-        >>> truth = kasuri.reference.conjugate(LogJoint(elbo, data))
+        >>> truth = kasuri.diagnostics.reference.conjugate(LogJoint(elbo, data))
         >>> found = distance(elbo, truth, data, torch.ones(1, 1))  # N(1.5, 0.5²) is the truth
         >>> abs(found.mean) < 0.2, abs(found.spread - 1) < 0.1, abs(found.kl) < 1e-3
         (True, True, True)

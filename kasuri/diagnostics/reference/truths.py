@@ -37,7 +37,7 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     if not isinstance(noise, Gaussian):
         raise ValueError(
             f"conjugate: the noise is {type(noise).__name__}, and only normal noise of one size has an "
-            "exact posterior; write kasuri.Gaussian(0.1), or sample with kasuri.reference.nuts"
+            "exact posterior; write kasuri.Gaussian(0.1), or sample with kasuri.diagnostics.reference.nuts"
         )
     origin = torch.zeros_like(joint.mean())
     with torch.no_grad(), seeded(seed):
@@ -61,7 +61,7 @@ def _refuse_curved(joint: LogJoint, slopes: Tensor, start: Tensor, weights: Tens
         raise ValueError(
             "conjugate: the network's output is not linear in its random weights, so its posterior is "
             "not normal; make the last layer alone random (where=kasuri.last_layer(net)), or sample "
-            "with kasuri.reference.nuts"
+            "with kasuri.diagnostics.reference.nuts"
         )
 
 
@@ -112,7 +112,7 @@ def nuts(
         from pyro.infer import MCMC, NUTS
     except ImportError:
         raise ImportError(
-            "kasuri.reference.nuts needs pyro: pip install kasuri[reference]"
+            "kasuri.diagnostics.reference.nuts needs pyro: pip install kasuri[reference]"
         ) from None
     start = joint.mean()
     kernel = NUTS(potential_fn=lambda at: -joint(at["weights"]), max_tree_depth=max_tree_depth)

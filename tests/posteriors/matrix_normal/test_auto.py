@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.network.estimators import local, preferred, shared
+from kasuri.network.estimators import auto, local, preferred, shared
 from kasuri.network.random import named_layers
 from kasuri.network.views import op_of, view_of
 
@@ -51,8 +51,8 @@ def test_it_runs_on_everything_and_is_saved(tmp_path):
     assert all(p.grad.abs().sum() > 0 for p in bnn.parameters())
     kasuri.save(bnn, tmp_path / "a.safetensors")
     again = kasuri.load(tmp_path / "a.safetensors", net)
-    assert {conversion.estimator for _, _, conversion in named_layers(again)} == {kasuri.auto}
-    lstm = kasuri.bayesianize(nn.LSTM(3, 4), kasuri.MatrixNormal(), estimator=kasuri.auto)
+    assert {conversion.estimator for _, _, conversion in named_layers(again)} == {auto}
+    lstm = kasuri.bayesianize(nn.LSTM(3, 4), kasuri.MatrixNormal(), estimator="auto")
     lstm(torch.randn(5, 2, 3))
 
 

@@ -334,7 +334,7 @@ def test_families_rank_as_they_should_on_a_target_that_is_no_kronecker_product()
     def divergence(q) -> torch.Tensor:
         dense = (
             torch.diag(q.variance.reshape(-1))
-            if isinstance(q, kasuri.Elementwise)
+            if isinstance(q, kasuri.posteriors.Elementwise)
             else covariance(q)
         )
         trace = (precision * dense).sum()

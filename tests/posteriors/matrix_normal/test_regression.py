@@ -48,7 +48,7 @@ class Problem:
     def elbo(self, q: kasuri.Posterior) -> torch.Tensor:
         """In closed form: E‖Y - XWᵀ‖² from mean and covariance of every row."""
         rows = torch.diag_embed(q.variance)
-        if isinstance(q, kasuri.Elementwise):
+        if isinstance(q, kasuri.posteriors.Elementwise):
             noise = torch.einsum("bi,oij,bj->", self.x, rows, self.x)
         else:
             c = q.columns.factor()

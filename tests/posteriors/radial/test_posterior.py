@@ -42,7 +42,7 @@ def log_density(q, weight):
     ((side, polar),) = q.polars()
     vectors = to_vectors(weight, side, q.positions)
     radius = vectors.norm(dim=-1)
-    directions = kasuri.distributions.VonMisesFisher(
+    directions = kasuri.posteriors.radial.distributions.VonMisesFisher(
         polar.directions.mode(), polar.directions.concentration()
     )
     total = directions.log_prob(vectors / radius.unsqueeze(-1)).sum()

@@ -37,9 +37,9 @@ def directional(q, kappa_p, means=None):
     for side, polar in q.polars():
         mode, kappa = polar.directions.mode(), polar.directions.concentration()
         d = mode.shape[-1]
-        posterior = kasuri.distributions.VonMisesFisher(mode, kappa)
+        posterior = kasuri.posteriors.radial.distributions.VonMisesFisher(mode, kappa)
         mean = mode if means is None else means[side]
-        prior = kasuri.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
+        prior = kasuri.posteriors.radial.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
         total = total + kl_divergence(posterior, prior).sum()
     return total
 

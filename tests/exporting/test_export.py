@@ -10,13 +10,13 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from kasuri.export import export as exporting
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import kasuri
-from kasuri.export import export as exporting
-from kasuri.export.programs import _computed_beforehand
-from tests.export.files import run_file
+from kasuri.exporting.programs import _computed_beforehand
+from tests.exporting.files import run_file
 from tests.prediction.moments.nets import NAMES, make
 
 LONG = ("lenet", "lstm", "transformer")  # to convert with a variance
@@ -230,7 +230,7 @@ def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_text("old")
     monkeypatch.setattr(exporting, "largest_error", lambda *_: 0.5)
-    with pytest.raises(kasuri.ExportError, match=r"0\.5"):
+    with pytest.raises(kasuri.exporting.ExportError, match=r"0\.5"):
         kasuri.export(net, x, path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
@@ -261,7 +261,7 @@ class Rotation(nn.Module):
 
 def test_what_onnx_has_not_is_said():
     bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 4), Rotation()), kasuri.MeanField())
-    with pytest.raises(kasuri.ExportError, match="linalg_qr"):
+    with pytest.raises(kasuri.exporting.ExportError, match="linalg_qr"):
         kasuri.export(bnn, torch.randn(2, 3))
     assert kasuri.export(bnn, torch.randn(2, 3), format="torch").error == 0
 

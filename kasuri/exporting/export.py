@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import described, is_number, is_whole, near_misses, told
-from kasuri.export.networks import (
+from kasuri.exporting.networks import (
     Ensemble,
     OutputError,
     Plain,
@@ -21,7 +21,13 @@ from kasuri.export.networks import (
     Single,
     parts_of,
 )
-from kasuri.export.programs import ExportError, largest_error, onnx_bytes, program_of, torch_bytes
+from kasuri.exporting.programs import (
+    ExportError,
+    largest_error,
+    onnx_bytes,
+    program_of,
+    torch_bytes,
+)
 from kasuri.likelihoods import Likelihood
 from kasuri.network.contexts import evaluating, plain_path
 from kasuri.network.convert import collapse

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import kasuri
-from tests.export.test_export import Two
+from tests.exporting.test_export import Two
 
 X = torch.randn(6, 4)
 ONES = torch.ones(4)
@@ -52,7 +52,7 @@ class Branching(nn.Module):
         ({"model": nn.Linear(4, 3), "kind": "ensemble"}, ValueError, "no posterior"),
         ({"model": "network"}, TypeError, "`export`"),
         ({"model": Two(), "example": (X[:3, :3], X)}, ValueError, r"\[3, 6\]"),
-        ({"model": Branching()}, kasuri.ExportError, "`if` on the values"),
+        ({"model": Branching()}, kasuri.exporting.ExportError, "`if` on the values"),
     ],
 )
 def test_impossible_requests_are_refused(options, error, word):

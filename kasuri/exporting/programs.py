@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.export.networks import SamplingFree, Servable
+from kasuri.exporting.networks import SamplingFree, Servable
 from kasuri.prediction.moments.trace import exported, quiet
 
 if TYPE_CHECKING:

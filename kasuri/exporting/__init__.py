@@ -1,0 +1,5 @@
+"""Networks out of the door: files that PyTorch alone, or onnxruntime alone, can run."""
+
+from kasuri.exporting.export import Exported as Exported
+from kasuri.exporting.export import export as export
+from kasuri.exporting.programs import ExportError as ExportError
