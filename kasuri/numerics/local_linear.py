@@ -29,7 +29,7 @@ _repeated = threading.local()
 SLICE = 1 << 17  # numbers per slice: half a megabyte, a few such buffers fit the second-level cache
 
 
-class Weights(NamedTuple):
+class LowRankLayer(NamedTuple):
     """A linear layer with a k-tied weight.
 
     Args:
@@ -47,7 +47,7 @@ class Weights(NamedTuple):
     bias_variance: Tensor | None = None
 
 
-def local_linear(x: Tensor, layer: Weights) -> Tensor:
+def local_linear(x: Tensor, layer: LowRankLayer) -> Tensor:
     """A draw of the layer's output at x (..., in), with fresh weights for every row of x."""
     if not eager() or torch.is_autocast_enabled(x.device.type) or x.dtype != layer.mean.dtype:
         return _plain(x, layer)
@@ -83,7 +83,7 @@ def _memory() -> dict[int, dict[Any, tuple[Tensor, Tensor]]]:
     return memory
 
 
-def _moments_once(x: Tensor, layer: Weights) -> tuple[Tensor, Tensor]:
+def _moments_once(x: Tensor, layer: LowRankLayer) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the output, remembered until input or parameters change."""
     known = _memory()[x.data_ptr()]
     key = (x.shape, x.stride(), x._version, *((t.data_ptr(), t._version) for t in layer[:3]))
@@ -92,13 +92,13 @@ def _moments_once(x: Tensor, layer: Weights) -> tuple[Tensor, Tensor]:
     return known[key]
 
 
-def _plain(x: Tensor, layer: Weights) -> Tensor:
+def _plain(x: Tensor, layer: LowRankLayer) -> Tensor:
     """The formula as it is written, the reference for the fused form."""
     y = F.linear(x, layer.mean, layer.bias)
     return y + safe_sqrt(_variance(x, layer)).to(y.dtype) * normal_like(y)
 
 
-def _variance(x: Tensor, layer: Weights) -> Tensor:
+def _variance(x: Tensor, layer: LowRankLayer) -> Tensor:
     """Variance of every output."""
     left, right = square_factors(factor(layer.log_rows), factor(layer.log_columns))
     variance = F.linear(x.square(), right) @ left

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import low_rank
-from kasuri.numerics.local_linear import Weights, local_linear
+from kasuri.numerics.local_linear import LowRankLayer, local_linear
 from kasuri.numerics.safe import soft_min_inverse
 from kasuri.numerics.sampling import sample_low_rank
 from kasuri.posteriors.base import Elementwise, Op, bias_moments, noisy_output
@@ -140,7 +140,7 @@ def low_rank_output(
         log_columns: (*blocks, k, in) logarithms of C.
     """
     if op.is_linear:
-        return local_linear(x, Weights(mean, log_rows, log_columns, *bias_moments(op)))
+        return local_linear(x, LowRankLayer(mean, log_rows, log_columns, *bias_moments(op)))
     factors = low_rank.factor(log_rows), low_rank.factor(log_columns)
     rows, columns = low_rank.square_factors(*factors)
     return noisy_output(op, x, mean, op.mix(op(x.square(), columns), rows))

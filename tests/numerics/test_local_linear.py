@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from kasuri.numerics import local_linear as module
-from kasuri.numerics.local_linear import Weights
+from kasuri.numerics.local_linear import LowRankLayer
 
 
 def local_linear(x, *layer):
-    return module.local_linear(x, Weights(*layer))
+    return module.local_linear(x, LowRankLayer(*layer))
 
 
 def inputs(rank, bias, bias_variance, batch=(6,), dtype=torch.float64):
@@ -34,7 +34,10 @@ def test_fused_equals_plain_in_value_and_every_gradient(
     noise = torch.randn(6, 4, dtype=torch.float64)
     monkeypatch.setattr(module, "_noise", lambda *_: noise)
     monkeypatch.setattr(module, "normal_like", lambda like: noise.reshape(like.shape))
-    fused, plain = local_linear(*arguments), module._plain(arguments[0], Weights(*arguments[1:]))
+    fused, plain = (
+        local_linear(*arguments),
+        module._plain(arguments[0], LowRankLayer(*arguments[1:])),
+    )
     torch.testing.assert_close(fused, plain, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(plain)
     got = torch.autograd.grad((fused * weights).sum(), given)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# Sixteen terms from order 14 on leave 1e-13 relative in each of `Terms`, 2e-12 in the derivative of the
+# Sixteen terms from order 14 on leave 1e-13 relative in each of `Series`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
 TERMS = 16
 LOWEST = 14.0
@@ -262,7 +262,7 @@ def _ell_of_number(kappa: float, d: int) -> float:
     return float(terms(torch.tensor(kappa, dtype=torch.float64, device="cpu"), d).ell)
 
 
-class Terms(NamedTuple):
+class Series(NamedTuple):
     """Quantities of order ν = d/2 - 1 at κ, each accurate relative to its own size.
 
     Args:
@@ -315,7 +315,7 @@ def _table() -> Tensor:
 _TABLE = _table()
 
 
-def terms(kappa: Tensor, d: int) -> Terms:
+def terms(kappa: Tensor, d: int) -> Series:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
     Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
@@ -333,7 +333,7 @@ def terms(kappa: Tensor, d: int) -> Terms:
     return found
 
 
-def _expansion(kappa: Tensor, b: float) -> Terms:
+def _expansion(kappa: Tensor, b: float) -> Series:
     """The quantities at a large order b.
 
     With R = √(b² + κ²) and p = b/R the sums are S_j = Σ_e c_e e^j p^e; d(p^e)/dκ = -e κ/R² p^e.
@@ -356,7 +356,7 @@ def _expansion(kappa: Tensor, b: float) -> Terms:
     s = q / (b * wide)
     log_s = b * torch.log1p(s / 2)
     rest = log_p / 2 + s0
-    return Terms(
+    return Series(
         ell=b * s - log_s + rest,
         divergence=log_s - rest - s1 * w,
         spread=1 / wide - s1 * inverse,
@@ -364,13 +364,13 @@ def _expansion(kappa: Tensor, b: float) -> Terms:
     )
 
 
-def _down(kappa: Tensor, above: Terms, order: float) -> Terms:
+def _down(kappa: Tensor, above: Series, order: float) -> Series:
     """The quantities of order - 1 from those of `order`, by I_{o-1} = I_{o+1} + (2o/κ) I_o."""
     q, twice = kappa.square(), 2 * order
     ahead = q * above.spread
     spread = 1 / (twice + ahead)
     log = torch.log1p(ahead / twice)
-    return Terms(
+    return Series(
         ell=above.ell + log,
         divergence=above.divergence + q * spread * (above.slope + above.spread) - log,
         spread=spread,
