@@ -26,7 +26,7 @@ class FileError(ValueError):
     """A model file that cannot be used, with the reason."""
 
 
-class Objective(Protocol):
+class StoredObjective(Protocol):
     """What `save` needs of an objective."""
 
     bnn: nn.Module
@@ -38,7 +38,9 @@ class Objective(Protocol):
         """Its tensors, those of the network under names that begin with "bnn."."""
 
 
-def save(bnn: nn.Module, path: str | os.PathLike[str], objective: Objective | None = None) -> None:
+def save(
+    bnn: nn.Module, path: str | os.PathLike[str], objective: StoredObjective | None = None
+) -> None:
     """Write a converted network to a .safetensors file.
 
     Args:

@@ -129,7 +129,7 @@ def _generator(seed: int, stream: Stream) -> torch.Generator:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TemperatureTrial:
     """A network to be trained on a table, all but its temperature.
 
     Args:
@@ -201,7 +201,7 @@ class Choice(NamedTuple):
     fitted: Fitted | None
 
 
-def choose(trial: Trial, folds: Sequence[Rows], temperatures: Sequence[float]) -> Choice:
+def choose(trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]) -> Choice:
     """The temperature whose networks predict rows best that they were not trained on."""
     fits = _trained(trial, folds, temperatures)
     scores = dict.fromkeys(temperatures, 0.0)
@@ -221,7 +221,7 @@ def _score(fitted: Fitted, x: Tensor, y: Tensor, seed: int) -> float:
 
 
 def _trained(
-    trial: Trial, folds: Sequence[Rows], temperatures: Sequence[float]
+    trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
 ) -> Sequence[Fitted | None]:
     """A network for every fold and temperature, None for one that diverged."""
     try:
