@@ -27,7 +27,7 @@ from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
 from kasuri.sklearn import files, settings
-from kasuri.sklearn.choosing import Choice, Split, Trial, choose, split
+from kasuri.sklearn.choosing import Choice, Split, TemperatureTrial, choose, split
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
 from kasuri.training.callbacks import Row
@@ -230,7 +230,7 @@ class BayesianEstimator(BaseEstimator, ABC):
             return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
 
         seed, scaled = self._seed, inputs(x).float()
-        trial = Trial(net, scaled, y, likelihood, prior, options, self.patience, seed)
+        trial = TemperatureTrial(net, scaled, y, likelihood, prior, options, self.patience, seed)
         with GENERATOR, globally_seeded(mix(seed, Stream.WEIGHTS), torch.device("cpu")):
             try:
                 choice = Choice(self.temperature, {}, None)
