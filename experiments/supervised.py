@@ -163,16 +163,16 @@ class Supervised(Experiment):
         """A network that was made and converted, trained; resumed if it was interrupted."""
         is_bayesian = self.family is not None
         train: Any = data.train
+        size = self.batch_size or None
         if self.augment is not None:
-            size = self.batch_size or None
-            train = Batches(train.x, train.y, size, seed=seed, augment=self.augment)
+            train, size = Batches(train.x, train.y, size, seed=seed, augment=self.augment), None
         fitted = kasuri.fit(
             net,
             train,
             Validation(data.valid, patience=self.patience or None, keep=self.keep),
             likelihood=None if self.likelihood is None else self.likelihood(),
             epochs=self.epochs or None,
-            batch_size=self.batch_size or None,
+            batch_size=size,
             scheduler=self.scheduler(),
             seed=seed,
             folder=where.folder,
@@ -219,7 +219,7 @@ class Supervised(Experiment):
             ]
             return torch.optim.Adam(groups, fused=True)
 
-        return {"optimizer": optimizer}
+        return {"optimiser": optimizer}
 
     def scheduler(self) -> MakeScheduler:
         """Of the learning rate."""

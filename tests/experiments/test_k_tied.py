@@ -117,10 +117,10 @@ def test_steps_of_standard_deviations_can_be_scaled():
         experiment = variants("k-tied/convergence")[variant]
         net = experiment.convert(experiment.network(MNIST))
         told = experiment.rates(net)
-        if "optimizer" not in told:
+        if "optimiser" not in told:
             assert told["learning_rate"] == 3e-4
             continue
-        groups = told["optimizer"](list(net.parameters())).param_groups
+        groups = told["optimiser"](list(net.parameters())).param_groups
         rates[variant] = [group["lr"] for group in groups]
         spread = [
             p

@@ -92,7 +92,7 @@ def test_outputs_of_the_slides_networks_are_averages():
 def test_auto_encoders_start_alike_and_at_the_variances_of_the_prior():
     started = []
     vae = kasuri.vae
-    for latent in (vae.FullNormal(9), vae.Diagonal(9), vae.KTiedLatent(3, 3, 1)):
+    for latent in (vae.FullLatent(9), vae.DiagonalLatent(9), vae.KTiedLatent(3, 3, 1)):
         torch.manual_seed(0)
         encoder, decoder = auto_encoder(36, (12, 10, 8), latent.size, 9)
         widths = [layer.out_features for layer in encoder if isinstance(layer, nn.Linear)]

@@ -7,7 +7,6 @@ from torch import nn
 
 import kasuri
 from kasuri.training import Batches, compose, crop, flip
-from tests.training.jobs import network
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -83,17 +82,12 @@ def test_training_inputs_can_be_changed_and_validation_is_not():
     y = (x[:, 0] > 0).long()
     fitted = kasuri.fit(
         nn.Linear(2, 2),
-        (x, y),
+        Batches(x, y, 30, seed=0, augment=negated),
         (-x, y),
-        augment=negated,
         epochs=40,
-        batch_size=30,
         seed=0,
         learning_rate=0.05,
     )
     assert set(seen) == {30}
     assert len(seen) >= 80
     assert fitted.history[-1]["valid_accuracy"] > 0.95
-    batches = Batches(x, y, 30)
-    with pytest.raises(ValueError, match="augment"):
-        kasuri.fit(network(), batches, augment=negated, epochs=1)
