@@ -196,6 +196,8 @@ def test_workers_save_and_stop_with_the_process_that_started_them(folder, number
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a test run in the background of a shell would hand down that Ctrl-C is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         for _ in range(600):
