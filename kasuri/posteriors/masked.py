@@ -97,6 +97,7 @@ class MaskedPosterior(Posterior, ABC):
                 "has the shape of the weight (*blocks, out, in) and is True where the weight stays"
             )
         self.base = base
+        self.note, self.certain = base.note, base.certain
         self.register_buffer("mask", mask)
         self.left = int(mask.sum())
         self.register_load_state_dict_post_hook(_settle)
@@ -137,16 +138,6 @@ class MaskedPosterior(Posterior, ABC):
     def require_density(self) -> None:
         """As the other posterior."""
         self.base.require_density()
-
-    @property
-    def note(self) -> str:  # type: ignore[override]
-        """That of the other posterior."""
-        return self.base.note
-
-    @property
-    def certain(self) -> bool:  # type: ignore[override]
-        """As the other posterior."""
-        return self.base.certain
 
     @abstractmethod
     def entropy(self) -> Tensor:
