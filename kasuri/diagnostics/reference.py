@@ -141,14 +141,12 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
             f"conjugate: the noise must be kasuri.Gaussian, got {type(noise).__name__}; sample with "
             "kasuri.diagnostics.reference.nuts"
         )
-    precisions = {
-        name: normal_precisions(prior, joint.posteriors[name].shape)
-        for name, prior in joint.priors.items()
-    }
-    known = [precisions[name] for name in joint.posteriors]
-    priors = torch.cat([each.reshape(-1) for each in known if each is not None])
-    if len(priors) < joint.size:
-        raise ValueError("conjugate: the prior must be normal around 0")
+    priors = []
+    for name, q in joint.posteriors.items():
+        precisions = normal_precisions(joint.priors[name], q.shape)
+        if precisions is None:
+            raise ValueError(f"conjugate: the prior of {name!r} must be normal around 0")
+        priors.append(precisions.reshape(-1))
     origin = torch.zeros_like(joint.mean())
 
     def outputs(weights: Tensor) -> Tensor:
@@ -157,7 +155,7 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     with torch.no_grad(), seeded(seed):
         slopes, start = jacrev(outputs)(origin).double(), outputs(origin).double()
         variance = float(noise.scale) ** 2 * joint.temperature
-        precision = slopes.T @ slopes / variance + torch.diag(priors)
+        precision = slopes.T @ slopes / variance + torch.diag(torch.cat(priors))
         pull = slopes.T @ (joint.y.reshape(-1).double() - start) / variance
         exact = td.MultivariateNormal(
             torch.linalg.solve(precision, pull), precision_matrix=precision

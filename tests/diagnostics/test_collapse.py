@@ -10,6 +10,7 @@ from torch import nn
 import kasuri
 from kasuri.diagnostics import collapse_check
 from kasuri.priors.normal import normal_precisions
+from tests.diagnostics.networks import Laplace
 
 
 def made(family=None, prior=None, **options):
@@ -70,17 +71,6 @@ def test_precisions_of_normal_priors(prior):
         expected = torch.full(shape, scale**-2, dtype=torch.float64)
         torch.testing.assert_close(normal_precisions(prior, shape), expected)
     assert normal_precisions(kasuri.ARD(), (2, 2)) is None
-
-
-class Laplace(kasuri.Prior):
-    def log_prob(self, weight):
-        return -weight.abs()
-
-    def expected_log_prob(self, *posteriors):
-        raise AssertionError("the density alone tells whether a prior is normal")
-
-    def options(self):
-        return {}
 
 
 def test_a_prior_of_another_shape_has_no_precision():

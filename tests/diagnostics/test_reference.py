@@ -9,6 +9,7 @@ from torch import nn
 
 import kasuri
 from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, nuts
+from tests.diagnostics.networks import Laplace
 
 NOISE, PRIOR, ETA = 0.5, 0.8, 0.4
 
@@ -94,6 +95,13 @@ def test_a_random_last_layer_is_linear_and_a_random_first_one_is_not():
     classes = kasuri.ELBO(last, kasuri.Categorical(), kasuri.HeNormal(), 9)
     with pytest.raises(ValueError, match="Categorical"):
         conjugate(LogJoint(classes, (x, y)))
+
+
+def test_a_prior_that_is_not_normal_has_no_exact_posterior():
+    bnn = kasuri.bayesianize(nn.Linear(3, 2, bias=False), kasuri.MeanField())
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), Laplace(), 5)
+    with pytest.raises(ValueError, match="must be normal"):
+        conjugate(LogJoint(elbo, (torch.randn(5, 3), torch.randn(5, 2))))
 
 
 def test_nuts_finds_the_exact_posterior_and_repeats_itself():
