@@ -71,11 +71,8 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Findings, notes and the state of every weight, ready for JSON."""
-        return {
-            "findings": [asdict(finding) for finding in self.findings],
-            "collapse": None if self.collapse is None else self.collapse.as_dict(),
-            "notes": list(self.notes),
-        }
+        everything = asdict(self)
+        return {name: everything[name] for name in ("findings", "collapse", "notes")}
 
     def __str__(self) -> str:
         """The findings as a list for the terminal."""
@@ -162,23 +159,14 @@ def constant_nll(targets: Tensor, classes: bool) -> float | None:
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers that the rules look at.
-
-    Args:
-        collapse: posterior against prior.
-        scores: of `kasuri.evaluate` on data that training did not see.
-        constant_nll: NLL there of the best constant prediction.
-        temperature: η, KL weight included.
-        num_data: training examples.
-        gradients: rows of `GradientSNR`; none if they were not looked at.
-    """
+    """The numbers that the rules look at."""
 
     collapse: Collapse
-    scores: Mapping[str, float]
-    constant_nll: float | None
-    temperature: float
+    scores: Mapping[str, float]  # of `kasuri.evaluate` on data that training did not see
+    constant_nll: float | None  # of the best constant prediction there
+    temperature: float  # η, KL weight included
     num_data: int
-    gradients: Sequence[Mapping[str, Any]] = ()
+    gradients: Sequence[Mapping[str, Any]] = ()  # rows of `GradientSNR`
 
     @property
     def colder(self) -> str:
