@@ -62,7 +62,7 @@ class Case:
         if only_kasuri or self.kind in ("matrix", "vae"):
             return self.ours
         linear = NETWORKS[self.network].linear_only
-        others = [peer for peer in peers.available()[0] if linear or not peer.linear_only]
+        others = [peer for peer in peers.available() if linear or not peer.linear_only]
         return [*self.ours, *others]
 
     def batches(self) -> tuple[Tensor, Tensor]:

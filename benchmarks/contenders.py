@@ -77,29 +77,24 @@ NETWORKS = {
 }
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
 class Run:
     """One contender at work on one network.
 
-    Here it is a network whose forward pass draws its own weights, as peers' do, or draws nothing.
-
     Args:
-        net: the network.
-        kl: its KL, after a forward pass; None for a plain network.
+        net: the network; its forward pass draws its own weights, or draws nothing.
+        loss: of inputs and classes.
+        predict: class probabilities of inputs, by a number of draws; None for that many forward passes.
     """
 
-    def __init__(self, net: nn.Module, kl: Callable[[], Tensor] | None = None) -> None:
-        self.net = net
-        self.kl = kl
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=LEARNING_RATE, fused=True)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """What is trained."""
-        return list(self.net.parameters())
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Mean negative log-likelihood plus KL/NUM_DATA."""
-        nll = F.cross_entropy(self.net(x), y)
-        return nll if self.kl is None else nll + self.kl() / NUM_DATA
+    def __init__(
+        self, net: nn.Module, loss: Loss, predict: Callable[[Tensor, int], Tensor] | None = None
+    ) -> None:
+        self.net, self.loss = net, loss
+        self.predict = self._averaged if predict is None else predict
+        self.optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=True)
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """One full training step; the loss is returned so that a broken run is noticed."""
@@ -109,8 +104,7 @@ class Run:
         self.optimizer.step()
         return loss
 
-    def predict(self, x: Tensor, samples: int) -> Tensor:
-        """Class probabilities averaged over `samples` forward passes."""
+    def _averaged(self, x: Tensor, samples: int) -> Tensor:
         self.net.eval()
         with torch.no_grad():
             total = self.net(x).softmax(-1)
@@ -119,69 +113,46 @@ class Run:
             return total / samples
 
 
-class KasuriRun(Run):
-    """A network converted by kasuri, used through its public interface.
-
-    Args:
-        net: the plain network.
-        family: of the posteriors.
-        estimator: how noise enters, in training and in prediction.
-    """
-
-    def __init__(self, net: nn.Module, family: kasuri.Family, estimator: str) -> None:
-        self.estimator = estimator
-        self.elbo = kasuri.ELBO(
-            kasuri.bayesianize(net, family, estimator=estimator),
-            kasuri.Categorical(),
-            prior=kasuri.Normal(PRIOR_SCALE),
-            num_data=NUM_DATA,
-        )
-        super().__init__(self.elbo.bnn)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Those of the objective, as users are told to write."""
-        return list(self.elbo.parameters())
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Minus the ELBO per example."""
-        return self.elbo(x, y).loss
-
-    def predict(self, x: Tensor, samples: int) -> Tensor:
-        """Class probabilities of `kasuri.predict`, draws not kept."""
-        return kasuri.predict(
-            self.net,
-            x,
-            samples,
-            likelihood=kasuri.Categorical(),
-            estimator=self.estimator,
-            keep_draws=False,
-        ).mean
+def plain(net: nn.Sequential) -> Run:
+    """The network as it is, trained on the mean negative log-likelihood."""
+    return Run(net, lambda x, y: F.cross_entropy(net(x), y))
 
 
-class PlainAutoEncoderRun(Run):
+def with_kl(net: nn.Module, kl: Callable[[], Tensor]) -> Run:
+    """A network of another library, with its KL after a forward pass: NLL plus KL/NUM_DATA."""
+    return Run(net, lambda x, y: F.cross_entropy(net(x), y) + kl() / NUM_DATA)
+
+
+def converted(net: nn.Sequential, family: kasuri.Family, estimator: str) -> Run:
+    """A network converted by kasuri, used through its public interface."""
+    categorical = kasuri.Categorical()
+    bnn = kasuri.bayesianize(net, family, estimator=estimator)
+    elbo = kasuri.ELBO(bnn, categorical, prior=kasuri.Normal(PRIOR_SCALE), num_data=NUM_DATA)
+
+    def predict(x: Tensor, samples: int) -> Tensor:
+        options = {"likelihood": categorical, "estimator": estimator, "keep_draws": False}
+        return kasuri.predict(bnn, x, samples, **options).mean
+
+    return Run(elbo, lambda x, y: elbo(x, y).loss, predict)
+
+
+def plain_auto_encoder(net: nn.Sequential) -> Run:
     """An auto-encoder without noise and KL."""
+    encoder, decoder = net
+    width = next(decoder.parameters()).shape[1]
+    whole = nn.Sequential(encoder, nn.Linear(300, width), decoder)
 
-    def __init__(self, net: nn.Sequential) -> None:
-        encoder, decoder = net
-        width = next(decoder.parameters()).shape[1]
-        super().__init__(nn.Sequential(encoder, nn.Linear(300, width), decoder))
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(whole(x), x, reduction="none").sum(1).mean()
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Minus the log-likelihood per example."""
-        return F.binary_cross_entropy_with_logits(self.net(x), x, reduction="none").sum(1).mean()
+    return Run(whole, loss)
 
 
-class LatentRun(Run):
+def latent_auto_encoder(net: nn.Sequential, latent: Latent) -> Run:
     """An auto-encoder with a latent family, through kasuri's public interface."""
-
-    def __init__(self, net: nn.Sequential, latent: Latent) -> None:
-        encoder, decoder = net
-        super().__init__(VAE(nn.Sequential(encoder, nn.Linear(300, latent.size)), decoder, latent))
-
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Minus the ELBO per example."""
-        loss: Tensor = self.net(x, y).loss
-        return loss
+    encoder, decoder = net
+    vae = VAE(nn.Sequential(encoder, nn.Linear(300, latent.size)), decoder, latent)
+    return Run(vae, lambda x, y: vae(x, y).loss)
 
 
 @dataclass(frozen=True)
@@ -203,7 +174,7 @@ def kasuri_contender(family: kasuri.Family, estimator: str) -> Contender:
         if value != option.default or option.name == "rank"
     ]
     name = f"kasuri {type(family).__name__}({', '.join(shown)}) {estimator}"
-    return Contender(name, lambda net: KasuriRun(net, family, estimator))
+    return Contender(name, partial(converted, family=family, estimator=estimator))
 
 
 def both(*families: kasuri.Family) -> list[Contender]:
@@ -211,7 +182,7 @@ def both(*families: kasuri.Family) -> list[Contender]:
     return [kasuri_contender(family, how) for family in families for how in ("shared", "local")]
 
 
-PLAIN = Contender("plain", Run)
+PLAIN = Contender("plain", plain)
 
 K_TIED = [kasuri.KTied(rank=rank) for rank in (1, 2, 3)]
 STEP = [
@@ -256,9 +227,9 @@ def latent_contenders(rows: int, columns: int) -> list[Contender]:
         KTiedLatent(rows, columns, rank=1),
     )
     return [
-        Contender(PLAIN.name, PlainAutoEncoderRun),
+        Contender(PLAIN.name, plain_auto_encoder),
         *(
-            Contender(f"kasuri.vae {latent}", partial(LatentRun, latent=latent))
+            Contender(f"kasuri.vae {latent}", partial(latent_auto_encoder, latent=latent))
             for latent in latents
         ),
     ]

@@ -49,7 +49,7 @@ def training(case: str, contender: str) -> dict[str, int]:
 
     torch.manual_seed(0)
     peak = peak_bytes(train)
-    return {"peak_bytes": peak, "parameters": sum(p.numel() for p in runs[0].parameters())}
+    return {"peak_bytes": peak, "parameters": sum(p.numel() for p in runs[0].net.parameters())}
 
 
 def of_contender(case: str, contender: str) -> dict[str, int]:

@@ -6,9 +6,8 @@ compared with 1000 draws. Writes results/numerics/moments.json and the table of 
 """
 
 import argparse
-import time
+import timeit
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ OUT = results.ROOT / "results/numerics/moments.json"
 PAGE = "docs/howto/export.md"
 MARK = "moments table"
 KINDS = ("full", "diagonal")
+EPOCHS, DRAWS = 40, 1000
 
 
 class RowsLSTM(nn.Module):
@@ -71,9 +71,7 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Make]] = {
 }
 
 
-def trained(
-    shape: tuple[int, ...], make: Make, epochs: int
-) -> tuple[kasuri.Fitted, Tensor, Tensor]:
+def trained(shape: tuple[int, ...], make: Make) -> tuple[kasuri.Fitted, Tensor, Tensor]:
     """A trained network, and test inputs and labels."""
     digits = datasets.load("digits")
     parts = [
@@ -83,18 +81,13 @@ def trained(
     data = datasets.Dataset("digits", *parts, classes=digits.classes)
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(make(data), kasuri.KTied(rank=2))
-    fitted = kasuri.fit(bnn, data.train, data.valid, epochs=epochs, seed=0, show=False)
+    fitted = kasuri.fit(bnn, data.train, data.valid, epochs=EPOCHS, seed=0, show=False)
     return fitted, parts[2].x, parts[2].y
 
 
-def seconds(call: Callable[[], object], rounds: int = 3) -> float:
-    """The shortest of a few calls."""
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return min(times)
+def seconds(call: Callable[[], object]) -> float:
+    """The shortest of three calls."""
+    return min(timeit.repeat(call, number=1, repeat=3))
 
 
 def compared(mine: kasuri.Prediction, truth: kasuri.Prediction, y: Tensor) -> dict[str, float]:
@@ -112,15 +105,15 @@ def compared(mine: kasuri.Prediction, truth: kasuri.Prediction, y: Tensor) -> di
     }
 
 
-def measure(name: str, epochs: int, draws: int) -> dict[str, Any]:
+def measure(name: str) -> dict[str, Any]:
     """Everything about one architecture."""
-    fitted, x, y = trained(*NETWORKS[name], epochs)
+    fitted, x, y = trained(*NETWORKS[name])
     elbo = fitted.objective
-    truth = kasuri.predict(elbo, x, samples=draws, seed=1)
+    truth = kasuri.predict(elbo, x, samples=DRAWS, seed=1)
     found: dict[str, Any] = {
         "weights": sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)),
-        f"{draws} draws": compared(truth, truth, y),
-        f"{draws} other draws": compared(kasuri.predict(elbo, x, samples=draws, seed=2), truth, y),
+        f"{DRAWS} draws": compared(truth, truth, y),
+        f"{DRAWS} other draws": compared(kasuri.predict(elbo, x, samples=DRAWS, seed=2), truth, y),
         "100 draws": compared(kasuri.predict(elbo, x, samples=100, seed=3), truth, y),
     }
     found["100 draws"]["seconds"] = seconds(lambda: kasuri.predict(elbo, x, samples=100, seed=3))
@@ -164,30 +157,22 @@ def tables(result: results.Result) -> str:
 
 
 def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Measure unless the page alone is asked for, and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.moments", description=__doc__)
     parser.add_argument("--page", action="store_true", help="no measurement, only the table")
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args()
-    if not args.page:
+    if not parser.parse_args().page:
         torch.set_num_threads(1)
-        about, networks = results.about(), {}
-        for name in args.networks:
-            networks[name] = measure(name, args.epochs, args.draws)
-            print(name, networks[name]["full"])
+        about = results.about()
+        networks = {name: measure(name) for name in NETWORKS}
         settings = {
             "command": "python -m benchmarks.moments",
-            "epochs": args.epochs,
-            "draws": args.draws,
+            "epochs": EPOCHS,
+            "draws": DRAWS,
             "family": "KTied(rank=2)",
             "data": "digits, 500 test pictures",
         }
-        results.write(args.out, {"settings": settings, **about, "networks": networks})
-    if args.out == OUT:
-        put(PAGE, MARK, tables(results.stored(OUT)))
+        results.write(OUT, {"settings": settings, **about, "networks": networks})
+    put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":

@@ -5,42 +5,32 @@ where the others sum it; blitz estimates its KL from the drawn weights instead o
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import nn
 
-from benchmarks.contenders import PRIOR_SCALE, Contender, Run
-
-PACKAGES = ("bayesian-torch", "blitz-bayesian-pytorch", "torchbnn")
+from benchmarks.contenders import PRIOR_SCALE, Contender, Run, with_kl
 
 
 def versions() -> dict[str, str]:
     """Version of every peer that is installed."""
     found = {}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 
-def available() -> tuple[list[Contender], dict[str, str]]:
-    """The contenders whose libraries can be imported, and for the others why not."""
+def available() -> list[Contender]:
+    """The contenders whose libraries can be imported."""
     contenders: list[Contender] = []
-    missing: dict[str, str] = {}
-    for package, find in (
-        ("bayesian-torch", _bayesian_torch),
-        ("torchbnn", _torchbnn),
-        ("blitz-bayesian-pytorch", _blitz),
-    ):
-        try:
+    for find in PACKAGES.values():
+        with suppress(ImportError):
             contenders += find()
-        except ImportError as error:
-            missing[package] = f"not importable ({error.name or 'unknown module'})"
-    return contenders, missing
+    return contenders
 
 
 def _bayesian_torch() -> list[Contender]:
@@ -58,7 +48,7 @@ def _bayesian_torch() -> list[Contender]:
                 "moped_delta": 0.5,
             }
             conversion.dnn_to_bnn(net, options)
-            return Run(net, lambda: conversion.get_kl_loss(net))
+            return with_kl(net, lambda: conversion.get_kl_loss(net))
 
         return run
 
@@ -86,7 +76,7 @@ def _torchbnn() -> list[Contender]:
 
         model = nn.Sequential(*_linear_layers_replaced(net, make))
         kl = bnn.BKLLoss(reduction="sum", last_layer_only=False)
-        return Run(model, lambda: kl(model).squeeze())
+        return with_kl(model, lambda: kl(model).squeeze())
 
     return [Contender("torchbnn", run, linear_only=True, peer=True)]
 
@@ -105,6 +95,13 @@ def _blitz() -> list[Contender]:
             return layers.BayesianLinear(ins, outs, posterior_rho_init=-4.6, prior_dist=prior)
 
         model = Model(*_linear_layers_replaced(net, make))
-        return Run(model, model.nn_kl_divergence)
+        return with_kl(model, model.nn_kl_divergence)
 
     return [Contender("blitz", run, linear_only=True, peer=True)]
+
+
+PACKAGES = {
+    "bayesian-torch": _bayesian_torch,
+    "torchbnn": _torchbnn,
+    "blitz-bayesian-pytorch": _blitz,
+}

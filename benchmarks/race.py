@@ -6,9 +6,10 @@ results/race/mnist-mlp.json and docs/images/race.svg.
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.contenders import (
     Run,
     kasuri_contender,
     mlp,
+    with_kl,
 )
 from experiments import data as datasets
 from experiments.data import Dataset
@@ -37,14 +39,12 @@ POINTS = 40  # of a curve in the picture
 OUT, PICTURE = Path("results/race/mnist-mlp.json"), Path("docs/images/race.svg")
 
 
-@dataclass
 class Curve:
     """A contender on its way."""
 
-    run: Run
-    steps: list[int] = field(default_factory=lambda: [0])
-    seconds: list[float] = field(default_factory=lambda: [0.0])
-    neg_elbo: list[float] = field(default_factory=list)
+    def __init__(self, run: Run) -> None:
+        self.run, self.steps, self.seconds = run, [0], [0.0]
+        self.neg_elbo: list[float] = []
 
     def look(self, x: Tensor, y: Tensor) -> None:
         """−ELBO on validation data, the mean over a few draws."""
@@ -62,24 +62,28 @@ class Curve:
         self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
         self.steps.append(self.steps[-1] + len(batches))
 
-    def reached(self) -> dict[str, dict[str, float] | None]:
-        """Seconds and steps to each goal, None for those not reached."""
-        found: dict[str, dict[str, float] | None] = {}
+    def as_json(self) -> dict[str, Any]:
+        """The curve, and seconds and steps to each goal, None for those not reached."""
+        points = list(zip(self.neg_elbo, self.seconds, self.steps, strict=True))
+        reached = {}
         for goal in GOALS:
-            index = next((i for i, value in enumerate(self.neg_elbo) if value <= goal), None)
-            found[f"{goal:g}"] = (
-                None
-                if index is None
-                else {"seconds": round(self.seconds[index], 2), "steps": self.steps[index]}
+            there = (
+                {"seconds": round(t, 2), "steps": n} for value, t, n in points if value <= goal
             )
-        return found
+            reached[f"{goal:g}"] = next(there, None)
+        return {
+            "step": self.steps,
+            "seconds": [round(value, 3) for value in self.seconds],
+            "neg_elbo": [round(value, 4) for value in self.neg_elbo],
+            "reached": reached,
+        }
 
 
 def contenders() -> list[Contender]:
     """Kasuri's, and bayesian-torch if it can be imported."""
     families = (kasuri.KTied(rank=2), kasuri.MeanField())
     ours = [kasuri_contender(family, how) for family in families for how in ("local", "shared")]
-    theirs = [c for c in peers.available()[0] if c.name == "bayesian-torch reparameterization"]
+    theirs = [c for c in peers.available() if c.name == "bayesian-torch reparameterization"]
     return ours + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
 
 
@@ -99,7 +103,7 @@ def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], 
                 terms.append(torch.distributions.kl_divergence(q, p).sum())
             return torch.stack(terms).sum()
 
-        return Run(model, kl)
+        return with_kl(model, kl)
 
     return made
 
@@ -114,27 +118,14 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     for curve in curves.values():
         curve.look(x, y)
     batches = Batches(data.train.x, data.train.y, BATCH, seed=0)
-    epoch, waiting = 0, list(batches.epoch(0))
+    waiting = chain.from_iterable(batches.epoch(epoch) for epoch in count())
     for _ in range(0, steps, TURN):
-        while len(waiting) < TURN:
-            epoch += 1
-            waiting += list(batches.epoch(epoch))
-        now, waiting = waiting[:TURN], waiting[TURN:]
-        running = [curve for curve in curves.values() if curve.seconds[-1] < budget]
-        if not running:
-            break
-        for curve in running:
-            curve.turn(now)
-            curve.look(x, y)
-    return {
-        name: {
-            "step": curve.steps,
-            "seconds": [round(value, 3) for value in curve.seconds],
-            "neg_elbo": [round(value, 4) for value in curve.neg_elbo],
-            "reached": curve.reached(),
-        }
-        for name, curve in curves.items()
-    }
+        now = list(islice(waiting, TURN))
+        for curve in curves.values():
+            if curve.seconds[-1] < budget:
+                curve.turn(now)
+                curve.look(x, y)
+    return {name: curve.as_json() for name, curve in curves.items()}
 
 
 def picture(result: results.Result) -> str:
@@ -154,38 +145,33 @@ def picture(result: results.Result) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Run the race, write the result and the picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__)
     parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--budget", type=float, default=80.0, help="seconds per contender")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--data", default="mnist", choices=["mnist", "fashion-mnist"])
     parser.add_argument("--out", type=Path, default=results.ROOT / OUT)
     parser.add_argument("--picture", type=Path, default=results.ROOT / PICTURE)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
     began, about = time.perf_counter(), results.about(only_kasuri=False)
-    found = race(datasets.load(args.data), args.steps, args.budget)
-    result = {
-        "settings": {
-            "data": args.data,
-            "batch": BATCH,
-            "learning rate": LEARNING_RATE,
-            "prior scale": PRIOR_SCALE,
-            "number of data": NUM_DATA,
-            "threads": args.threads,
-            "steps": args.steps,
-            "budget": args.budget,
-            "seed": 0,
-        },
-        **about,
-        "wall_seconds": round(time.perf_counter() - began, 1),
-        "contenders": found,
+    settings = {
+        "data": "mnist",
+        "batch": BATCH,
+        "learning rate": LEARNING_RATE,
+        "prior scale": PRIOR_SCALE,
+        "number of data": NUM_DATA,
+        "threads": 1,
+        "steps": args.steps,
+        "budget": args.budget,
+        "seed": 0,
     }
+    curves = race(datasets.load("mnist"), args.steps, args.budget)
+    seconds = round(time.perf_counter() - began, 1)
+    result = {"settings": settings, **about, "wall_seconds": seconds, "contenders": curves}
     results.write(args.out, result)
-    args.picture.parent.mkdir(parents=True, exist_ok=True)
     args.picture.write_text(picture(result))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

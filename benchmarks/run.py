@@ -8,71 +8,41 @@ import argparse
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import memory, peers, results
+from benchmarks import memory, results
 from benchmarks.cases import CASES, KINDS, TARGETS
 from benchmarks.contenders import LEARNING_RATE, NETWORKS, NUM_DATA, PLAIN, PRIOR_SCALE
-from benchmarks.timing import QUICK, Plan, measure
+from benchmarks.timing import Plan, measure
 
 
-def main() -> None:
-    """The command line; `--worker` is how this program calls itself."""
+def main(arguments: Sequence[str]) -> None:
+    """The command line: one number of threads is measured here, several in a process each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=None, help=f"default {Plan.rounds}")
-    parser.add_argument("--quick", action="store_true", help="2 rounds: to see that it runs")
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only-kasuri", action="store_true", help="leave out other libraries")
-    parser.add_argument("--out", type=Path, default=Path("results/bench"))
-    parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.worker is not None:
-        work(args, args.worker)
+    parser.add_argument("--out", type=Path, default=results.ROOT / "results/bench")
+    args = parser.parse_args(arguments)
+    if len(args.threads) == 1:
+        work(args, args.threads[0], " ".join(["python -m benchmarks.run", *arguments]))
         return
     for threads in args.threads:
-        command = [sys.executable, "-m", "benchmarks.run", *sys.argv[1:], "--worker", str(threads)]
+        command = [sys.executable, "-m", "benchmarks.run", *arguments, "--threads", str(threads)]
         subprocess.run(command, check=True, cwd=results.ROOT)
 
 
-def work(args: argparse.Namespace, threads: int) -> None:
+def work(args: argparse.Namespace, threads: int, command: str) -> None:
     """All cases with this number of threads, one file per kind."""
     torch.set_num_threads(threads)
-    plan = QUICK if args.quick else Plan()
-    plan = plan if args.rounds is None else replace(plan, rounds=args.rounds)
-    missing = {} if args.only_kasuri else peers.available()[1]
-    for kind in KINDS:
-        names = [name for name in args.cases if CASES[name].kind == kind]
-        if not names:
-            continue
-        result = {
-            "kind": kind,
-            "threads": torch.get_num_threads(),
-            "settings": settings(args, plan),
-            **results.about(args.only_kasuri),
-            "peers_missing": missing,
-        }
-        begin = time.perf_counter()
-        result["cases"] = {name: time_case(name, plan, args.only_kasuri) for name in names}
-        result["wall_seconds"] = round(time.perf_counter() - begin, 1)
-        result["targets"] = targets(result["cases"])
-        label = results.threads_label(threads).replace(" ", "-")
-        results.write(args.out / f"{kind}-{label}.json", result)
-
-
-def settings(args: argparse.Namespace, plan: Plan) -> dict[str, Any]:
-    """What the numbers depend on besides the machine, and the command that makes them again."""
-    options = ["--quick"] if args.quick else []
-    options += ["--only-kasuri"] if args.only_kasuri else []
-    options += [] if args.rounds is None else ["--rounds", str(args.rounds)]
-    options += [] if args.cases == list(CASES) else ["--cases", *args.cases]
-    options += [] if args.threads == [1, 2] else ["--threads", *map(str, args.threads)]
-    return {
-        "command": " ".join(["python -m benchmarks.run", *options]),
+    plan = Plan(rounds=args.rounds)
+    settings = {
+        "command": command,
         "rounds": plan.rounds,
         "warmup_rounds": plan.warmup,
         "baseline_seconds_per_turn": plan.burst,
@@ -81,6 +51,17 @@ def settings(args: argparse.Namespace, plan: Plan) -> dict[str, Any]:
         "num_data": NUM_DATA,
         "dtype": "float32",
     }
+    for kind in KINDS:
+        names = [name for name in args.cases if CASES[name].kind == kind]
+        if not names:
+            continue
+        about, begin = results.about(args.only_kasuri), time.perf_counter()
+        cases = {name: time_case(name, plan, args.only_kasuri) for name in names}
+        result = {"kind": kind, "threads": threads, "settings": settings, **about, "cases": cases}
+        result["wall_seconds"] = round(time.perf_counter() - begin, 1)
+        result["targets"] = targets(cases)
+        label = results.threads_label(threads).replace(" ", "-")
+        results.write(args.out / f"{kind}-{label}.json", result)
 
 
 def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
@@ -106,7 +87,9 @@ def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
     seconds = round(time.perf_counter() - begin, 1)
     print(f"{name}, {torch.get_num_threads()} thread(s), {seconds} s", flush=True)
     for title, times in measured.items():
-        print(f"  {title:36} {times.median_ratio:6.2f}  {times.median_ms:9.2f} ms", flush=True)
+        print(
+            f"  {title:36} {times['median_ratio']:6.2f}  {times['median_ms']:9.2f} ms", flush=True
+        )
     return {
         "title": case.title,
         "network": case.network,
@@ -115,9 +98,7 @@ def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
         "calls_per_turn": repeats,
         "wall_seconds": seconds,
         "failed": failed,
-        "contenders": {
-            key: {**times.as_json(), **memories.get(key, {})} for key, times in measured.items()
-        },
+        "contenders": {key: times | memories.get(key, {}) for key, times in measured.items()},
     }
 
 
@@ -134,4 +115,4 @@ def targets(cases: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,7 +3,6 @@
 Nothing on the page is typed by hand; what is not in the files is not on the page.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,6 @@ rounds. The plain auto-encoder has neither noise nor KL; it is the network that 
 The encoder's last layer has as many outputs as the family has numbers: of a full normal over 40
 latent variables 860 instead of 80, which alone is a fifth of a step.
 """
-
-
-def load(folder: Path) -> list[Result]:
-    """All results, fewest threads first."""
-    found = [stored(path) for path in sorted(folder.glob("*.json"))]
-    return sorted(found, key=lambda result: (result["threads"], KINDS.index(result["kind"])))
 
 
 def ratio(times: dict[str, Any] | None) -> str:
@@ -181,16 +174,11 @@ def page(results: list[Result]) -> str:
     return "\n".join(filter(None, sections))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
-    parser.add_argument("--results", type=Path, default=ROOT / "results/bench")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks.md")
-    args = parser.parse_args()
-    results = load(args.results)
-    if not results:
-        parser.error("no results: run `python -m benchmarks.run` first")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(page(results))
+def main(folder: Path = ROOT / "results/bench", out: Path = ROOT / "docs/benchmarks.md") -> None:
+    """Write the page of the result files in a folder."""
+    found = [stored(path) for path in folder.glob("*.json")]
+    ordered = sorted(found, key=lambda file: (file["threads"], KINDS.index(file["kind"])))
+    out.write_text(page(ordered))
 
 
 if __name__ == "__main__":

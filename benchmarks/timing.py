@@ -7,7 +7,7 @@ a while slows all of them; what is reported first is the ratio to the baseline o
 import gc
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -35,38 +35,16 @@ class Plan:
 QUICK = Plan(rounds=2, warmup=1, burst=0.0)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Times of one contender: milliseconds per call, and ratios to the baseline by round.
-
-    `versus` has the median ratios to further contenders, by their names.
-    """
-
-    median_ms: float
-    median_ratio: float
-    ratio_quartiles: tuple[float, float]
-    rounds: int
-    versus: dict[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        """Rounded to what timing can tell."""
-        rounded = {key: _rounded(value) for key, value in asdict(self).items() if value != {}}
-        return {**rounded, "rounds": self.rounds}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(number) for key, number in value.items()}
-    return [_rounded(number) for number in value] if isinstance(value, tuple) else round(value, 4)
-
-
 def measure(
     calls: dict[str, Callable[[], object]],
     baseline: str,
     plan: Plan,
     references: Sequence[str] = (),
-) -> tuple[dict[str, Measured], int]:
-    """Times of every call, and how many calls made up one turn.
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Times of every call, ready for JSON, and how many calls made up one turn.
+
+    Times are milliseconds per call, and ratios to the baseline of the same round. `versus` has the median
+    ratios to further contenders.
 
     Args:
         calls: the work of each contender.
@@ -105,17 +83,17 @@ def _round(calls: dict[str, Callable[[], object]], index: int, repeats: int) -> 
 
 def _summary(
     name: str, rounds: list[dict[str, float]], baseline: str, references: Sequence[str]
-) -> Measured:
-    ratios = torch.tensor(_ratios(name, baseline, rounds), dtype=torch.float64)
-    low, middle, high = ratios.quantile(ratios.new_tensor([0.25, 0.5, 0.75])).tolist()
-    return Measured(
-        median_ms=1e3 * median(times[name] for times in rounds),
-        median_ratio=middle,
-        ratio_quartiles=(low, high),
-        rounds=len(rounds),
-        versus={other: median(_ratios(name, other, rounds)) for other in references},
-    )
+) -> dict[str, Any]:
+    def ratios(other: str) -> list[float]:
+        return [times[name] / times[other] for times in rounds]
 
-
-def _ratios(name: str, other: str, rounds: list[dict[str, float]]) -> list[float]:
-    return [times[name] / times[other] for times in rounds]
+    quartiles = torch.tensor(ratios(baseline)).quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+    low, middle, high = (round(value, 4) for value in quartiles)
+    summary = {
+        "median_ms": round(1e3 * median(times[name] for times in rounds), 4),
+        "median_ratio": middle,
+        "ratio_quartiles": [low, high],
+        "rounds": len(rounds),
+    }
+    versus = {other: round(median(ratios(other)), 4) for other in references}
+    return summary | ({"versus": versus} if versus else {})

@@ -6,7 +6,8 @@ Writes results/numerics/together.json. A call is a short training run of all twe
 
 import argparse
 import copy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -68,31 +69,25 @@ def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[
     return {"together": together, "one after the other": apart}
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.together", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--networks", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
     plan, about, families = Plan(rounds=args.rounds, warmup=1, burst=0.0), results.about(), {}
     for name, family in FAMILIES.items():
         times, _ = measure(calls(family, args.epochs, args.networks), "together", plan)
-        families[name] = {way: measured.as_json() for way, measured in times.items()}
-        ratio = times["one after the other"].median_ratio
+        families[name] = times
+        ratio = times["one after the other"]["median_ratio"]
         print(f"{name}: one after the other takes {ratio:.1f} times as long")
-    settings = {
-        "networks": args.networks,
-        "rows": ROWS,
-        "batch": BATCH,
-        "epochs": args.epochs,
-        "threads": args.threads,
-    }
+    settings = {"rows": ROWS, "batch": BATCH, "threads": 1}
+    settings |= {"networks": args.networks, "epochs": args.epochs}
     results.write(args.out, settings | about | {"families": families})
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

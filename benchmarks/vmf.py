@@ -8,7 +8,6 @@ import argparse
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -20,7 +19,7 @@ from scipy import special, stats
 from torch import Tensor
 
 from benchmarks import results
-from benchmarks.timing import QUICK, Plan, measure
+from benchmarks.timing import Plan, measure
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
 from tools.tables import put
@@ -162,8 +161,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
     }
     times = {}
     for title, calls in cases.items():
-        measured, _ = measure(calls, "kasuri", plan)
-        times[title] = {name: each.as_json() for name, each in measured.items()}
+        times[title], _ = measure(calls, "kasuri", plan)
     return times
 
 
@@ -218,18 +216,13 @@ def _cell(found: dict[str, Any], count: int) -> str:
 
 
 def main() -> None:
+    """Measure unless the page alone is asked for, and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vmf", description=__doc__)
     parser.add_argument("--page", action="store_true", help="no measurement, only the tables")
-    parser.add_argument("--quick", action="store_true", help="2 rounds, 2 dimensions")
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args()
-    if not args.page:
+    if not parser.parse_args().page:
         torch.set_num_threads(1)
-        plan, dimensions = (QUICK, (2, 100)) if args.quick else (Plan(), DIMENSIONS)
-        result = result_of(plan, dimensions, KAPPAS)
-        results.write(args.out, result)
-    if args.out == OUT:
-        put(PAGE, MARK, tables(results.stored(OUT)))
+        results.write(OUT, result_of(Plan(), DIMENSIONS, KAPPAS))
+    put(PAGE, MARK, tables(results.stored(OUT)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from kasuri import named_posteriors
-from kasuri.diagnostics.collapse import histogram
 from kasuri.likelihoods.predictions import Columns
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.kl_shares import kl_by_name
@@ -81,11 +80,16 @@ def _layer(name: str, q: Posterior, kl: float | None) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in q.parameters()),
         "kl": kl,
         "snr": float((mean.abs() / std).median()) if random else None,
-        "mean": histogram(mean),
-        "scale": histogram(std.log10()) if random else None,
+        "mean": _histogram(mean),
+        "scale": _histogram(std.log10()) if random else None,
         "mean_abs": float(mean.abs().mean()),
         "mean_std": float(std.mean()),
     }
+
+
+def _histogram(values: Tensor) -> dict[str, list[float]]:
+    counts, edges = torch.histogram(values, BINS)
+    return {"edges": edges.tolist(), "counts": counts.long().tolist()}
 
 
 def _two_histograms(score: str, inside: Tensor, outside: Tensor) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from experiments.networks import Divide
 from experiments.spec import FIXED, Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
 from kasuri.diagnostics import collapse_check
-from kasuri.diagnostics.reference.wide import wide_optimum
+from kasuri.diagnostics.reference import wide_optimum
 from kasuri.streams import Stream, mix
 
 Rule = Literal["eta-1", "balanced"]

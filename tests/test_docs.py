@@ -14,6 +14,9 @@ ROOT = Path(__file__).parent.parent
 
 
 PAGES = ["docs/guide.md", "docs/index.md", *sorted((ROOT / "docs/howto").glob("*.md"))]
+PAGES += [
+    path for path in sorted((ROOT / "docs/papers").glob("*.md")) if "```python" in path.read_text()
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page).stem)

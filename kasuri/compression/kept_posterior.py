@@ -12,8 +12,8 @@ from torch.nn.modules.conv import _ConvNd
 from kasuri.checks import is_number, is_whole
 from kasuri.compression.cutting import Cut, CuttingPlan, apply_plan
 from kasuri.compression.units import Masks
-from kasuri.diagnostics.matrices import matrix_posteriors
-from kasuri.diagnostics.tying import tie
+from kasuri.diagnostics.spectra import matrix_posteriors
+from kasuri.diagnostics.tying import choose_rank, tie
 from kasuri.network.convert import Plan, apply_plans, replace_posteriors
 from kasuri.network.estimators import check, shared
 from kasuri.network.random import Conversion, named_layers, named_posteriors, posterior_of
@@ -74,7 +74,8 @@ class Slim:
         if not free:
             notes.append("no mean-field matrix is left whose standard deviations could be tied")
             return net, notes
-        net = tie(net, self.rank, where=free)
+        ranks = choose_rank(net) if isinstance(self.rank, str) else dict.fromkeys(free, self.rank)
+        net = tie(net, {name: ranks[name] for name in free})
         for name, posterior in matrix_posteriors(net).items():
             if name in free and not isinstance(posterior, MeanFieldPosterior):
                 rank = getattr(posterior, "rank", self.rank)

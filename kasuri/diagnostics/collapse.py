@@ -11,22 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.diagnostics.reference.joint import LogJoint
-from kasuri.inputs import take
-from kasuri.likelihoods import Gaussian
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.kl_shares import at_its_scale, kl_by_name
+from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Posterior
-from kasuri.prediction.evaluate import evaluate
-from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
-from kasuri.streams import mix, normal_like, seeded
-from kasuri.training.batches import tensors
 
 SAME = 0.01  # nats: two distributions so close give no event probabilities more than 0.07 apart
 WIDE, NARROW = 1.5, 0.01  # of a standard deviation, in units of the prior's
-EXAMPLES = 512  # at most so many are used
-END = 10**9  # a step after every schedule's end
 
 
 @dataclass(frozen=True)
@@ -41,16 +33,14 @@ class LayerState:
             from the prior. (Of other than normal families: by their first two moments.)
         wide: share of weights with a standard deviation above 1.5 times the prior's.
         narrow: share of weights with one below 0.01 times the prior's.
-        snr: histogram of log10 |mean| / std; None for a point estimate.
     """
 
     name: str
     shape: tuple[int, ...]
     kl: float | None
-    at_prior: float | None
-    wide: float | None
-    narrow: float | None
-    snr: dict[str, list[float]] | None
+    at_prior: float | None = None
+    wide: float | None = None
+    narrow: float | None = None
 
     @property
     def weights(self) -> int:
@@ -62,11 +52,6 @@ class LayerState:
         """Whether it is a matrix, not a bias or another vector."""
         return len(self.shape) >= 2
 
-    @property
-    def kl_per_weight(self) -> float | None:
-        """Nats per weight."""
-        return None if self.kl is None else self.kl / self.weights
-
 
 @dataclass(frozen=True)
 class Collapse:
@@ -75,17 +60,10 @@ class Collapse:
     Args:
         layers: every random weight.
         kl: of the whole network, in nats.
-        kl_share: the KL's part η · KL / p of the loss on the given data, |NLL| being the rest; None without
-            data or objective.
-        predictive_ratio: variance of the outputs over draws of the posterior, in units of that over draws
-            of the prior, both averaged over the given inputs: near 1 if predictions are those of
-            the prior; None without data or if the prior cannot be drawn from.
     """
 
     layers: tuple[LayerState, ...]
     kl: float
-    kl_share: float | None = None
-    predictive_ratio: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -96,34 +74,17 @@ class Collapse:
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
         for layer in self.layers:
             kl = "–" if layer.kl is None else f"{layer.kl:.1f}"
-            each = "–" if layer.kl_per_weight is None else f"{layer.kl_per_weight:.3f}"
+            each = "–" if layer.kl is None else f"{layer.kl / layer.weights:.3f}"
             share = "–" if layer.at_prior is None else f"{layer.at_prior:.1%}"
             lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl:>11}{each:>12}{share:>14}")
-        last = f"KL {self.kl:.1f} nats"
-        if self.kl_share is not None:
-            last += f", {self.kl_share:.0%} of the loss"
-        if self.predictive_ratio is not None:
-            last += f"; variance of the outputs {self.predictive_ratio:.3g} of the prior's"
-        return "\n".join([*lines, last])
+        return "\n".join([*lines, f"KL {self.kl:.1f} nats"])
 
 
-def collapse_check(
-    model: nn.Module,
-    data: Any = None,
-    *,
-    prior: Prior | None = None,
-    samples: int = 32,
-    seed: int = 0,
-) -> Collapse:
-    """Compare a posterior with its prior, layer by layer and in its predictions.
+def collapse_check(model: nn.Module | Trained) -> Collapse:
+    """Compare a posterior with its prior, layer by layer.
 
     Args:
-        model: a kasuri.ELBO; or a converted network, with `prior`.
-        data: (x, y), or anything with attributes x and y; at most 512 examples are used. Without them
-            only weights are compared.
-        prior: of a bare network.
-        samples: draws of posterior and prior.
-        seed: of the draws.
+        model: a kasuri.ELBO, or what `kasuri.fit` returned.
 
     Examples:
         >>> import kasuri
@@ -131,90 +92,39 @@ def collapse_check(
         >>> with torch.no_grad():
         ...     for _, q in kasuri.named_posteriors(bnn):
         ...         _ = q.loc.zero_()
-        >>> collapse = collapse_check(bnn, prior=kasuri.Normal(1.0))
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=9)
+        >>> collapse = collapse_check(elbo)
         >>> [layer.at_prior for layer in collapse.layers], round(collapse.kl, 3)
         ([1.0, 1.0], 0.0)
     """
-    elbo = _objective(model, prior)
+    elbo = elbo_of(model)
     shares = kl_by_name(elbo)
-    layers, precisions = [], {}
+    layers = []
     for law, names in elbo.groups():
         posteriors = dict(zip(names, elbo._posteriors[elbo.governed.index(names)], strict=True))
         fixed = at_its_scale(law, list(posteriors.values()))
         for name, q in posteriors.items():
-            precisions[name] = normal_precisions(fixed, q.shape)
-            layers.append(_state(name, q, shares.get(name), precisions[name]))
-    whole = float(elbo.kl().detach())
-    if data is None:
-        return Collapse(tuple(layers), whole)
-    x, y = tensors(data)
-    few = take(x, slice(EXAMPLES)), y[:EXAMPLES]
-    share = _share(elbo, few, samples, seed) if model is elbo else None
-    return Collapse(tuple(layers), whole, share, _ratio(elbo, few, precisions, samples, seed))
+            layers.append(_state(name, q, shares.get(name), normal_precisions(fixed, q.shape)))
+    return Collapse(tuple(layers), float(elbo.kl().detach()))
 
 
-def _objective(model: nn.Module, prior: Prior | None) -> ELBO:
-    if isinstance(model, ELBO):
-        if prior is not None:
-            raise ValueError("collapse_check(elbo, prior=...): the objective has its own prior")
-        return model
-    if prior is None:
-        raise ValueError(
-            "collapse_check(bnn): a network does not know its prior; give the objective, "
-            "collapse_check(elbo), or prior=kasuri.HeNormal()"
+def elbo_of(model: nn.Module | Trained) -> ELBO:
+    """The objective, which must know likelihood and prior."""
+    elbo = objective_of(model)
+    if not isinstance(elbo, ELBO):
+        raise TypeError(
+            f"{type(model).__name__} has no likelihood and prior; give the kasuri.ELBO or what kasuri.fit "
+            "returned"
         )
-    return ELBO(model, Gaussian(1.0), prior, num_data=1)
+    return elbo
 
 
 @torch.no_grad()
 def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None) -> LayerState:
     mean, variance = q.mean.double().cpu(), q.variance.double().cpu()
-    if not bool((variance > 0).all()):
-        return LayerState(name, tuple(q.shape), kl, None, None, None, None)
-    at_prior = wide = narrow = None
-    if precisions is not None:
-        width = variance * precisions
-        each = 0.5 * (mean.square() * precisions + width - 1 - width.log())
-        marks = each < SAME, width > WIDE**2, width < NARROW**2
-        at_prior, wide, narrow = (float(mark.double().mean()) for mark in marks)
-    ratio = (mean.abs() / variance.sqrt()).clamp(min=1e-6).log10().reshape(-1)
-    snr = histogram(ratio) if bool(ratio.isfinite().all()) else None
-    return LayerState(name, tuple(q.shape), kl, at_prior, wide, narrow, snr)
-
-
-def histogram(values: Tensor) -> dict[str, list[float]]:
-    """Edges and counts of 30 equal bins."""
-    counts, edges = torch.histogram(values, 30)
-    return {"edges": edges.tolist(), "counts": counts.long().tolist()}
-
-
-def _share(elbo: ELBO, data: tuple[Any, Tensor], samples: int, seed: int) -> float:
-    nll = evaluate(elbo, data, samples=samples, seed=seed)["gibbs_nll"]
-    cost = elbo.weight_at(END) * float(elbo.kl().detach()) / elbo.num_data
-    return cost / (abs(nll) + cost) if cost else 0.0
-
-
-@torch.no_grad()
-def _ratio(
-    elbo: ELBO,
-    data: tuple[Any, Tensor],
-    precisions: dict[str, Tensor | None],
-    samples: int,
-    seed: int,
-) -> float | None:
-    """Mean variance of outputs under the posterior, in units of that under the prior."""
-    if any(precision is None for precision in precisions.values()):
-        return None
-    joint = LogJoint(elbo, data, temperature=1.0)
-    if not joint.posteriors:  # point estimates only
-        return None
-    scales = [precisions[name] for name in joint.posteriors]
-    scale = torch.cat([each.rsqrt().reshape(-1) for each in scales if each is not None])
-    mine, theirs = [], []
-    with seeded(mix(seed, 1)):
-        for _ in range(samples):  # one draw at a time: of large networks many would not fit
-            weights = joint.mean(draw=True)
-            mine.append(joint.outputs(weights, joint.x))
-            theirs.append(joint.outputs(normal_like(weights) * scale.to(weights), joint.x))
-    own, prior = (float(torch.stack(f).double().var(0).mean()) for f in (mine, theirs))
-    return own / prior if prior > 0 and math.isfinite(own) else None
+    if precisions is None or not bool((variance > 0).all()):
+        return LayerState(name, tuple(q.shape), kl)
+    width = variance * precisions
+    each = 0.5 * (mean.square() * precisions + width - 1 - width.log())
+    marks = each < SAME, width > WIDE**2, width < NARROW**2
+    return LayerState(name, tuple(q.shape), kl, *(float(mark.double().mean()) for mark in marks))

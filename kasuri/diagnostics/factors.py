@@ -20,6 +20,7 @@ k + 1 starts from rank k with one component split in two along the largest resid
 rank never fits worse.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -33,25 +34,25 @@ _SMALLEST = 2e-9  # of the largest factor at the same position: no logarithm of 
 
 
 class Factors(NamedTuple):
-    """R (*blocks, k, out), C (*blocks, k, in) and the loss per weight (*blocks)."""
+    """R (k, out), C (k, in) and the loss per weight."""
 
     rows: Tensor
     columns: Tensor
-    loss: Tensor
+    loss: float
 
 
-def loss_per_weight(scale: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight, (*blocks)."""
-    ratio = (rows.mT @ columns) / scale
-    return (ratio.square() / 2 - ratio.log() - 0.5).mean((-2, -1))
+def loss_per_weight(scale: Tensor, rows: Tensor, columns: Tensor) -> float:
+    """KL(N(μ, (RᵀC)²) ‖ N(μ, scale²)) in nats per weight."""
+    ratio = (rows.T @ columns) / scale
+    return float((ratio.square() / 2 - ratio.log() - 0.5).mean())
 
 
 def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
-    """Fits of rank 1, 2, 3, ... to standard deviations (*blocks, out, in), without end."""
+    """Fits of rank 1, 2, 3, ... to standard deviations (out, in), without end."""
     logs = scale.log()
-    middle = logs.mean((-2, -1), keepdim=True) / 2
-    rows = (logs.mean(-1, keepdim=True) - middle).exp().mT
-    columns = (logs.mean(-2, keepdim=True) - middle).exp()
+    middle = logs.mean() / 2
+    rows = (logs.mean(1) - middle).exp()[None]
+    columns = (logs.mean(0) - middle).exp()[None]
     while True:
         fit = improved(scale, rows, columns, iterations)
         yield fit
@@ -63,7 +64,7 @@ def improved(
     rows: Tensor,
     columns: Tensor,
     iterations: int = ITERATIONS,
-    ceiling: float | None = None,
+    ceiling: float = math.inf,
 ) -> Factors:
     """The factors after updates, until these change nothing any more; held below a ceiling if given.
 
@@ -74,20 +75,19 @@ def improved(
     loss = loss_per_weight(scale, rows, columns)
     for count in range(1, iterations + 1):
         rows = _updated(weight, rows, columns, ceiling)
-        columns = _updated(weight.mT, columns, rows, ceiling)
+        columns = _updated(weight.T, columns, rows, ceiling)
         if count % _EVERY == 0:
             before, loss = loss, loss_per_weight(scale, rows, columns)
-            if bool((before - loss <= 1e-4 * loss + 1e-10).all()):
+            if before - loss <= 1e-4 * loss + 1e-10:
                 break
     return Factors(rows, columns, loss_per_weight(scale, rows, columns))
 
 
-def _updated(weight: Tensor, mine: Tensor, other: Tensor, ceiling: float | None) -> Tensor:
-    product = mine.mT @ other
-    down = other @ (product * weight).mT
-    up = other @ product.reciprocal_().mT
-    new = mine * up.div_(down).sqrt_()
-    return new if ceiling is None else new.clamp(max=ceiling)
+def _updated(weight: Tensor, mine: Tensor, other: Tensor, ceiling: float) -> Tensor:
+    product = mine.T @ other
+    down = other @ (product * weight).T
+    up = other @ product.reciprocal_().T
+    return (mine * up.div_(down).sqrt_()).clamp(max=ceiling)
 
 
 def balanced(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,12 +95,9 @@ def balanced(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
     Entries that have become nothing are raised to almost nothing, since their logarithms are wanted.
     """
-    ratio = (columns.amax(-1, keepdim=True) / rows.amax(-1, keepdim=True)).sqrt()
-    return _visible(rows * ratio), _visible(columns / ratio)
-
-
-def _visible(factor: Tensor) -> Tensor:
-    return torch.maximum(factor, _SMALLEST * factor.amax(-2, keepdim=True))
+    ratio = (columns.amax(1, keepdim=True) / rows.amax(1, keepdim=True)).sqrt()
+    rows, columns = rows * ratio, columns / ratio
+    return rows.clamp(min=_SMALLEST * rows.amax(0)), columns.clamp(min=_SMALLEST * columns.amax(0))
 
 
 def _split(scale: Tensor, fit: Factors) -> tuple[Tensor, Tensor]:
@@ -109,53 +106,39 @@ def _split(scale: Tensor, fit: Factors) -> tuple[Tensor, Tensor]:
     r c = ½ r(1 + a)·c(1 + b) + ½ r(1 - a)·c(1 - b) - r c a b, so leaving out the last term adds
     r c a b, a rank-one correction along whatever a and b one likes, and keeps everything positive.
     """
-    product = fit.rows.mT @ fit.columns
+    product = fit.rows.T @ fit.columns
     residual = (1 - (product / scale).square()) / 2  # minus the slope in log τ, about log σ/τ
-    directions = [_direction(residual / product, fit, k) for k in range(fit.rows.shape[-2])]
-    size, a, b = (torch.stack(parts, -1) for parts in zip(*directions, strict=True))
-    best = size.argmax(-1)[..., None]
-    a, b = (
-        tilts.gather(-1, best[..., None].expand(*tilts.shape[:-1], 1))[..., 0] for tilts in (a, b)
-    )
-    step = torch.ones_like(size[..., :1])
-    for _ in range(5):
-        rows, columns = _divided(fit, best, step * a, step * b)
-        worse = loss_per_weight(scale, rows, columns) > fit.loss
-        if not bool(worse.any()):
-            return rows, columns
-        step = torch.where(worse[..., None], step / 4, step)
-    step = torch.where(worse[..., None], 0.0, step)  # two halves of the same: never worse
-    return _divided(fit, best, step * a, step * b)
+    shares = (torch.outer(r, c) / product for r, c in zip(fit.rows, fit.columns, strict=True))
+    directions = [_direction(residual * share) for share in shares]
+    best = max(range(len(directions)), key=lambda k: directions[k][0])
+    _, a, b = directions[best]
+    for step in (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 0):  # at 0 two halves of the same: never worse
+        rows = _divided(fit.rows, best, step * a, 1.0)
+        columns = _divided(fit.columns, best, step * b, 0.5)
+        if loss_per_weight(scale, rows, columns) <= fit.loss:
+            break
+    return rows, columns
 
 
-def _direction(residual: Tensor, fit: Factors, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(size, a, b) of the largest singular component of the residual where component k counts."""
-    rows, columns = fit.rows[..., k, :], fit.columns[..., k, :]
-    part = residual * rows[..., :, None] * columns[..., None, :]
-    longest = part.square().sum(-1).argmax(-1)[..., None, None]
-    right = part.gather(-2, longest.expand(*longest.shape[:-1], part.shape[-1]))[..., 0, :]
-    tiny = torch.finfo(part.dtype).tiny
+def _direction(matrix: Tensor) -> tuple[float, Tensor, Tensor]:
+    """(size, a, b) of the largest singular component, by power iteration."""
+    tiny = torch.finfo(matrix.dtype).tiny
+    right = matrix[matrix.square().sum(1).argmax()]
     for _ in range(_POWER):
-        left = (part @ right[..., None])[..., 0]
-        left = left / left.norm(dim=-1, keepdim=True).clamp_min(tiny)
-        right = (left[..., None, :] @ part)[..., 0, :]
-        size = right.norm(dim=-1, keepdim=True)
+        left = matrix @ right
+        left = left / left.norm().clamp_min(tiny)
+        right = left @ matrix
+        size = right.norm()
         right = right / size.clamp_min(tiny)
-    return size[..., 0], _bounded(size.sqrt() * left), _bounded(size.sqrt() * right)
+    return float(size), _bounded(size.sqrt() * left), _bounded(size.sqrt() * right)
 
 
 def _bounded(tilt: Tensor) -> Tensor:
     """Shortened to at most 0.9, in its own direction: that is the one in which the loss falls."""
-    return tilt * (0.9 / tilt.abs().amax(-1, keepdim=True).clamp_min(0.9))
+    return tilt * (0.9 / tilt.abs().max().clamp_min(0.9))
 
 
-def _divided(fit: Factors, which: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Component `which` (*blocks, 1) as the two with factors (1 ± a) and (1 ± b)/2."""
-
-    def halves(factor: Tensor, tilt: Tensor, share: float) -> Tensor:
-        index = which[..., None].expand(*which.shape[:-1], 1, factor.shape[-1])
-        old, tilt = factor.gather(-2, index), tilt[..., None, :]
-        kept = factor.scatter(-2, index, share * old * (1 + tilt))
-        return torch.cat([kept, share * old * (1 - tilt)], -2)
-
-    return halves(fit.rows, a, 1.0), halves(fit.columns, b, 0.5)
+def _divided(factor: Tensor, which: int, tilt: Tensor, share: float) -> Tensor:
+    """Component `which` as the two with factors share · (1 ± tilt)."""
+    half, other = share * factor[which] * (1 + tilt), share * factor[which] * (1 - tilt)
+    return torch.cat([factor[:which], half[None], factor[which + 1 :], other[None]])

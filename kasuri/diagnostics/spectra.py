@@ -7,17 +7,19 @@ beside it: what the best constant matrix explains, the spectrum of the same entr
 and the spectrum of the matrix minus its mean.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.diagnostics.matrices import blocks_of, matrix_posteriors, mean_of, scale_of
+from kasuri.network.random import require_posteriors
+from kasuri.posteriors.base import Elementwise, Posterior
 from kasuri.streams import mix
 
 ROUNDING = 1e-12  # relative size below which a difference of equal numbers is rounding
+SHOWN = 10  # components of a spectrum in a result file
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +45,10 @@ class Spectrum:
         """What the first k components explain together: the share of the best rank-k matrix."""
         return self.share.cumsum(0)
 
-    def as_dict(self, limit: int = 10) -> dict[str, Any]:
-        """Values, shares and cumulative shares of the first `limit` components, for JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """Values, shares and cumulative shares of the first ten components, for JSON."""
         parts = {"values": self.values, "share": self.share, "cumulative": self.cumulative}
-        return {name: part[:limit].tolist() for name, part in parts.items()}
+        return {name: part[:SHOWN].tolist() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +73,15 @@ class LayerSpectrum:
     shuffled: Spectrum | None = None
     centred: Spectrum | None = None
 
-    def as_dict(self, limit: int = 10) -> dict[str, Any]:
-        """Everything, cut after `limit` components, ready for JSON; of the baselines the shares."""
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, cut after ten components, ready for JSON; of the baselines the shares."""
         row: dict[str, Any] = {"layer": self.layer, "shape": list(self.shape)}
-        row |= {"mean": self.mean.as_dict(limit), "scale": None}
+        row |= {"mean": self.mean.as_dict(), "scale": None}
         if self.scale is not None and self.shuffled is not None and self.centred is not None:
-            row["scale"] = self.scale.as_dict(limit) | {
+            row["scale"] = self.scale.as_dict() | {
                 "constant": self.constant,
-                "shuffled": self.shuffled.share[:limit].tolist(),
-                "centred": self.centred.share[:limit].tolist(),
+                "shuffled": self.shuffled.share[:SHOWN].tolist(),
+                "centred": self.centred.share[:SHOWN].tolist(),
             }
         return row
 
@@ -103,7 +105,7 @@ def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
     for name, q in matrix_posteriors(bnn).items():
         scale = scale_of(name, q)
         scales = {} if scale is None else dict(blocks_of(name, scale))
-        for title, mean in blocks_of(name, mean_of(name, q)):
+        for title, mean in blocks_of(name, _finite(f"the means of {name}", q.mean)):
             shuffling = torch.Generator().manual_seed(mix(seed, len(spectra)))
             spectra[title] = _layer(title, mean, scales.get(title), shuffling)
     return spectra
@@ -112,27 +114,51 @@ def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
 def _layer(
     name: str, mean: Tensor, scale: Tensor | None, shuffling: torch.Generator
 ) -> LayerSpectrum:
-    shape = (mean.shape[0], mean.shape[1])
+    shape, means = (mean.shape[0], mean.shape[1]), Spectrum(torch.linalg.svdvals(mean))
     if scale is None:
-        return LayerSpectrum(name, shape, _spectrum(mean))
+        return LayerSpectrum(name, shape, means)
     order = torch.randperm(scale.numel(), generator=shuffling)
     centred = scale - scale.mean()
     if centred.abs().max() <= ROUNDING * scale.abs().max():
         centred = torch.zeros_like(scale)
     relative = scale / scale.max()  # squares of very small scales would underflow
-    return LayerSpectrum(
-        name,
-        shape,
-        _spectrum(mean),
-        _spectrum(scale),
-        float(relative.mean().square() / relative.square().mean()),
-        _spectrum(scale.flatten()[order].reshape(shape)),
-        _spectrum(centred),
-    )
+    constant = float(relative.mean().square() / relative.square().mean())
+    matrices = torch.stack([scale, scale.flatten()[order].reshape(shape), centred])
+    whole, shuffled, rest = (Spectrum(values) for values in torch.linalg.svdvals(matrices))
+    return LayerSpectrum(name, shape, means, whole, constant, shuffled, rest)
 
 
-def _spectrum(matrix: Tensor) -> Spectrum:
-    return Spectrum(torch.linalg.svdvals(matrix))
+def matrix_posteriors(bnn: nn.Module) -> dict[str, Posterior]:
+    """The posteriors of matrices by name; vectors are left out."""
+    found = {name: q for name, q in require_posteriors(bnn).items() if len(q.shape) >= 2}
+    if not found:
+        raise ValueError(
+            f"every posterior of {type(bnn).__name__} is one of a vector, and a vector has no "
+            "rank; convert weight matrices as well"
+        )
+    return found
+
+
+def blocks_of(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """(name, matrix) of every block of a weight (*blocks, out, in); numbered if there are several."""
+    matrices = tensor.reshape(-1, *tensor.shape[-2:])
+    for index, matrix in enumerate(matrices):
+        yield (f"{name}[{index}]" if len(matrices) > 1 else name), matrix
+
+
+@torch.no_grad()
+def scale_of(name: str, q: Posterior) -> Tensor | None:
+    """Standard deviations in double precision; None where nothing is random."""
+    scale = q.scale if isinstance(q, Elementwise) else q.variance.sqrt()
+    scale = _finite(f"the standard deviations of {name}", scale)
+    return scale if bool((scale > 0).any()) else None
+
+
+def _finite(title: str, tensor: Tensor) -> Tensor:
+    values = tensor.detach().cpu().double()
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{title} are not all finite: training failed; take an earlier checkpoint")
+    return values
 
 
 def spectrum_table(spectra: Mapping[str, LayerSpectrum]) -> str:

@@ -1,59 +1,78 @@
 """The benchmarks run, and their results make a page."""
 
 import json
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import cases, contenders, memory, results
+import kasuri
+from benchmarks import cases, contenders, memory, race, results, run, table, together
 from benchmarks.run import targets, time_case
-from benchmarks.table import page
 from benchmarks.timing import Plan, measure
-from experiments import data as datasets
 
 ONCE = Plan(rounds=1, warmup=1, burst=0.0)
 
 
-def run(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=results.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
-def test_a_quick_run_writes_complete_results_and_a_page(tmp_path: Path) -> None:
+@pytest.fixture
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """784-6-5-10 in the place of the networks that are timed."""
+    small = contenders.Network(lambda: contenders.mlp(6, 5, activation=nn.ELU), (784,))
+    for name in (cases.SMALL, cases.PAPER):
+        monkeypatch.setitem(contenders.NETWORKS, name, small)
+
+
+@pytest.mark.usefixtures("small_networks")
+def test_a_short_run_writes_complete_results_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "Plan", partial(Plan, warmup=1, burst=0.0))
     names = ["step-400-batch-128", "predict-400-batch-128"]
-    options = ["--quick", "--only-kasuri", "--threads", "1", "--out", str(tmp_path)]
-    run("benchmarks.run", *options, "--cases", *names)
+    options = ["--rounds", "1", "--only-kasuri", "--threads", "1", "--out", str(tmp_path)]
+    run.main([*options, "--cases", *names])
     result = json.loads((tmp_path / "step-1-thread.json").read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds", "targets"} <= result.keys()
-    run("benchmarks.table", "--results", str(tmp_path), "--out", str(tmp_path / "page.md"))
+    table.main(tmp_path, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     assert "kasuri KTied(rank=2) local" in text
     assert "batch 128" in text
 
 
-def test_a_race_tells_who_is_where_after_how_many_seconds(tmp_path: Path) -> None:
-    if "mnist" not in {source.name for source in datasets.status() if source.present}:
-        pytest.skip("mnist not on this machine: set KASURI_DATA")
+def test_every_number_of_threads_has_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(run.subprocess, "run", lambda command, **_: started.append(command))
+    run.main(["--rounds", "1", "--threads", "1", "2"])
+    assert [command[-2:] for command in started] == [["--threads", "1"], ["--threads", "2"]]
+
+
+def test_a_race_tells_who_is_where_after_how_many_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "TURN", 10)
+    monkeypatch.setattr(race, "BATCH", 32)
+    x = torch.rand(400, 784)
+    part = SimpleNamespace(x=x, y=(x[:, :10]).argmax(1))
+    monkeypatch.setattr(race.datasets, "load", lambda name: SimpleNamespace(train=part, valid=part))
     out, picture = tmp_path / "race.json", tmp_path / "race.svg"
-    options = ["--steps", "100", "--budget", "0.01", "--out", str(out), "--picture", str(picture)]
-    run("benchmarks.race", *options)
+    race.main(["--steps", "20", "--budget", "0.01", "--out", str(out), "--picture", str(picture)])
     result = json.loads(out.read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds"} <= result.keys()
     for curve in result["contenders"].values():
         assert len(curve["step"]) == len(curve["seconds"]) == len(curve["neg_elbo"])
-        assert curve["step"] == [0, 50]  # the budget is spent after one turn
+        assert curve["step"] == [0, 10]  # the budget is spent after one turn
         assert curve["neg_elbo"][1] < curve["neg_elbo"][0]
         assert curve["reached"]["0.7"] is None
     lines = ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}polyline")
@@ -64,10 +83,10 @@ def test_ratios_to_further_references_are_of_the_same_round() -> None:
     """The third takes three times as long as the second, however slow the machine."""
     work = {name: (lambda n=n: time.sleep(0.004 * n)) for n, name in enumerate("abc", 1)}
     measured, _ = measure(work, "a", Plan(rounds=3, warmup=1, burst=0.0), references=["b"])
-    assert measured["b"].versus == {"b": 1.0}
-    assert 1.2 < measured["c"].versus["b"] < 1.8
+    assert measured["b"]["versus"] == {"b": 1.0}
+    assert 1.2 < measured["c"]["versus"]["b"] < 1.8
     without, _ = measure(work, "a", ONCE)
-    assert "versus" not in without["a"].as_json()
+    assert "versus" not in without["a"]
 
 
 def test_peak_memory_is_what_is_alive_at_once() -> None:
@@ -94,13 +113,12 @@ def page_of(kind: str, name: str, case: dict) -> str:
     """The page of one case alone."""
     about = results.about() | {"settings": {"command": "", "rounds": 1}, "wall_seconds": 0.0}
     result = {"kind": kind, "threads": 1, "cases": {name: case}, "targets": targets({name: case})}
-    return page([about | result])
+    return table.page([about | result])
 
 
+@pytest.mark.usefixtures("small_networks")
 def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all contenders, on a network that is small enough for a test."""
-    small = contenders.Network(lambda: contenders.mlp(6, 5, activation=nn.ELU), (784,))
-    monkeypatch.setitem(contenders.NETWORKS, cases.PAPER, small)
+    """With all contenders."""
     monkeypatch.setattr(memory, "of_contender", memory.training)
     name = "matrix-300-batch-100"
     case = time_case(name, ONCE, only_kasuri=False)
@@ -133,10 +151,14 @@ def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
     assert f"≤ 1.3 x {reference}" in text
 
 
-def test_networks_trained_together_are_timed_beside_one_after_the_other(tmp_path: Path) -> None:
+def test_networks_trained_together_are_timed_beside_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    radial = {"Radial()": kasuri.Radial()}
+    monkeypatch.setattr(together, "FAMILIES", {"MeanField()": kasuri.MeanField()} | radial)
     out = tmp_path / "together.json"
     few = ["--rounds", "1", "--epochs", "1", "--networks", "2"]
-    run("benchmarks.together", *few, "--out", str(out))
+    together.main([*few, "--out", str(out)])
     result = json.loads(out.read_text())
     assert {"commit", "versions", "cpu", "threads"} <= result.keys()
     times = [family["one after the other"] for family in result["families"].values()]

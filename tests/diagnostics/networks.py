@@ -85,3 +85,14 @@ class PlainPosterior(kasuri.posteriors.Elementwise):
     @property
     def scale(self):
         return nn.functional.softplus(self.raw)
+
+
+class Laplace(kasuri.Prior):
+    def log_prob(self, weight):
+        return -weight.abs()
+
+    def expected_log_prob(self, *posteriors):
+        raise AssertionError("the density alone tells whether a prior is normal")
+
+    def options(self):
+        return {}

@@ -10,6 +10,7 @@ from torch import nn
 import kasuri
 from kasuri.diagnostics import collapse_check
 from kasuri.priors.normal import normal_precisions
+from tests.diagnostics.networks import Laplace
 
 
 def made(family=None, prior=None, **options):
@@ -24,9 +25,6 @@ def made(family=None, prior=None, **options):
     return kasuri.ELBO(bnn, kasuri.Gaussian(1.0), prior or kasuri.Normal(0.5), 30, **options)
 
 
-X, Y = torch.randn(25, 40), torch.randn(25, 20)
-
-
 def test_kl_and_shares_are_those_of_normal_distributions():
     elbo = made()
     found = collapse_check(elbo)
@@ -34,17 +32,13 @@ def test_kl_and_shares_are_those_of_normal_distributions():
         each = td.kl_divergence(td.Normal(q.mean, q.scale), td.Normal(0.0, 0.5)).detach()
         assert (one.name, one.shape, one.weights) == (name, tuple(q.shape), q.numel())
         assert one.kl == pytest.approx(float(each.sum()), rel=1e-4)
-        assert one.kl_per_weight == pytest.approx(float(each.mean()), rel=1e-4)
         assert one.at_prior == pytest.approx(float((each < 0.01).float().mean()), abs=1e-3)
         assert 0.2 < one.at_prior < 0.9
-        assert sum(one.snr["counts"]) == q.numel()
     assert found.kl == pytest.approx(elbo.kl().item())
-    assert (found.kl_share, found.predictive_ratio) == (None, None)
 
 
 @pytest.mark.parametrize(("scale", "wide", "narrow"), [(0.76, 1, 0), (0.74, 0, 0), (0.004, 0, 1)])
-def test_widths_are_told_in_units_of_the_prior(scale, wide, narrow):
-    found = collapse_check(made(kasuri.MeanField(scale=scale, noise=0.0)))
+def test_widths_are_in_units_of_the_prior(scale, wide, narrow):
     elbo = made()
     with torch.no_grad():
         for _, q in kasuri.named_posteriors(elbo.bnn):
@@ -53,46 +47,18 @@ def test_widths_are_told_in_units_of_the_prior(scale, wide, narrow):
     assert all((one.wide, one.narrow) == (wide, narrow) for one in found.layers)
 
 
-def test_the_share_of_the_loss_is_that_of_the_tempered_kl():
-    elbo = made(temperature=0.1)
-    found = collapse_check(elbo, (X, Y), samples=150)
-    gibbs = kasuri.evaluate(elbo, (X, Y), samples=150)["gibbs_nll"]
-    cost = 0.1 * elbo.kl().item() / 30
-    assert found.kl_share == pytest.approx(cost / (cost + gibbs), rel=0.03)
-
-
-def test_the_variance_of_outputs_is_compared_with_the_priors():
-    """For one linear layer both are known: |x|² σ² + σ_b² against (|x|² + 1) s²."""
-    elbo = made()
-    weight, bias = (q for _, q in kasuri.named_posteriors(elbo.bnn))
-    mine = (X.square() @ weight.variance.T + bias.variance).mean()
-    theirs = ((X.square().sum(1) + 1) * 0.25).mean()
-    found = collapse_check(elbo, (X, Y), samples=300)
-    assert found.predictive_ratio == pytest.approx((mine / theirs).item(), rel=0.1)
-
-
-def test_a_network_may_come_without_objective():
-    elbo = made()
-    bare = collapse_check(elbo.bnn, (X, Y), prior=kasuri.Normal(0.5))
-    assert bare.layers == collapse_check(elbo).layers
-    assert bare.kl_share is None
-    assert bare.predictive_ratio is not None
-
-
 def test_priors_that_follow_the_posterior_have_no_fixed_width():
-    found = collapse_check(made(prior=kasuri.ARD()), (X, Y))
+    found = collapse_check(made(prior=kasuri.ARD()))
     assert all(one.at_prior is None and one.wide is None for one in found.layers)
-    assert found.predictive_ratio is None
-    fitted = collapse_check(made(prior=kasuri.Normal(9.0, learn="closed form")), (X, Y))
+    fitted = collapse_check(made(prior=kasuri.Normal(9.0, learn="closed form")))
     assert all(one.at_prior > 0.1 for one in fitted.layers)  # at the scale it has found
 
 
 def test_it_prints_a_table():
-    lines = str(collapse_check(made(temperature=0.1), (X, Y))).splitlines()
+    lines = str(collapse_check(made(temperature=0.1))).splitlines()
     assert lines[0].split() == ["weight", "weights", "KL", "per", "weight", "at", "the", "prior"]
     assert lines[1].split()[:2] == ["weight", "800"]
-    assert "of the loss" in lines[-1]
-    assert "of the prior's" in lines[-1]
+    assert lines[-1].startswith("KL ")
     assert "–" in str(collapse_check(made(prior=kasuri.ARD())))
 
 
@@ -105,17 +71,6 @@ def test_precisions_of_normal_priors(prior):
         expected = torch.full(shape, scale**-2, dtype=torch.float64)
         torch.testing.assert_close(normal_precisions(prior, shape), expected)
     assert normal_precisions(kasuri.ARD(), (2, 2)) is None
-
-
-class Laplace(kasuri.Prior):
-    def log_prob(self, weight):
-        return -weight.abs()
-
-    def expected_log_prob(self, *posteriors):
-        raise AssertionError("the density alone tells whether a prior is normal")
-
-    def options(self):
-        return {}
 
 
 def test_a_prior_of_another_shape_has_no_precision():

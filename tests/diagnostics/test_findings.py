@@ -11,8 +11,7 @@ from torch import nn
 import kasuri
 from experiments import data as datasets
 from kasuri.diagnostics import collapse_check
-from kasuri.diagnostics.finding_rules import Measured, all_findings, constant_nll
-from kasuri.diagnostics.reference import LogJoint, conjugate
+from kasuri.diagnostics.findings import Measured, all_findings, constant_nll
 
 
 def mlp(inputs, hidden, outputs, family=None, estimator="local"):
@@ -51,7 +50,6 @@ def test_a_healthy_classifier_is_left_alone():
     found = kasuri.diagnose(healthy_digits(), digits().test, digits().train)
     assert kinds(found) == []
     assert str(found).startswith("Nothing to report.")
-    assert "k-hat was not looked at" in str(found)
 
 
 def test_a_healthy_regression_is_left_alone():
@@ -62,33 +60,6 @@ def test_a_healthy_regression_is_left_alone():
     fitted = kasuri.fit(elbo, train, epochs=200, learning_rate=0.03, seed=0)
     found = kasuri.diagnose(fitted, test, train)
     assert kinds(found) == []
-    assert found.k_hat > 0.7  # told, but no finding: hidden units can change places
-
-
-def linear(scale):
-    torch.manual_seed(0)
-    x = torch.randn(80, 3)
-    data = x, x.sum(1, keepdim=True) + 0.5 * torch.randn(80, 1)
-    bnn = kasuri.bayesianize(nn.Linear(3, 1, bias=False), kasuri.MeanField(scale=0.1, noise=0.0))
-    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 80)
-    exact = conjugate(LogJoint(elbo, data)).exact
-    q = dict(kasuri.named_posteriors(bnn))["weight"]
-    with torch.no_grad():
-        q.loc.copy_(exact.mean.reshape(1, 3))
-        best = exact.precision_matrix.diagonal().rsqrt()  # of independent weights
-        q.log_scale.copy_((scale * best).log().reshape(1, 3))
-    return elbo, data
-
-
-def test_a_posterior_that_is_right_is_near_the_truth_and_one_that_is_not_is_far():
-    right, data = linear(1.0)
-    found = kasuri.diagnose(right, data, data)
-    assert kinds(found) == []
-    assert found.k_hat < 0.5
-    narrow, data = linear(0.15)
-    found = kasuri.diagnose(narrow, data, data)
-    assert "far from the truth" in kinds(found)
-    assert "kasuri.FullNormal()" in str(found)
 
 
 def test_a_network_at_its_prior_ignores_the_data():
@@ -106,7 +77,7 @@ def test_a_network_at_its_prior_ignores_the_data():
     assert str(found.findings[1]) == (
         "100 % of 0.weight equals the prior: lower the temperature to about 0.018 or narrow the layer."
     )
-    assert "vary as those of the prior do" in found.findings[0].what
+    assert "of the loss" in found.findings[0].what
     assert "train=..." in str(found)
 
 
@@ -235,19 +206,14 @@ def test_other_priors_and_families_are_looked_at_as_far_as_they_can_be():
         elbo = kasuri.ELBO(mlp(4, 3, 2, family, "shared"), kasuri.Categorical(), prior, 20)
         data = torch.randn(20, 4), torch.arange(20) % 2
         found = kasuri.diagnose(elbo, data, data)
-        assert found.k_hat is None
-        assert any("no density" in note for note in found.notes)
         json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_what_has_no_prior_is_refused():
     with pytest.raises(TypeError, match=r"kasuri\.ELBO"):
         kasuri.diagnose(mlp(4, 3, 2), (torch.randn(9, 4), torch.arange(9) % 2))
-    with pytest.raises(ValueError, match="does not know its prior"):
+    with pytest.raises(TypeError, match=r"kasuri\.ELBO"):
         collapse_check(mlp(4, 3, 2))
-    elbo = kasuri.ELBO(mlp(4, 3, 2), kasuri.Categorical(), kasuri.HeNormal(), 9)
-    with pytest.raises(ValueError, match="its own prior"):
-        collapse_check(elbo, prior=kasuri.HeNormal())
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -266,7 +232,8 @@ def test_the_constant_prediction_is_the_best_one(classes):
 
 def test_chance_is_no_finding():
     """Ten examples cannot tell a confidence of 0.8 from an accuracy of 0.7."""
-    collapse = collapse_check(mlp(4, 3, 2), prior=kasuri.HeNormal())
+    elbo = kasuri.ELBO(mlp(4, 3, 2), kasuri.Categorical(), kasuri.HeNormal(), 9)
+    collapse = collapse_check(elbo)
     scores = {"nll": 0.3, "accuracy": 0.7, "accuracy_sem": 0.15, "confidence": 0.8}
     few = Measured(collapse, scores, 0.69, 0.1, 100)
     assert all_findings(few) == ()

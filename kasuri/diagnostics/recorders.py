@@ -1,4 +1,4 @@
-"""The signal-to-noise ratio of gradients: of a stack of them, and recorded while a network trains.
+"""What is recorded while a network trains: signal-to-noise ratios of gradients, standard deviations.
 
 Variances are the unbiased ones (divided by n - 1 for n gradients). With them, gradients that are
 pure normal noise have a mean ratio E[g]²/Var[g] of (n - 1)/(n(n - 3)), 0.129 for n = 10: the
@@ -6,7 +6,7 @@ floor under every reading.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
+from kasuri.diagnostics.spectra import matrix_posteriors, scale_of
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
 
 DEFINITIONS = ("standard", "second_moment", "as_printed")
-PARTS = ("spread", "mean", "all")
 
 
 def snr(gradients: Tensor, definition: str = "standard") -> Tensor:
@@ -35,22 +35,18 @@ def snr(gradients: Tensor, definition: str = "standard") -> Tensor:
         >>> snr(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
         tensor([2., nan], dtype=torch.float64)
     """
-    _check_definition("snr", definition)
+    _check_definition(definition)
     if gradients.dim() < 1 or len(gradients) < 2:
-        raise ValueError(
-            f"snr: a variance needs at least two gradients along the first dimension, got the shape "
-            f"{tuple(gradients.shape)}"
-        )
+        raise ValueError(f"snr: at least two gradients are needed, got {tuple(gradients.shape)}")
     moments: list[Tensor] = []
     for count, gradient in enumerate(gradients, 1):
         moments = _updated(moments, gradient, count, definition)
     return _ratio(moments, len(gradients), definition)
 
 
-def _check_definition(task: str, definition: str) -> None:
+def _check_definition(definition: str) -> None:
     if definition not in DEFINITIONS:
-        known = ", ".join(map(repr, DEFINITIONS))
-        raise ValueError(f"{task}: definition must be one of {known}, got {definition!r}")
+        raise ValueError(f"definition must be one of {DEFINITIONS}, got {definition!r}")
 
 
 def _updated(moments: list[Tensor], gradient: Tensor, count: int, definition: str) -> list[Tensor]:
@@ -94,7 +90,6 @@ class GradientSNR(Callback):
         steps: numbers of steps done, at least `window` apart.
         window: number of gradients per reading.
         definition: as for `snr`.
-        of: "spread" for all parameters but the means, "mean" for these, "all" for both.
 
     Examples:
         >>> import kasuri
@@ -104,30 +99,22 @@ class GradientSNR(Callback):
         >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=64)
         >>> _ = kasuri.fit(elbo, (x, (x[:, 0] > 0).long()), epochs=6, seed=0, callbacks=[recorder])
         >>> [(row["step"], row["parameter"], row["elements"]) for row in recorder.rows]
-        [(6, 'log_rows', 2), (6, 'log_columns', 3)]
+        [(6, 'loc', 6), (6, 'log_rows', 2), (6, 'log_columns', 3)]
     """
 
     def __init__(
-        self,
-        steps: Iterable[int],
-        window: int = 10,
-        definition: str = "standard",
-        of: str = "spread",
+        self, steps: Iterable[int], window: int = 10, definition: str = "standard"
     ) -> None:
-        _check_definition("GradientSNR", definition)
-        if of not in PARTS:
-            raise ValueError(f"GradientSNR: of must be one of {PARTS}, got {of!r}")
-        if not is_whole(window, 2):
-            raise ValueError(
-                f"GradientSNR: a variance needs at least two gradients, got window={window!r}"
-            )
+        _check_definition(definition)
         self.steps = sorted(set(steps))
+        if not is_whole(window, 2):
+            raise ValueError(f"GradientSNR: window must be at least 2, got {window!r}")
         if not self.steps or any(b - a < window for a, b in pairwise([0, *self.steps])):
             raise ValueError(
                 f"GradientSNR: steps must be at least window={window} apart and not before it, got "
                 f"{self.steps}"
             )
-        self.window, self.definition, self.of = window, definition, of
+        self.window, self.definition = window, definition
         self.rows: list[dict[str, Any]] = []
         self._seen = 0  # gradients of the present window
         self._moments: dict[str, dict[str, list[Tensor]]] = {}  # by posterior and parameter
@@ -137,42 +124,48 @@ class GradientSNR(Callback):
         self.record(objective, step)
 
     def record(self, model: nn.Module, step: int) -> None:
-        """Take in the gradients that are there; `step` is the number of steps done before.
+        """Take in the gradients that are there.
 
         Args:
             model: the converted network, or an objective that has it.
-            step: 0 for the first.
+            step: number of steps done before; 0 for the first.
         """
         end = next((end for end in self.steps if end - self.window <= step < end), None)
         if end is None:
             return
-        start = end - self.window
-        if step == start:
+        if step == end - self.window:
             self._seen, self._moments = 0, {}
-        if self._seen != step - start:
+        if self._seen != step - end + self.window:
             raise ValueError(
-                f"GradientSNR at {end} steps needs the gradients of every step from {start} to "
-                f"{end - 1}, and was given step {step} after {self._seen} of them; record every step "
-                "once, counting from 0, or ask for later steps"
+                f"GradientSNR at {end} steps needs the gradients of the {self.window} steps before, and was "
+                f"given step {step} after {self._seen} of them; record every step once, counting from 0"
             )
         self._seen += 1
-        net = model.net if isinstance(model, Objective) else model
-        for layer, parameter, gradient in _gradients(net, self.of):
+        posteriors = require_posteriors(model.net if isinstance(model, Objective) else model)
+        if all(p.grad is None for q in posteriors.values() for p in q.parameters()):
+            raise ValueError(
+                "GradientSNR: there are no gradients; call record after loss.backward()"
+            )
+        for layer, q in posteriors.items():
             moments = self._moments.setdefault(layer, {})
-            before = moments.get(parameter, [])
-            moments[parameter] = _updated(before, gradient, self._seen, self.definition)
+            for name, p in q.named_parameters():
+                if p.requires_grad:
+                    gradient = torch.zeros_like(p) if p.grad is None else p.grad
+                    before = moments.get(name, [])
+                    moments[name] = _updated(before, gradient, self._seen, self.definition)
         if self._seen == self.window:
-            self._close(end)
+            self._write_down(end)
 
-    def _close(self, end: int) -> None:
+    def _write_down(self, end: int) -> None:
         for layer, named in self._moments.items():
             for parameter, moments in named.items():
                 ratio = _ratio(moments, self.window, self.definition)
-                self.rows.append(
-                    {"step": end, "layer": layer, "parameter": parameter}
-                    | _summary(ratio[ratio.isfinite()])
-                    | {"definition": self.definition}
-                )
+                ratio = ratio[ratio.isfinite()]
+                row = {"step": end, "layer": layer, "parameter": parameter}
+                mean = float(ratio.mean()) if len(ratio) else None
+                median = float(ratio.quantile(0.5)) if len(ratio) else None
+                row |= {"mean": mean, "median": median, "elements": len(ratio)}
+                self.rows.append(row | {"definition": self.definition})
         self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -184,48 +177,60 @@ class GradientSNR(Callback):
         """Go on in the middle of a window."""
         if state["settings"] != self._settings():
             raise ValueError(
-                f"GradientSNR: the interrupted run recorded {state['settings']}, this one is to "
-                f"record {self._settings()}; use the same settings"
+                f"GradientSNR: the interrupted run has other settings, {state['settings']}; use the same"
             )
         state = copy.deepcopy(state)
-        self.rows = state["rows"]
-        if "windows" in state:  # of version 0.2, which also kept the count of each parameter
-            for seen, named in state["windows"].values():
-                self._seen = seen
-                self._moments = {
-                    layer: {name: moments[:2] for name, moments in parameters.items()}
-                    for layer, parameters in named.items()
-                }
-        else:
-            self._seen, self._moments = state["seen"], state["moments"]
+        self.rows, self._seen, self._moments = state["rows"], state["seen"], state["moments"]
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "steps": list(self.steps),
-            "window": self.window,
-            "definition": self.definition,
-            "of": self.of,
-        }
+        return {"steps": self.steps, "window": self.window, "definition": self.definition}
 
 
-def _gradients(net: nn.Module, of: str) -> Iterator[tuple[str, str, Tensor]]:
-    """(posterior, parameter, gradient); a trained parameter without one has gradient 0."""
-    posteriors = require_posteriors(net)
-    if all(p.grad is None for q in posteriors.values() for p in q.parameters()):
-        raise ValueError(
-            "GradientSNR: the posteriors have no gradients; call record after loss.backward() and "
-            "before optimizer.zero_grad()"
-        )
-    for layer, q in posteriors.items():
-        for name, p in q.named_parameters():
-            if p.requires_grad and of in ("all", "mean" if name == "loc" else "spread"):
-                yield layer, name, torch.zeros_like(p) if p.grad is None else p.grad
+class ScaleDrift(Callback):
+    """Records the mean standard deviation of every weight matrix each `every` steps.
 
+    A value at step s is that after s steps, so the first is the initial one. Point estimates
+    have none and are left out. In a loop of your own call `record(net, step)`.
 
-def _summary(values: Tensor) -> dict[str, Any]:
-    """Mean, median (of the middle two for even numbers) and how many; None of nothing."""
-    count = len(values)
-    if not count:
-        return {"mean": None, "median": None, "elements": 0}
-    median = values.sort().values[[(count - 1) // 2, count // 2]].mean()
-    return {"mean": float(values.mean()), "median": float(median), "elements": count}
+    Args:
+        every: number of steps between two readings.
+
+    Examples:
+        >>> import kasuri
+        >>> drift = ScaleDrift(every=2)
+        >>> drift.record(kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField()), step=0)
+        >>> [(curve["layer"], curve["step"]) for curve in drift.curves]
+        [('weight', [0])]
+    """
+
+    def __init__(self, every: int = 100) -> None:
+        if not is_whole(every, 1):
+            raise ValueError(f"ScaleDrift: every must be a whole number, at least 1, got {every!r}")
+        self.every = every
+        self.curves: list[dict[str, Any]] = []
+
+    def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
+        """Take a reading if it is time."""
+        if step % self.every == 0:
+            self.record(objective, step)
+
+    def record(self, model: nn.Module, step: int) -> None:
+        """Take a reading of a network, or of the one an objective has, after `step` steps."""
+        net = model.net if isinstance(model, Objective) else model
+        curves = {curve["layer"]: curve for curve in self.curves}
+        for name, q in matrix_posteriors(net).items():
+            scale = scale_of(name, q)
+            if scale is not None:
+                if name not in curves:
+                    self.curves.append({"layer": name, "step": [], "mean_scale": []})
+                    curves[name] = self.curves[-1]
+                curves[name]["step"].append(step)
+                curves[name]["mean_scale"].append(float(scale.mean()))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curves."""
+        return {"curves": copy.deepcopy(self.curves)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The curves of the interrupted run."""
+        self.curves = copy.deepcopy(state["curves"])

@@ -1,4 +1,4 @@
-"""Known posteriors: the exact one, two samplers, and distances from them."""
+"""Known posteriors: the exact one, a sampler, and distances from them."""
 
 import math
 
@@ -8,7 +8,8 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, langevin, nuts
+from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, nuts
+from tests.diagnostics.networks import Laplace
 
 NOISE, PRIOR, ETA = 0.5, 0.8, 0.4
 
@@ -40,7 +41,6 @@ def test_the_joint_is_the_tempered_likelihood_times_the_prior():
     prior = td.Normal(0, PRIOR).log_prob(w).sum()
     joint = LogJoint(elbo, (x, y))
     torch.testing.assert_close(joint(w), fit / ETA + prior)
-    torch.testing.assert_close(LogJoint(elbo, (x, y), temperature=1.0)(w), fit + prior)
 
 
 def test_the_joint_leaves_point_estimates_alone_and_the_network_as_it_was():
@@ -90,31 +90,18 @@ def test_a_random_last_layer_is_linear_and_a_random_first_one_is_not():
     precision = features.T @ features / 0.09 + torch.diag(1 / scales)
     torch.testing.assert_close(truth.exact.precision_matrix, precision, rtol=1e-3, atol=1e-3)
     every = kasuri.bayesianize(net, kasuri.MeanField())
-    with pytest.raises(ValueError, match="not linear"):
+    with pytest.raises(ValueError, match="linear"):
         conjugate(LogJoint(kasuri.ELBO(every, kasuri.Gaussian(), kasuri.HeNormal(), 9), (x, y)))
     classes = kasuri.ELBO(last, kasuri.Categorical(), kasuri.HeNormal(), 9)
-    with pytest.raises(ValueError, match="noise is Categorical"):
+    with pytest.raises(ValueError, match="Categorical"):
         conjugate(LogJoint(classes, (x, y)))
 
 
-def test_langevin_has_the_variance_that_its_step_gives_it():
-    elbo, data = linear()
-    joint, (mean, covariance) = LogJoint(elbo, data), textbook(*data)
-    step = 0.8 * float(torch.linalg.eigvalsh(covariance)[0])
-    draws = langevin(joint, step, samples=1200, warmup=50, thin=1).weights
-    # in the eigenbasis of the precision each direction is an autoregression of its own
-    values, vectors = torch.linalg.eigh(covariance.inverse())
-    expected = vectors @ torch.diag(1 / values / (1 - step * values / 2)) @ vectors.T
-    torch.testing.assert_close(draws.T.cov(), expected, rtol=0.3, atol=0.003)
-    torch.testing.assert_close(draws.mean(0), mean, atol=0.06, rtol=0)
-
-
-def test_langevin_refuses_steps_that_explode():
-    elbo, data = linear()
-    with pytest.raises(ValueError, match="exploded"):
-        langevin(LogJoint(elbo, data), step=10.0, samples=40, warmup=0)
-    with pytest.raises(ValueError, match="above 0"):
-        langevin(LogJoint(elbo, data), step=0.0)
+def test_a_prior_that_is_not_normal_has_no_exact_posterior():
+    bnn = kasuri.bayesianize(nn.Linear(3, 2, bias=False), kasuri.MeanField())
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), Laplace(), 5)
+    with pytest.raises(ValueError, match="must be normal"):
+        conjugate(LogJoint(elbo, (torch.randn(5, 3), torch.randn(5, 2))))
 
 
 def test_nuts_finds_the_exact_posterior_and_repeats_itself():
@@ -183,12 +170,12 @@ def test_richer_families_come_nearer_to_the_truth():
             elbo(*data).loss.backward()
             optimiser.step()
         elbos[name] = elbo
-    truth = conjugate(LogJoint(elbos["full"], data))
-    field, full = (distance(elbo, truth, data, x) for elbo in elbos.values())
+    truth = conjugate(LogJoint(elbos["full"], data), samples=500)
+    field, full = (distance(elbo, truth, data, x, 300) for elbo in elbos.values())
     assert full.kl < 0.1 < field.kl
     assert field.spread < 0.75 < full.spread < 1.25
     assert max(field.predictive_mean, full.predictive_mean) < 0.3
-    table = distances(elbos, truth, data, x).splitlines()
+    table = distances(elbos, truth, data, x, 300).splitlines()
     assert [line.split("|")[1].strip() for line in table[2:]] == list(elbos)
     assert f"{full.kl:.3f}" in table[3]
     assert math.isfinite(full.kl_error)

@@ -1,0 +1,363 @@
+"""What the posterior really is, on problems small enough to know, and how far a family is from it.
+
+`conjugate` is exact where the network is linear in its random weights; `nuts` samples anything small (extra
+`reference`). `distances` puts families beside the truth. `wide_optimum` is the best posterior of a wide
+network in closed form.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+from torch.func import jacrev
+
+from kasuri.inputs import run
+from kasuri.likelihoods import Gaussian
+from kasuri.network.calls import Given
+from kasuri.network.contexts import drawing_from, evaluating
+from kasuri.network.random import named_posteriors
+from kasuri.objectives.elbo import ELBO
+from kasuri.objectives.kl_shares import at_its_scale
+from kasuri.posteriors.base import Dense
+from kasuri.priors.base import Prior
+from kasuri.priors.normal import normal_precisions
+from kasuri.streams import globally_seeded, normal, normal_like, seeded
+from kasuri.training.batches import tensors
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A posterior that is known: draws of the vector of all random weights, and its law if exact.
+
+    Args:
+        weights: (S, D) draws, in the order of `LogJoint`.
+        exact: the normal distribution they come from, if it is one.
+        notes: what the sampler says about itself.
+    """
+
+    weights: Tensor
+    exact: td.MultivariateNormal | None = None
+    notes: Mapping[str, float] | None = None
+
+
+class LogJoint:
+    """log p(y | w) / η + log p(w): the tempered posterior of an objective, up to a constant.
+
+    η is the temperature of the objective, so this is the density whose approximation the objective asks for.
+    What has no posterior, point estimates and the size of the noise stay as they are. The network
+    runs in evaluation mode.
+
+    Args:
+        elbo: objective with a normal prior; its network brings order and shapes of the weights.
+        data: (x, y), or anything with attributes x and y: all training data.
+
+    Examples:
+        >>> import kasuri
+        >>> from torch import nn
+        >>> bnn = kasuri.bayesianize(nn.Linear(2, 1), kasuri.MeanField())
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=1)
+        >>> joint = LogJoint(elbo, (torch.zeros(1, 2), torch.zeros(1, 1)))
+        >>> joint.size, round(float(joint(torch.zeros(3))), 3)  # four standard normals at 0
+        (3, -3.676)
+    """
+
+    def __init__(self, elbo: ELBO, data: Any) -> None:
+        self.elbo = elbo
+        self.x, self.y = tensors(data)
+        self.temperature = elbo.weight_at(0)
+        if not self.temperature > 0:
+            raise ValueError("LogJoint: at temperature 0 the posterior is a point")
+        posteriors = dict(named_posteriors(elbo.bnn))
+        self.posteriors = {n: q for n, q in posteriors.items() if bool((q.variance > 0).any())}
+        self._points = {id(q): q for n, q in posteriors.items() if n not in self.posteriors}
+        self.priors: dict[str, Prior] = {}
+        for prior, names in elbo.groups():
+            fixed = at_its_scale(prior, [posteriors[name] for name in names])
+            fixed.log_prob(torch.zeros(1, 1))  # raises if weights have no density of their own
+            self.priors |= {name: fixed for name in names if name in self.posteriors}
+        self.size = sum(q.numel() for q in self.posteriors.values())
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """The log-density at a vector (D,); gradients flow."""
+        parts = self.split(weights)
+        fit = self.elbo.likelihood.log_prob(self.outputs(weights, self.x), self.y).sum()
+        logs = [prior.log_prob(parts[name]).sum() for name, prior in self.priors.items()]
+        return fit / self.temperature + torch.stack(logs).sum()
+
+    def outputs(self, weights: Tensor, x: Any) -> Tensor:
+        """The network's outputs at inputs x, with these weights (D,)."""
+        parts = self.split(weights)
+        given = {id(q): parts[name] for name, q in self.posteriors.items()}
+        given |= {key: q.mean for key, q in self._points.items()}
+        with evaluating(self.elbo.bnn) as net, drawing_from(net, Given(given)):
+            return run(net, x, self.elbo.output)
+
+    def split(self, weights: Tensor) -> dict[str, Tensor]:
+        """The vector as weight matrices, by name."""
+        pieces = weights.split([q.numel() for q in self.posteriors.values()])
+        named = zip(self.posteriors.items(), pieces, strict=True)
+        return {name: piece.reshape(q.shape) for (name, q), piece in named}
+
+    @torch.no_grad()
+    def mean(self) -> Tensor:
+        """The mean of the objective's own posterior, as a vector (D,)."""
+        return torch.cat([q.mean.reshape(-1) for q in self.posteriors.values()])
+
+    @torch.no_grad()
+    def draw(self, samples: int) -> Tensor:
+        """Draws (S, D) of the objective's own posterior."""
+        posteriors = self.posteriors.values()
+        draws = [[q.rsample().reshape(-1) for q in posteriors] for _ in range(samples)]
+        return torch.stack([torch.cat(parts) for parts in draws])
+
+
+def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
+    """The exact (tempered) posterior N(μ, Λ⁻¹), Λ = JᵀJ/(ησ²) + S⁻¹, μ = Λ⁻¹ Jᵀ(y - f₀)/(ησ²).
+
+    J is the derivative of the outputs by the weights and f₀ the outputs at weights 0. It need not be a
+    linear model of the inputs: a network whose last layer alone is random is one.
+
+    Args:
+        joint: of an objective with kasuri.Gaussian noise and a normal prior.
+        samples: draws of the result.
+        seed: of the draws.
+
+    Examples:
+        >>> import kasuri
+        >>> from torch import nn
+        >>> bnn = kasuri.bayesianize(nn.Linear(1, 1, bias=False), kasuri.MeanField())
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=3)
+        >>> truth = conjugate(LogJoint(elbo, (torch.ones(3, 1), torch.full((3, 1), 2.0))))
+        >>> truth.exact.mean, truth.exact.variance  # 3 · 2 / (3 + 1), 1 / (3 + 1)
+        (tensor([1.5000], dtype=torch.float64), tensor([0.2500], dtype=torch.float64))
+    """
+    noise = joint.elbo.likelihood
+    if not isinstance(noise, Gaussian):
+        raise ValueError(
+            f"conjugate: the noise must be kasuri.Gaussian, got {type(noise).__name__}; sample with "
+            "kasuri.diagnostics.reference.nuts"
+        )
+    priors = []
+    for name, q in joint.posteriors.items():
+        precisions = normal_precisions(joint.priors[name], q.shape)
+        if precisions is None:
+            raise ValueError(f"conjugate: the prior of {name!r} must be normal around 0")
+        priors.append(precisions.reshape(-1))
+    origin = torch.zeros_like(joint.mean())
+
+    def outputs(weights: Tensor) -> Tensor:
+        return joint.outputs(weights, joint.x).reshape(-1)
+
+    with torch.no_grad(), seeded(seed):
+        slopes, start = jacrev(outputs)(origin).double(), outputs(origin).double()
+        variance = float(noise.scale) ** 2 * joint.temperature
+        precision = slopes.T @ slopes / variance + torch.diag(torch.cat(priors))
+        pull = slopes.T @ (joint.y.reshape(-1).double() - start) / variance
+        exact = td.MultivariateNormal(
+            torch.linalg.solve(precision, pull), precision_matrix=precision
+        )
+        draws = normal((samples, len(origin)), dtype=torch.float64) @ exact.scale_tril.T
+        elsewhere = normal_like(origin)
+        there, straight = outputs(elsewhere).double(), start + slopes @ elsewhere.double()
+        if not torch.allclose(there, straight, rtol=1e-3, atol=1e-3 * float(there.abs().max() + 1)):
+            raise ValueError(
+                "conjugate: the output must be linear in the random weights; make the last layer alone "
+                "random (where=kasuri.last_layer(net)), or sample with kasuri.diagnostics.reference.nuts"
+            )
+    return Truth((exact.mean + draws).to(origin), exact)
+
+
+def nuts(joint: LogJoint, samples: int = 500, warmup: int = 500, seed: int = 0) -> Truth:
+    """Draws by Hamiltonian Monte Carlo with adapted step and path length, of Pyro (extra `reference`).
+
+    One chain, from the mean of the objective's posterior; all training data at every step, so it is for
+    small networks. `notes` tells the smallest effective number of draws and the largest r-hat (of
+    the halves of the chain, 1 if they agree) over the weights. A network has many equivalent posteriors
+    (its hidden units can change places), of which a chain usually sees one: compare
+    predictions rather than weights then.
+
+    Args:
+        joint: the density to sample.
+        samples: draws kept.
+        warmup: draws that adapt the step and are thrown away.
+        seed: of the chain.
+
+    Examples:
+        >>> import kasuri
+        >>> from torch import nn
+        >>> bnn = kasuri.bayesianize(nn.Linear(1, 1, bias=False), kasuri.MeanField())
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=3)
+        >>> joint = LogJoint(elbo, (torch.ones(3, 1), torch.full((3, 1), 2.0)))
+        >>> truth = nuts(joint, samples=200, warmup=100)
+        >>> abs(float(truth.weights.mean()) - 1.5) < 0.2
+        True
+    """
+    try:
+        from pyro.infer import MCMC, NUTS
+    except ImportError:
+        raise ImportError(
+            "kasuri.diagnostics.reference.nuts needs pyro: pip install kasuri[reference]"
+        ) from None
+    start = joint.mean()
+    kernel = NUTS(potential_fn=lambda at: -joint(at["weights"]), max_tree_depth=8)
+    chain = MCMC(
+        kernel,
+        num_samples=samples,
+        warmup_steps=warmup,
+        initial_params={"weights": start},
+        disable_progbar=True,
+    )
+    with globally_seeded(seed, start.device):
+        chain.run()
+    quality = chain.diagnostics()["weights"]
+    notes = {
+        "smallest_n_eff": float(torch.as_tensor(quality["n_eff"]).min()),
+        "largest_r_hat": float(torch.as_tensor(quality["r_hat"]).max()),
+    }
+    return Truth(chain.get_samples()["weights"].detach(), notes=notes)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """What separates a posterior q from the truth π; 0, 1, 0, 1 and 0 if they are the same.
+
+    Args:
+        mean: root mean square over weights of (E_q w - E_π w) / std_π w.
+        spread: geometric mean over weights of std_q w / std_π w.
+        predictive_mean: the same as `mean` for outputs at the given inputs.
+        predictive_spread: the same as `spread` for outputs.
+        kl: KL(q ‖ π) in nats, where π is known exactly; by draws of q.
+        kl_error: its standard error.
+    """
+
+    mean: float
+    spread: float
+    predictive_mean: float
+    predictive_spread: float
+    kl: float | None = None
+    kl_error: float | None = None
+
+
+def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -> Distance:
+    """The distance of an objective's posterior from the truth of the same network, data and prior.
+
+    Args:
+        elbo: whose posterior is compared.
+        truth: from `conjugate` or `nuts`.
+        data: the training data.
+        x: inputs at which predictions are compared.
+        samples: draws of the posterior; as many of the truth's are used as there are.
+
+    Examples:
+        >>> import kasuri
+        >>> from torch import nn
+        >>> bnn = kasuri.bayesianize(nn.Linear(1, 1, bias=False), kasuri.MeanField(scale=0.5, noise=0.0))
+        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=3)
+        >>> data = torch.ones(3, 1), torch.full((3, 1), 2.0)
+        >>> with torch.no_grad():
+        ...     _ = dict(kasuri.named_posteriors(bnn))["weight"].loc.fill_(1.5)
+        >>> truth = conjugate(LogJoint(elbo, data))
+        >>> found = distance(elbo, truth, data, torch.ones(1, 1))  # N(1.5, 0.5²) is the truth
+        >>> abs(found.mean) < 0.2, abs(found.spread - 1) < 0.1, abs(found.kl) < 1e-3
+        (True, True, True)
+    """
+    joint = LogJoint(elbo, data)
+    if truth.weights.shape[1:] != (joint.size,):
+        raise ValueError(
+            f"distance: the truth has {truth.weights.shape[1]} weights and this network {joint.size}; "
+            "compare posteriors of the same network"
+        )
+    with torch.no_grad(), seeded(0):
+        draws = joint.draw(samples)
+        mine, theirs = (
+            torch.stack([joint.outputs(w, x).reshape(-1) for w in weights])
+            for weights in (draws, truth.weights)
+        )
+    kl, error = (None, None) if truth.exact is None else _divergence(joint, truth.exact, draws)
+    return Distance(*_moments(draws, truth.weights), *_moments(mine, theirs), kl, error)
+
+
+def distances(
+    elbos: Mapping[str, ELBO], truth: Truth, data: Any, x: Any, samples: int = 1000
+) -> str:
+    """A table in Markdown with the distances of several posteriors from the truth.
+
+    The objectives, by name, have the same network, data and prior; the rest is as for `distance`.
+    """
+    lines = [
+        "| posterior | mean | spread | predictive mean | predictive spread | KL |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
+    for name, elbo in elbos.items():
+        *numbers, kl, error = astuple(distance(elbo, truth, data, x, samples))
+        cells = [f"{number:.3f}" for number in numbers]
+        cells.append("" if kl is None else f"{kl:.3f} ± {error:.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _moments(mine: Tensor, theirs: Tensor) -> tuple[float, float]:
+    """(rms of the difference of means in units of the truth, geometric mean ratio of spreads)."""
+    mine, theirs = mine.double(), theirs.double()
+    spread = theirs.std(0).clamp(min=torch.finfo(torch.float64).tiny)
+    away = ((mine.mean(0) - theirs.mean(0)) / spread).square().mean().sqrt()
+    ratio = (mine.std(0).clamp(min=torch.finfo(torch.float64).tiny) / spread).log().mean().exp()
+    return float(away), float(ratio)
+
+
+@torch.no_grad()
+def _divergence(
+    joint: LogJoint, exact: td.MultivariateNormal, draws: Tensor
+) -> tuple[float, float]:
+    """KL(q ‖ π) by draws, with its standard error.
+
+    E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q has no density.
+    """
+    each = -exact.log_prob(draws.double())
+    for name, q in joint.posteriors.items():
+        if isinstance(q, Dense):
+            each += torch.stack([q.log_prob(joint.split(w)[name]).double() for w in draws])
+        else:
+            each -= float(q.entropy())
+    return float(each.mean()), float(each.std()) / math.sqrt(len(each))
+
+
+class WideOptimum(NamedTuple):
+    """The best independent posterior: every weight N(mean, variance), KL in nats over all of them."""
+
+    mean: float
+    variance: float
+    kl: float
+
+
+def wide_optimum(
+    num_data: int, target_mean: float, neurons: int, temperature: float
+) -> WideOptimum:
+    """The best posterior of f = (1/N) Σ w_j with unit noise and prior N(0, 1) on every weight.
+
+    It is the optimum of the tempered ELBO: m = pȳ/(p + ηN), σ² = 1/(1 + p/(ηN²)). At η = 1 mean and KL go
+    to 0 as N grows: the network ignores its data. At η = τp/N the mean stays at ȳ/(1 + τ) and the KL per
+    weight has a limit.
+
+    Args:
+        num_data: p, number of targets.
+        target_mean: ȳ, their mean.
+        neurons: N.
+        temperature: η.
+
+    Examples:
+        >>> [round(wide_optimum(30, 1.5, n, 1.0).kl, 2) for n in (1, 10, 100, 1000, 10_000)]
+        [2.29, 6.49, 5.99, 0.95, 0.1]
+        >>> [round(wide_optimum(30, 1.5, n, 0.1 * 30 / n).mean, 3) for n in (1, 10_000)]
+        [1.364, 1.364]
+    """
+    mean = num_data * target_mean / (num_data + temperature * neurons)
+    variance = 1 / (1 + num_data / (temperature * neurons**2))
+    # expm1 and log1p: at large N the variance is 1 - tiny, and its logarithm all that is left
+    log_variance = -math.log1p(num_data / (temperature * neurons**2))
+    kl = neurons / 2 * (mean**2 + math.expm1(log_variance) - log_variance)
+    return WideOptimum(mean, variance, kl)
