@@ -98,10 +98,6 @@ class FullNormalPosterior(Located, Dense, Marginal):
         """N/2 · log(2πe) + log|F|."""
         return self.entropy_and_square()[0]
 
-    def settle(self, mask: Tensor) -> None:
-        """Let the side see whether what is left is apart."""
-        self.side.settle(mask.flatten(-2))
-
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """Exact for every mask."""
         part = self.side.marginal_log_det(mask.flatten(-2)).sum().to(self.loc.dtype)

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import low_rank
-from kasuri.numerics.local_linear import LowRankLayer, local_linear
 from kasuri.numerics.safe import soft_min_inverse
-from kasuri.numerics.sampling import sample_low_rank
-from kasuri.posteriors.base import Elementwise, Op, bias_moments, noisy_output
+from kasuri.posteriors.base import Elementwise, Op, noisy_output
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
 
@@ -106,10 +104,6 @@ class KTiedPosterior(Elementwise):
         """Standard deviations σ = RᵀC."""
         return low_rank.product(*self.log_factors())
 
-    def rsample(self) -> Tensor:
-        """Mean + σ ⊙ noise, without keeping σ."""
-        return sample_low_rank(self.loc, *self.log_factors())
-
     def sums(self) -> tuple[Tensor, Tensor]:
         """(Σ log σ, Σ loc² + Σ σ²), the first without underflow, the second without forming σ."""
         return low_rank.normal_sums(self.loc, *self.log_factors())
@@ -139,8 +133,6 @@ def low_rank_output(
         log_rows: (*blocks, k, out) logarithms of R.
         log_columns: (*blocks, k, in) logarithms of C.
     """
-    if op.is_linear:
-        return local_linear(x, LowRankLayer(mean, log_rows, log_columns, *bias_moments(op)))
     factors = low_rank.factor(log_rows), low_rank.factor(log_columns)
     rows, columns = low_rank.square_factors(*factors)
     return noisy_output(op, x, mean, op.mix(op(x.square(), columns), rows))

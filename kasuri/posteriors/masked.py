@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kasuri.posteriors.base import NORMAL_ENTROPY, Builder, Elementwise, Family, Posterior
 from kasuri.posteriors.mean_field import MeanField
@@ -60,10 +60,6 @@ class Marginal(ABC):
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """Entropy of the weights where the mask, shaped like the weight, is True, or a lower bound."""
 
-    @abstractmethod
-    def settle(self, mask: Tensor) -> None:
-        """Take notice of a mask that was loaded with the parameters."""
-
     def set_apart(self, mask: Tensor) -> None:  # noqa: B027 - most cannot, and do nothing
         """Let what the mask leaves vary without the noise of the rest, if it can; the law stays the same.
 
@@ -100,7 +96,6 @@ class MaskedPosterior(Posterior, ABC):
         self.note, self.certain = base.note, base.certain
         self.register_buffer("mask", mask)
         self.left = int(mask.sum())
-        self.register_load_state_dict_post_hook(_settle)
         self.train(base.training)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -165,12 +160,6 @@ class MaskedPosterior(Posterior, ABC):
     def extra_repr(self) -> str:
         """Shape, and how many weights are left."""
         return f"{super().extra_repr()}, {self.left} left"
-
-
-def _settle(loaded: nn.Module, incompatible: Any) -> None:
-    """After the parameters have been loaded too."""
-    if isinstance(loaded, MaskedPosterior) and isinstance(loaded.base, Marginal):
-        loaded.base.settle(loaded.mask)
 
 
 class MaskedElementwise(MaskedPosterior, Elementwise):

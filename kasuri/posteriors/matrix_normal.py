@@ -30,8 +30,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from kasuri.numerics import kronecker, local_linear
-from kasuri.numerics.covariances import places
+from kasuri.numerics import kronecker
 from kasuri.numerics.safe import (
     bounded_logs,
     held,
@@ -40,7 +39,6 @@ from kasuri.numerics.safe import (
     sum_squares,
     unbounded_logs,
 )
-from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import (
     LOG_TWO_PI,
     NORMAL_ENTROPY,
@@ -56,7 +54,7 @@ from kasuri.posteriors.k_tied import low_rank_output
 from kasuri.posteriors.masked import Marginal, less_each
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
-from kasuri.posteriors.sides import LOG_CEILING, FullSide, Side, Spectrum, Structure, build_side
+from kasuri.posteriors.sides import LOG_CEILING, Side, Structure, build_side
 from kasuri.streams import normal, normal_like
 
 AUTO_RANK = 32
@@ -137,11 +135,6 @@ class KroneckerPosterior(Located, Marginal):
         part = self.half_log_det(rows, columns) + inside.sum().to(self.loc) * NORMAL_ENTROPY
         return less_each(part, self.variance, inside & ~mask)
 
-    def settle(self, mask: Tensor) -> None:
-        """Let both sides see whether what is left of them is apart."""
-        self.rows.settle(mask.any(-1))
-        self.columns.settle(mask.any(-2))
-
     def kronecker_variance(self) -> Tensor:
         """Variances U_ii V_jj of R X Cᵀ."""
         return self.rows.variances().unsqueeze(-1) * self.columns.variances().unsqueeze(-2)
@@ -190,12 +183,8 @@ class KroneckerPosterior(Located, Marginal):
 
     def _linear_noise(self, x: Tensor, noise: Tensor) -> Tensor:
         """‖x C‖ · R ε for every x (batch, in) and ε (batch, width of the rows)."""
-        rows, columns = self.rows, self.columns
-        plain = rows.ceiling is columns.ceiling is None and x.dtype == columns.log_scale.dtype
-        if plain and isinstance(rows, FullSide) and isinstance(columns, FullSide) and eager():
-            left, right = ((side.lower, side.log_scales()) for side in (columns, rows))
-            return local_linear.kronecker_noise(x, left, right, noise, LOG_CEILING)
-        return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
+        lengths = self.columns.pull(x).square().sum(-1, keepdim=True)
+        return safe_sqrt(lengths) * self.rows.spread(noise)
 
     def push_is_cheaper(self, vectors: int) -> bool:
         """B (in² + out²) against out · in² + in · out², for full sides: B < about in + out."""
@@ -437,11 +426,10 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """½ Σ log(1 + λ_i μ_j) + ½ Σ log D, λ and μ the eigenvalues of U/a and V/b, D = abᵀ."""
         a, b = self._factors(torch.float64)
-        rows = torch.ones_like(a, dtype=torch.bool) if rows is None else rows
-        columns = torch.ones_like(b, dtype=torch.bool) if columns is None else columns
-        left = self.rows.marginal_spectrum(rows, (-a).exp())
-        right = self.columns.marginal_spectrum(columns, (-b).exp())
-        shared = kronecker.log_det_plus_identity(left, right).sum() / 2
+        rows = torch.ones_like(a) if rows is None else rows.to(a)
+        columns = torch.ones_like(b) if columns is None else columns.to(b)
+        spectra = self.rows.spectrum(rows * (-a).exp()), self.columns.spectrum(columns * (-b).exp())
+        shared = kronecker.log_det_plus_identity(spectra[0][0], spectra[1][0]).sum() / 2
         logs = columns.sum(-1) * (a * rows).sum(-1) + rows.sum(-1) * (b * columns).sum(-1)
         return (shared + logs.sum()).to(self.loc.dtype)
 
@@ -492,39 +480,20 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
         return sum_squares(self.extra_scale)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
-        """A lower bound; of a part that of the part alone, or, where it cannot be cut, beside like noise."""
+        """A lower bound; of a part beside noise of its own kind, which is taken off again."""
         logs = 2 * bounded_logs(self.log_extra.double(), 2 * LOG_CEILING, self.ceiling)
-        beside = logs.new_zeros(())
-        keep: tuple[Tensor | float, Tensor | float] = 1.0, 1.0
-        cut: tuple[Tensor | None, Tensor | None] = None, None
+        inside = torch.ones_like(logs)
         if rows is not None and columns is not None:
-            cut = places(rows), places(columns)
-            logs = logs if cut[0] is None else logs[cut[0]]
-            logs = logs if cut[1] is None else logs[:, cut[1]]
-            if cut[0] is None and cut[1] is None:
-                keep = left, right = rows.to(logs), columns.to(logs)
-                inside = left.unsqueeze(-1) * right.unsqueeze(-2)
-                logs = torch.where(inside > 0, logs, kronecker.completed(logs, left, right))
-                beside = (logs * (1 - inside)).sum()
-        rest, in_rows, in_columns = self._balanced(logs, keep, cut)
-        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
-        return ((bound + logs.sum() - beside) / 2).to(self.loc.dtype)
-
-    def _balanced(
-        self,
-        logs: Tensor,
-        keep: tuple[Tensor | float, Tensor | float],
-        cut: tuple[Tensor | None, Tensor | None],
-    ) -> tuple[Tensor, Spectrum, Spectrum]:
-        """log(D / abᵀ), spectra of U / a and of V / b, for the abᵀ closest to D.
-
-        With masks those of what is left of U and V, and zeros; cut to indices, of these alone.
-        """
-        a, b = kronecker.balance(logs)
-        left, right = (-a / 2).exp() * keep[0], (-b / 2).exp() * keep[1]
-        left_spectrum = self.rows.spectrum(left, cut[0])
+            rows, columns = rows.to(logs), columns.to(logs)
+            inside = rows.unsqueeze(-1) * columns.unsqueeze(-2)
+            logs = torch.where(inside > 0, logs, kronecker.completed(logs, rows, columns))
+        a, b = kronecker.balance(logs)  # abᵀ is closest to D
         rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
-        return rest, left_spectrum, self.columns.spectrum(right, cut[1])
+        left, right = (-a / 2).exp(), (-b / 2).exp()
+        in_rows = self.rows.spectrum(left if rows is None else left * rows)
+        in_columns = self.columns.spectrum(right if columns is None else right * columns)
+        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
+        return ((bound + (logs * inside).sum()) / 2).to(self.loc.dtype)
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
@@ -633,12 +602,11 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """Σ log S + ½ Σ log(1 + λ_i μ_j), λ and μ the eigenvalues of R Rᵀ and C Cᵀ."""
-        logs = self._log_scale()
-        if rows is None or columns is None:
-            spectra = self.rows.spectrum()[0], self.columns.spectrum()[0]
-        else:
+        logs, left, right = self._log_scale(), None, None
+        if rows is not None and columns is not None:
             logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
-            spectra = self.rows.marginal_spectrum(rows), self.columns.marginal_spectrum(columns)
+            left, right = rows.double(), columns.double()
+        spectra = self.rows.spectrum(left)[0], self.columns.spectrum(right)[0]
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import covariances, triangular
-from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min_inverse
+from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.parts import along
 
@@ -53,17 +53,13 @@ class Side(nn.Module, ABC):
         """Length n of the side."""
         return self.log_scale.shape[-1]
 
-    def log_scales(self) -> Tensor:
-        """Logarithms of d as they are trained, where they count."""
-        return self.log_scale
-
     def logs(self, dtype: torch.dtype | None = None) -> Tensor:
         """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
-        return held(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def deviations(self, dtype: torch.dtype | None = None) -> Tensor:
         """Standard deviations d of the independent noise."""
-        return capped_exp(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return capped_exp(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def reach(self) -> Tensor | None:
         """What rows of F are scaled by, (*blocks, n); None for 1."""
@@ -98,9 +94,6 @@ class Side(nn.Module, ABC):
         """The same law where the mask (*blocks, n) is True, without the noise of the other entries."""
         return self
 
-    def settle(self, mask: Tensor) -> None:
-        """Take notice of which entries (*blocks, n) a mask leaves, after loading."""
-
     def marginal_log_det(self, mask: Tensor) -> Tensor:
         """That of the entries where the mask (*blocks, n) is True, (*blocks), in float64."""
         if mask.dim() == 1 and eager() and bool(mask.all()):
@@ -123,23 +116,11 @@ class Side(nn.Module, ABC):
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
-        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors.
-
-        Args:
-            weights: w; None for ones.
-            kept: rows of F to which it is cut, and which the weights belong to; None for all.
-        """
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
         factor = self.factor(torch.float64)
-        factor = factor if kept is None else factor[kept]
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
-        return covariances.spectrum(factor)
-
-    def marginal_spectrum(self, mask: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Eigenvalues of the entries where the mask (*blocks, n) is True, and perhaps zeros."""
-        if (kept := covariances.places(mask)) is not None:
-            return self.spectrum(None if weights is None else weights[kept], kept)[0]
-        return self.spectrum(mask.double() if weights is None else weights * mask)[0]
+        return covariances.spectrum(factor, self.log_scale.dtype)
 
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
@@ -213,12 +194,11 @@ class DiagonalSide(Side):
         """As many."""
         return self.size
 
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         """As it stands."""
         factor = self.deviations(torch.float64)
         if self.ceiling is not None:
-            factor = factor / (1 + factor / self.ceiling)
-        factor = factor if kept is None else factor[kept]
+            factor = soft_min(factor, self.ceiling)
         return (factor if weights is None else factor * weights).square(), None
 
     def _variances(self) -> Tensor:
@@ -309,43 +289,17 @@ class LowRankSide(Side):
 
 
 class FullSide(Side):
-    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does.
+    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does."""
 
-    Args:
-        log_scale: (*blocks, n) logarithms of d.
-        lower: T, folded.
-        ceiling: bound of every ‖F_i‖, or None.
-        only: (*blocks, n) False for masked entries in whose noise the others have no part, so that the
-            log-determinant of these is a sum; None for all. Files tell it by next to no noise there.
-    """
+    structure = "full"
 
-    only: Tensor | None
-
-    def __init__(
-        self,
-        log_scale: Tensor,
-        lower: Tensor,
-        ceiling: float | None = None,
-        only: Tensor | None = None,
-    ) -> None:
+    def __init__(self, log_scale: Tensor, lower: Tensor, ceiling: float | None = None) -> None:
         super().__init__(log_scale, ceiling)
         self.lower = nn.Parameter(lower)
-        self.register_buffer("only", only, persistent=False)
-
-    def log_scales(self) -> Tensor:
-        """Logarithms of d; next to no noise where others have no part in it."""
-        if self.only is None:
-            return self.log_scale
-        return torch.where(self.only, self.log_scale, NO_NOISE)
-
-    def settle(self, mask: Tensor) -> None:
-        """As of every side: entries are apart if those that the mask drops have next to no noise."""
-        silent = bool((self.log_scale.detach()[~mask] < NO_NOISE / 2).all())
-        self.only = mask.clone() if silent and not bool(mask.all()) else None
 
     def marginal_log_det(self, mask: Tensor) -> Tensor:
-        """As of every side; a sum, if the others have no part in what is left."""
-        if self.only is None or not eager() or not torch.equal(mask, self.only):
+        """As of every side; a sum, if what is dropped has next to no noise, as `apart` leaves it."""
+        if not (eager() and torch.equal(mask, self.log_scale.detach() > NO_NOISE / 2)):
             return super().marginal_log_det(mask)
         logs, reach = self.logs(), self.reach()
         logs = logs if reach is None else logs + reach.log()
@@ -356,20 +310,12 @@ class FullSide(Side):
         """A square's: of a triangle three quarters are spent, and sweeps besides."""
         return self.size**2
 
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
-        """As of every side; of all rows, if a gradient may follow and it can be, in one autograd node."""
-        plain = self.ceiling is None and self.lower.dim() == 2 and kept is None
-        if not (plain and eager() and torch.is_grad_enabled()):
-            return super().spectrum(weights, kept)
-        logs = self.log_scales()
-        return covariances.triangular_spectrum(self.lower, logs, weights, LOG_CEILING)
-
     def _variances(self) -> Tensor:
         squares = (2 * self.logs()).exp()
         return squares + triangular.weighted_squares(self.lower, squares)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        return triangular.normal_sums(self.lower, self.log_scales(), LOG_CEILING)
+        return triangular.normal_sums(self.lower, self.log_scale, LOG_CEILING)
 
     def _log_det(self) -> Tensor:
         return self.logs().sum()
@@ -381,7 +327,7 @@ class FullSide(Side):
         return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
 
     def _factor(self, dtype: torch.dtype) -> Tensor:
-        return triangular.unfold(self.lower.to(dtype)) * self.deviations(dtype).unsqueeze(-2)
+        return triangular.unfold(self.lower, dtype) * self.deviations(dtype).unsqueeze(-2)
 
     def _parts(self) -> tuple[None, Tensor]:
         return None, self._factor(self.log_scale.dtype)
@@ -395,8 +341,6 @@ class FullSide(Side):
         return torch.linalg.solve_triangular(
             unit, white, upper=False, left=False, unitriangular=True
         )
-
-    structure = "full"
 
     def part(self, index: Tensor) -> Side:
         """Its Cholesky factor again."""
@@ -416,7 +360,7 @@ class FullSide(Side):
                 part, unit = _decomposed(factor[block][kept])
                 logs[block][kept] = part.to(logs.dtype)
                 units[block][kept.unsqueeze(-1), kept] = unit
-        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling, only=mask)
+        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling)
 
 
 def build_side(
