@@ -6,12 +6,13 @@ out), `C` is (*blocks, k, in), S is (*blocks, out, in). Every function takes log
 them first; the gradient ignores the bounds, so that nothing gets stuck at them.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kasuri.numerics.safe import sum_squares
+from kasuri.numerics.safe import held, sum_squares
 from kasuri.numerics.torch_internals import eager
 
 CEILING = 15.0  # two factors of e^15 make e^30, the ceiling of `capped_exp`
@@ -25,8 +26,6 @@ def bounded(logs: Tensor) -> Tensor:
     factors e^-40 times smaller than their neighbour, which add nothing, are ever moved.
     """
     relative, top = _relative(logs.detach())
-    if eager() and not logs.requires_grad:  # inside transforms requires_grad tells nothing
-        return relative + top
     return logs + (relative + top - logs.detach())
 
 
@@ -38,7 +37,21 @@ def _relative(logs: Tensor) -> tuple[Tensor, Tensor]:
 
 def factor(logs: Tensor) -> Tensor:
     """R or C from its logarithms."""
-    return bounded(logs).exp()
+    return _Factor.apply(logs) if eager() else bounded(logs).exp()
+
+
+class _Factor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logs: Tensor) -> Tensor:
+        relative, top = _relative(logs)
+        value = relative.add_(top).exp_()
+        ctx.save_for_backward(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (value,) = ctx.saved_tensors
+        return grad * value
 
 
 def product(log_rows: Tensor, log_columns: Tensor) -> Tensor:
@@ -58,10 +71,19 @@ def square_factors(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         >>> torch.allclose(p.T @ q, (r.T @ c) ** 2)
         True
     """
-    first, second = torch.triu_indices(rows.shape[-2], rows.shape[-2], device=rows.device)
-    weight = (2 - (first == second).to(rows.dtype)).unsqueeze(-1)
+    if rows.shape[-2] == 1:
+        return rows.square(), columns.square()
+    pairs = _pairs if eager() else _pairs.__wrapped__  # a cache must not hold traced tensors
+    first, second, weight = pairs(rows.shape[-2], rows.dtype, rows.device)
     left = rows.index_select(-2, first) * rows.index_select(-2, second) * weight
     return left, columns.index_select(-2, first) * columns.index_select(-2, second)
+
+
+@lru_cache
+def _pairs(rank: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Indices a ≤ b below k and the coefficients, 1 for a = b and 2 otherwise, as a column."""
+    first, second = torch.triu_indices(rank, rank, device=device)
+    return first, second, (2 - (first == second).to(dtype)).unsqueeze(-1)
 
 
 def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +100,7 @@ def sum_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     """Σ log S, without underflow: factors enter relative to their largest."""
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
     if log_rows.shape[-2] == 1:
-        return ins * bounded(log_rows).sum() + outs * bounded(log_columns).sum()
+        return ins * held(log_rows, CEILING).sum() + outs * held(log_columns, CEILING).sum()
     if eager():
         return _SumLogs.apply(log_rows, log_columns)
     rows, columns = bounded(log_rows), bounded(log_columns)
