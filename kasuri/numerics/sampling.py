@@ -55,5 +55,5 @@ def normal_noise(like: Tensor, *, examples: bool) -> Tensor:
 
 
 def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
-    """Y + √variance ⊙ noise, see `normal_noise`."""
+    """Y + √variance ⊙ noise, see `normal_noise`; the variance broadcasts."""
     return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), normal_noise(y, examples=examples))

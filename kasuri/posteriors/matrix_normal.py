@@ -30,12 +30,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.numerics import kronecker
 from kasuri.numerics.safe import (
     bounded_logs,
     held,
     safe_sqrt,
-    soft_min_inverse,
     sum_squares,
     unbounded_logs,
 )
@@ -47,7 +47,6 @@ from kasuri.posteriors.base import (
     Located,
     Op,
     Pushable,
-    noisy_bias_output,
     noisy_output,
 )
 from kasuri.posteriors.k_tied import low_rank_output
@@ -73,26 +72,17 @@ class KroneckerFamily(MatrixFamily):
     columns: Structure = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse structures that do not exist."""
         super().__post_init__()
         for side in ("rows", "columns"):
             value = getattr(self, side)
-            rank = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not rank and value not in ("auto", "full", "diagonal"):
+            if not is_whole(value, 1) and value not in ("auto", "full", "diagonal"):
                 raise ValueError(
-                    f'{type(self).__name__}({side}={value!r}): write {side}="full" for any '
-                    f'covariance, {side}="diagonal" for none, {side}=8 for 8 common directions '
-                    f'beside a diagonal, or {side}="auto"'
+                    f'{type(self).__name__}({side}={value!r}): write "full" for any covariance, "diagonal" '
+                    'for none, 8 for 8 common directions beside a diagonal, or "auto"'
                 )
 
     def sides(self, weight: Tensor, scale: float, bound: float | None) -> tuple[Side, Side]:
-        """Sides for a weight (*blocks, out, in).
-
-        Args:
-            weight: only its shape, type and device matter.
-            scale: mean initial standard deviation of the Kronecker part.
-            bound: of these standard deviations, or None.
-        """
+        """Sides for a weight like this; mean initial standard deviation and bound of R X Cᵀ."""
         self.require_matrix(weight)
         *blocks, outs, ins = weight.shape
         ceiling = None if bound is None else bound**0.5
@@ -125,7 +115,6 @@ class KroneckerPosterior(Located, Marginal):
         """
 
     def entropy(self) -> Tensor:
-        """N/2 · log(2πe) + ½ log det of the covariance."""
         return self.half_log_det() + self.numel() * NORMAL_ENTROPY
 
     def marginal_entropy(self, mask: Tensor) -> Tensor:
@@ -164,7 +153,8 @@ class KroneckerPosterior(Located, Marginal):
         if op.is_linear:
             flat = x.reshape(-1, x.shape[-1])
             noise = op.noise(y, self.rows.width).to(self.rows.log_scale.dtype)
-            moved = self._linear_noise(flat, noise.reshape(len(flat), self.rows.width))
+            lengths = safe_sqrt(self.columns.pull(flat).square().sum(-1, keepdim=True))
+            moved = lengths * self.rows.spread(noise.reshape(len(flat), self.rows.width))
             return y + moved.reshape(y.shape).to(y.dtype)
         squares = noise = y.new_zeros(())
         variances, directions = self.columns.parts()
@@ -181,11 +171,6 @@ class KroneckerPosterior(Located, Marginal):
         ones = torch.ones_like(self.rows.log_scale).unsqueeze(-2)
         return y + (op.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
 
-    def _linear_noise(self, x: Tensor, noise: Tensor) -> Tensor:
-        """‖x C‖ · R ε for every x (batch, in) and ε (batch, width of the rows)."""
-        lengths = self.columns.pull(x).square().sum(-1, keepdim=True)
-        return safe_sqrt(lengths) * self.rows.spread(noise)
-
     def push_is_cheaper(self, vectors: int) -> bool:
         """B (in² + out²) against out · in² + in · out², for full sides: B < about in + out."""
         outs, ins = self.shape[-2:]
@@ -199,13 +184,11 @@ class KroneckerPosterior(Located, Marginal):
         return loc, self.rows.part(rows), self.columns.part(columns)
 
     def family_of_part(self, family: Builder) -> Builder:
-        """Structures that follow sizes are fixed."""
         if not isinstance(family, KroneckerFamily):
             return family
         return replace(family, rows=self.rows.structure, columns=self.columns.structure)
 
     def set_apart(self, mask: Tensor) -> None:
-        """Both sides."""
         self.rows, self.columns = self.rows.apart(mask.any(-1)), self.columns.apart(mask.any(-2))
 
 
@@ -238,7 +221,6 @@ class MatrixNormal(KroneckerFamily):
     beyond: ClassVar[Structure] = AUTO_RANK
 
     def __call__(self, weight: Tensor) -> "MatrixNormalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         rows, columns = self.sides(weight, self.scale, self.max_scale)
         return MatrixNormalPosterior(self.initial_mean(weight), rows, columns)
 
@@ -248,15 +230,12 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     @property
     def variance(self) -> Tensor:
-        """Marginal variances U_ii V_jj."""
         return self.kronecker_variance()
 
     def rsample(self) -> Tensor:
-        """M + R X Cᵀ."""
         return self.loc + self.kronecker_draw()
 
     def pull(self, directions: Tensor) -> Tensor:
-        """Rᵀ j C."""
         return self.kronecker_pull(directions)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
@@ -269,7 +248,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         return logs.sum().to(self.loc.dtype)
 
     def squared_norm(self) -> Tensor:
-        """‖M‖² + ‖R‖² ‖C‖²."""
         return self.entropy_and_square()[1]
 
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
@@ -294,10 +272,9 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""
-        return self.kronecker_output(op, x, noisy_bias_output(op, x, self.loc))
+        return self.kronecker_output(op, x, noisy_output(op, x, self.loc, None))
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MatrixNormalPosterior":
-        """Parts of both sides."""
         return MatrixNormalPosterior(*self.cut(rows, columns))
 
 
@@ -327,17 +304,14 @@ class MatrixNormalDiagonal(KroneckerFamily):
     diagonal: str = "rank1"
 
     def __post_init__(self) -> None:
-        """Refuse a diagonal that does not exist."""
         super().__post_init__()
         if self.diagonal not in ("rank1", "free"):
             raise ValueError(
-                f'MatrixNormalDiagonal(diagonal={self.diagonal!r}): write diagonal="rank1" for an '
-                'exact entropy or diagonal="free" for free variances and a bound; '
-                "without a diagonal it is kasuri.MatrixNormal()"
+                f'MatrixNormalDiagonal(diagonal={self.diagonal!r}): write "rank1" for an exact entropy, or '
+                '"free" for free variances and a bound'
             )
 
     def __call__(self, weight: Tensor) -> "MatrixNormalDiagonalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         bound = None if self.max_scale is None else self.max_scale / math.sqrt(2)
         rows, columns = self.sides(weight, self.scale / math.sqrt(2), bound)
         logs = [side.variances().detach().log() / 2 for side in (rows, columns)]
@@ -359,41 +333,21 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
         """√D, shaped like W."""
 
     @property
-    def extra_variance(self) -> Tensor:
-        """D, shaped like W."""
-        return self.extra_scale.square()
-
-    @property
     def variance(self) -> Tensor:
-        """Marginal variances U_ii V_jj + D_ij."""
-        return self.kronecker_variance() + self.extra_variance
+        return self.kronecker_variance() + self.extra_scale.square()
 
     def rsample(self) -> Tensor:
-        """M + R X Cᵀ + √D ∘ E."""
         shared = self.loc + self.kronecker_draw()
         return torch.addcmul(shared, self.extra_scale, normal_like(self.loc))
 
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖R‖² ‖C‖² + Σ D."""
         noise = self.rows.sums()[1] * self.columns.sums()[1]
-        return sum_squares(self.loc) + noise.sum() + self._extra_total()
-
-    @abstractmethod
-    def _extra_total(self) -> Tensor:
-        """Σ D."""
+        return sum_squares(self.loc) + noise.sum() + sum_squares(self.extra_scale)
 
 
 class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
-    """√D = exp(log_rows + log_columns): its entropy is exact.
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance of the rows.
-        columns: covariance of the columns.
-        log_rows: (*blocks, out) of √D.
-        log_columns: (*blocks, in) of √D.
-        ceiling: bound of exp(log_rows) and of exp(log_columns), or None.
-    """
+    """√D = exp(log_rows + log_columns): its entropy is exact."""
 
     def __init__(
         self,
@@ -415,13 +369,8 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     @property
     def extra_scale(self) -> Tensor:
-        """√D."""
         rows, columns = (logs.exp() for logs in self._factors(self.loc.dtype))
         return rows.unsqueeze(-1) * columns.unsqueeze(-2)
-
-    def _extra_total(self) -> Tensor:
-        rows, columns = ((2 * logs).exp().sum(-1) for logs in self._factors(self.loc.dtype))
-        return (rows * columns).sum()
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """½ Σ log(1 + λ_i μ_j) + ½ Σ log D, λ and μ the eigenvalues of U/a and V/b, D = abᵀ."""
@@ -439,7 +388,6 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         return self.kronecker_output(op, x, low_rank_output(op, x, self.loc, rows, columns))
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
-        """Parts of both sides and of both factors of √D."""
         assert columns is not None
         logs = along(self.log_rows, rows), along(self.log_columns, columns)
         return RankOneDiagonalPosterior(*self.cut(rows, columns), *logs, self.ceiling)
@@ -450,13 +398,6 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     The bound is the better of two (formulas and proof in `numerics.kronecker`), exact where D happens to be
     of rank one; its gradient takes eigenvectors as constants.
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance of the rows.
-        columns: covariance of the columns.
-        log_extra: logarithms of √D, shaped like `loc`.
-        ceiling: bound of √D, or None.
     """
 
     def __init__(
@@ -473,11 +414,7 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     @property
     def extra_scale(self) -> Tensor:
-        """√D."""
         return bounded_logs(self.log_extra, 2 * LOG_CEILING, self.ceiling).exp()
-
-    def _extra_total(self) -> Tensor:
-        return sum_squares(self.extra_scale)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """A lower bound; of a part beside noise of its own kind, which is taken off again."""
@@ -497,11 +434,10 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
-        noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))
+        noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_scale.square()))
         return self.kronecker_output(op, x, noisy)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
-        """Parts of both sides and of √D."""
         extra = entries(self.log_extra, rows, columns)
         return FreeDiagonalPosterior(*self.cut(rows, columns), extra, self.ceiling)
 
@@ -530,29 +466,17 @@ class ScaledMatrixNormal(KroneckerFamily):
     """
 
     def __call__(self, weight: Tensor) -> "ScaledMatrixNormalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         rows, columns = self.sides(weight, 1.0, None)
         around = rows.variances().unsqueeze(-1) * columns.variances().unsqueeze(-2)
         scale = torch.randn_like(weight, requires_grad=False).mul(self.noise).exp()
         scale *= self.scale / scale.mean((-2, -1), keepdim=True)
-        if self.max_scale is not None:
-            scale = soft_min_inverse(scale.clamp(max=0.99 * self.max_scale), self.max_scale)
-        logs = (scale / (1 + around.detach()).sqrt()).log()
-        return ScaledMatrixNormalPosterior(
-            self.initial_mean(weight), rows, columns, logs, self.max_scale
-        )
+        logs = unbounded_logs(scale.log(), self.max_scale) - (1 + around.detach()).log() / 2
+        loc = self.initial_mean(weight)
+        return ScaledMatrixNormalPosterior(loc, rows, columns, logs, self.max_scale)
 
 
 class ScaledMatrixNormalPosterior(KroneckerPosterior):
-    """loc + S ∘ (R X Cᵀ + E), S = exp(log_scale).
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance R Rᵀ.
-        columns: covariance C Cᵀ.
-        log_scale: logarithms of S, shaped like `loc`.
-        max_scale: bound of the marginal standard deviations, or None.
-    """
+    """loc + S ∘ (R X Cᵀ + E), S = exp(log_scale)."""
 
     def __init__(
         self,
@@ -576,7 +500,6 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
 
     @property
     def outer_scale(self) -> Tensor:
-        """S, shaped like W."""
         return self._log_scale().exp()
 
     @property
@@ -591,7 +514,6 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         return sum_squares(self.loc) + squares.sum() + (shared * self.columns.variances()).sum()
 
     def rsample(self) -> Tensor:
-        """M + S ∘ (R X Cᵀ + E)."""
         inside = self.kronecker_draw() + normal_like(self.loc)
         return torch.addcmul(self.loc, self.outer_scale, inside)
 
@@ -611,6 +533,5 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         return logs.sum() + shared.to(self.loc.dtype)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
-        """Parts of both sides and of S."""
         logs = entries(self.log_scale, rows, columns)
         return ScaledMatrixNormalPosterior(*self.cut(rows, columns), logs, self.max_scale)

@@ -50,7 +50,6 @@ class Side(nn.Module, ABC):
 
     @property
     def size(self) -> int:
-        """Length n of the side."""
         return self.log_scale.shape[-1]
 
     def logs(self, dtype: torch.dtype | None = None) -> Tensor:
@@ -186,16 +185,13 @@ class DiagonalSide(Side):
     structure = "diagonal"
 
     def part(self, index: Tensor) -> "DiagonalSide":
-        """These entries."""
         return DiagonalSide(along(self.log_scale, index), self.ceiling)
 
     @property
     def cost(self) -> int:
-        """As many."""
         return self.size
 
     def spectrum(self, weights: Tensor | None = None) -> Spectrum:
-        """As it stands."""
         factor = self.deviations(torch.float64)
         if self.ceiling is not None:
             factor = soft_min(factor, self.ceiling)
@@ -232,12 +228,10 @@ class LowRankSide(Side):
 
     @property
     def width(self) -> int:
-        """As many, and one for each direction."""
         return self.size + self.loadings.shape[-1]
 
     @property
     def cost(self) -> int:
-        """As for 1 + r diagonals."""
         return self.size * (1 + self.loadings.shape[-1])
 
     def _capacitance(self) -> Tensor:
@@ -277,7 +271,6 @@ class LowRankSide(Side):
 
     @property
     def structure(self) -> int:
-        """The number of common directions."""
         return self.loadings.shape[-1]
 
     def part(self, index: Tensor) -> Side:
@@ -307,7 +300,6 @@ class FullSide(Side):
 
     @property
     def cost(self) -> int:
-        """A square's: of a triangle three quarters are spent, and sweeps besides."""
         return self.size**2
 
     def _variances(self) -> Tensor:
@@ -343,7 +335,6 @@ class FullSide(Side):
         )
 
     def part(self, index: Tensor) -> Side:
-        """Its Cholesky factor again."""
         return cut_side(self, index)
 
     def apart(self, mask: Tensor) -> Side:
