@@ -94,12 +94,6 @@ def weighted_squares(folded: Tensor, weights: Tensor) -> Tensor:
     return F.pad(from_left, (even, 0)) + F.pad(from_right, (size - half, 0))
 
 
-def normal_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor]:
-    """(Σ log d, Σ_ij T_ij² d_j²) over all blocks and for each, log d = logs held at `top`."""
-    total, trace = block_sums(folded, logs, top)
-    return total if total.dim() == 0 else total.sum(), trace
-
-
 def block_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor]:
     """(Σ log d, Σ_ij T_ij² d_j²) for each block, both (*blocks).
 

@@ -36,6 +36,7 @@ class KTied(MatrixFamily):
         noise: standard deviation of the initial noise in log-factors.
 
     Examples:
+        >>> import torch
         >>> q = KTied(2)(torch.zeros(30, 20))
         >>> sum(p.numel() for p in q.parameters())
         700

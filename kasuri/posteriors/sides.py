@@ -307,7 +307,8 @@ class FullSide(Side):
         return squares + triangular.weighted_squares(self.lower, squares)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        return triangular.normal_sums(self.lower, self.log_scale, LOG_CEILING)
+        logs, trace = triangular.block_sums(self.lower, self.log_scale, LOG_CEILING)
+        return logs.sum(), trace
 
     def _log_det(self) -> Tensor:
         return self.logs().sum()

@@ -39,14 +39,14 @@ def test_products_are_those_of_the_matrix(size):
     below = dense.tril(-1).square() @ weights
     torch.testing.assert_close(triangular.weighted_squares(numbers, weights), below)
     logs = torch.randn(size, dtype=torch.float64, requires_grad=True)
-    total, trace = triangular.normal_sums(numbers, logs, 10.0)
+    total, trace = triangular.block_sums(numbers, logs, 10.0)
     torch.testing.assert_close(total, logs.sum())
     torch.testing.assert_close(trace, (dense.square() @ (2 * logs).exp()).sum())
     for function, inputs in (
         (triangular.unfold, (numbers,)),
         (triangular.times, (x, numbers)),
         (triangular.times_transposed, (x, numbers)),
-        (lambda a, b: triangular.normal_sums(a, b, 10.0), (numbers, logs)),
+        (lambda a, b: triangular.block_sums(a, b, 10.0), (numbers, logs)),
     ):
         assert torch.autograd.gradcheck(function, inputs)
 
