@@ -121,14 +121,9 @@ class Side(nn.Module, ABC):
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
         return covariances.spectrum(factor, self.log_scale.dtype)
 
+    @abstractmethod
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
-        reach, (variances, directions) = self.reach(), self._parts()
-        if reach is not None and variances is not None:
-            variances = variances * reach.square()
-        if reach is not None and directions is not None:
-            directions = directions * reach.unsqueeze(-1)
-        return variances, directions
 
     def solve(self, z: Tensor) -> Tensor:
         """Z (F Fᵀ)⁻¹ for z (*blocks, k, n)."""
@@ -155,8 +150,8 @@ class Side(nn.Module, ABC):
     def _sums(self) -> tuple[Tensor, Tensor]:
         return self._log_det(), self._variances().sum(-1)
 
-    @abstractmethod
-    def _log_det(self) -> Tensor: ...
+    def _log_det(self) -> Tensor:
+        return self.logs().sum()
 
     @abstractmethod
     def _spread(self, noise: Tensor) -> Tensor: ...
@@ -166,9 +161,6 @@ class Side(nn.Module, ABC):
 
     @abstractmethod
     def _factor(self, dtype: torch.dtype) -> Tensor: ...
-
-    @abstractmethod
-    def _parts(self) -> tuple[Tensor | None, Tensor | None]: ...
 
     @abstractmethod
     def _solve(self, z: Tensor) -> Tensor: ...
@@ -200,9 +192,6 @@ class DiagonalSide(Side):
     def _variances(self) -> Tensor:
         return (2 * self.logs()).exp()
 
-    def _log_det(self) -> Tensor:
-        return self.logs().sum()
-
     def _spread(self, noise: Tensor) -> Tensor:
         return noise * self.deviations().unsqueeze(-2)
 
@@ -212,8 +201,8 @@ class DiagonalSide(Side):
     def _factor(self, dtype: torch.dtype) -> Tensor:
         return torch.diag_embed(self.deviations(dtype))
 
-    def _parts(self) -> tuple[Tensor, None]:
-        return self._variances(), None
+    def parts(self) -> tuple[Tensor, None]:
+        return self.variances(), None
 
     def _solve(self, z: Tensor) -> Tensor:
         return z * (-2 * self.logs()).exp().unsqueeze(-2)
@@ -259,8 +248,10 @@ class LowRankSide(Side):
         own = own.expand(*self.loadings.shape[:-1], self.size)
         return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        return (2 * self.logs()).exp(), self.loadings * self.deviations().unsqueeze(-1)
+    def parts(self) -> tuple[Tensor, Tensor]:
+        scale, reach = self.deviations(), self.reach()
+        scale = scale if reach is None else scale * reach
+        return scale.square(), self.loadings * scale.unsqueeze(-1)
 
     def _solve(self, z: Tensor) -> Tensor:
         back = (-self.logs()).exp().unsqueeze(-2)
@@ -310,9 +301,6 @@ class FullSide(Side):
         logs, trace = triangular.block_sums(self.lower, self.log_scale, LOG_CEILING)
         return logs.sum(), trace
 
-    def _log_det(self) -> Tensor:
-        return self.logs().sum()
-
     def _spread(self, noise: Tensor) -> Tensor:
         return triangular.times_transposed(noise * self.deviations().unsqueeze(-2), self.lower)
 
@@ -322,8 +310,8 @@ class FullSide(Side):
     def _factor(self, dtype: torch.dtype) -> Tensor:
         return triangular.unfold(self.lower, dtype) * self.deviations(dtype).unsqueeze(-2)
 
-    def _parts(self) -> tuple[None, Tensor]:
-        return None, self._factor(self.log_scale.dtype)
+    def parts(self) -> tuple[None, Tensor]:
+        return None, self.factor()
 
     def _solve(self, z: Tensor) -> Tensor:
         unit = triangular.unfold(self.lower)
