@@ -6,6 +6,7 @@ compared with 1000 draws. Writes results/numerics/moments.json and the table of 
 """
 
 import argparse
+import math
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,6 @@ import kasuri
 from benchmarks import results
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
-from kasuri.numerics.gaussian_moments import probit_softmax
 from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.predict_moments import in_chunks
 from tools.tables import put
@@ -103,6 +103,18 @@ def compared(mine: kasuri.Prediction, truth: kasuri.Prediction, y: Tensor) -> di
         "accuracy": float((mine.mean.argmax(-1) == y).float().mean()),
         "nll": float(-mine.mean.gather(1, y.unsqueeze(1)).clamp(min=1e-12).log().mean()),
     }
+
+
+def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
+    """E softmax(z) for z ~ N(mean, covariance), by the pairwise mean-field approximation.
+
+    p_k ∝ 1 / Σ_j exp(-(m_k - m_j) / √(1 + π/8 · Var(z_k - z_j))).
+    """
+    own = covariance.diagonal(dim1=-2, dim2=-1)
+    variance = own.unsqueeze(-1) + own.unsqueeze(-2) - 2 * covariance
+    gap = mean.unsqueeze(-1) - mean.unsqueeze(-2)
+    logits = -gap / (1 + math.pi / 8 * variance.clamp(min=0)).sqrt()
+    return (-torch.logsumexp(logits, -1)).softmax(-1)
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -25,14 +25,9 @@ def gamma_kl(a: Tensor, b: Tensor, prior_a: Tensor, prior_b: Tensor) -> Tensor:
 
 
 def sums_of_squares(residuals: Tensor, a: Tensor) -> tuple[Tensor, int]:
-    """(Σ r² over what shares a precision, how many those are).
+    """Sums of r² (batch,) or (batch, outputs) over what shares a precision, and how many terms each has.
 
-    Args:
-        residuals: (batch, ...).
-        a: () for one precision, (outputs,) for one per last dimension of the residuals.
-
-    Returns:
-        Sums (batch,) or (batch, outputs), and the number of terms of each.
+    The shape of a says what does: () for all of an example, (outputs,) for each last dimension.
     """
     batch, outputs = residuals.shape[0], a.numel()
     squares = residuals.square().reshape(batch, -1, outputs)
@@ -41,14 +36,7 @@ def sums_of_squares(residuals: Tensor, a: Tensor) -> tuple[Tensor, int]:
 
 
 def expected_normal_log_prob(squares: Tensor, count: int, a: Tensor, b: Tensor) -> Tensor:
-    """E_τ Σ log N(r; 0, 1/τ) = n/2 (ψ(a) - log b - log 2π) - a/(2b) Σ r².
-
-    Args:
-        squares: Σ r² of n residuals with a common precision.
-        count: n.
-        a: concentration, broadcasting against `squares`.
-        b: rate, likewise.
-    """
+    """E_τ Σ log N(r; 0, 1/τ) = n/2 (ψ(a) - log b - log 2π) - a/(2b) Σ r² over n = `count` residuals r."""
     a, b = a.double(), b.double()
     constant = 0.5 * count * (torch.digamma(a) - b.log() - math.log(2 * math.pi))
     return constant.to(squares.dtype) - (0.5 * a / b).to(squares.dtype) * squares
@@ -58,12 +46,6 @@ def student_t_log_prob(squares: Tensor, count: int, a: Tensor, b: Tensor) -> Ten
     """Log E_τ Π N(r; 0, 1/τ): the joint Student-t density of n residuals with a common precision.
 
     log Γ(a + n/2) - log Γ(a) - n/2 log(2πb) - (a + n/2) log(1 + Σ r² / 2b)
-
-    Args:
-        squares: Σ r² of the n residuals.
-        count: n.
-        a: concentration, broadcasting against `squares`.
-        b: rate, likewise.
     """
     a, b = a.double(), b.double()
     more = a + 0.5 * count
@@ -90,11 +72,7 @@ def normals_of_student_t(a: Tensor) -> tuple[Tensor, Tensor]:
     the fewer normals the larger a (2 from 1000 on, 32 below 6). What is made of them is good
     to 1e-6 for a ≥ 6, except for densities far out, which a normal does not reach.
 
-    Args:
-        a: above 0, of any shape.
-
-    Returns:
-        Standard deviations and weights, (K, *a.shape) in double precision.
+    Standard deviations and weights are (K, *a.shape), in double precision.
 
     Examples:
         >>> scales, weights = normals_of_student_t(torch.tensor(2000.0))
@@ -113,11 +91,7 @@ def normals_of_student_t(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def student_t_cdf(z: Tensor, a: Tensor) -> Tensor:
-    """Distribution function of the Student-t with 2a degrees of freedom and scale 1.
-
-    Args:
-        z: of any shape.
-        a: broadcasting against it.
+    """Distribution function of the Student-t with 2a degrees of freedom and scale 1; a broadcasts.
 
     Examples:
         >>> student_t_cdf(torch.tensor([0.0, 2.1788]), torch.tensor(6.0))

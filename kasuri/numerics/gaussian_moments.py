@@ -14,10 +14,7 @@ from torch import Tensor
 from kasuri.numerics.quadrature import gauss_hermite
 
 _SQRT_HALF = math.sqrt(0.5)
-_STEEPEST = (
-    12.0  # standard deviations beyond which a normal distribution function is 0 or 1 in float32
-)
-
+_STEEPEST = 12.0  # deviations beyond which a normal distribution function is 0 or 1 in float32
 
 # made once: a graph that is being traced must not make them
 _RULES = {
@@ -66,27 +63,15 @@ def rectified_variance(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Te
     )
 
 
-def smooth_mean(function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
-    """E φ(z) of a smooth function for z ~ N(mean, variance), by seven Gauss-Hermite nodes."""
-    values, weights = _at_nodes(function, mean, variance)
-    return (weights * values).sum(0)
-
-
 def smooth_moments(
     function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance of φ(z) for a smooth function, by the same nodes."""
-    values, weights = _at_nodes(function, mean, variance)
+    """Mean and variance of φ(z), z ~ N(mean, variance), of a smooth function by seven Gauss-Hermite nodes."""
+    shape = [-1, *[1] * mean.dim()]
+    nodes, weights = (part.to(mean.device).reshape(shape) for part in _RULES[mean.dtype])
+    values = function(mean + variance.sqrt() * nodes)
     centre = (weights * values).sum(0)
     return centre, (weights * (values - centre).square()).sum(0)
-
-
-def _at_nodes(
-    function: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor
-) -> tuple[Tensor, Tensor]:
-    shape = [-1, *[1] * mean.dim()]
-    nodes, weights = (one.to(mean.device).reshape(shape) for one in _RULES[mean.dtype])
-    return function(mean + variance.sqrt() * nodes), weights
 
 
 def larger_mean(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
@@ -114,22 +99,6 @@ def softmax_variance(probs: Tensor, variance: Tensor, dim: int) -> Tensor:
     """
     total = (probs.square() * variance).sum(dim, keepdim=True)
     return (probs.square() * ((1 - 2 * probs) * variance + total)).clamp(min=0)
-
-
-def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
-    """E softmax(z) for z ~ N(mean, covariance), by the pairwise mean-field approximation.
-
-    p_k ∝ 1 / Σ_j exp(-(m_k - m_j) / √(1 + π/8 · Var(z_k - z_j))).
-
-    Args:
-        mean: (..., C).
-        covariance: (..., C, C).
-    """
-    own = covariance.diagonal(dim1=-2, dim2=-1)
-    variance = own.unsqueeze(-1) + own.unsqueeze(-2) - 2 * covariance
-    gap = mean.unsqueeze(-1) - mean.unsqueeze(-2)
-    logits = -gap / (1 + math.pi / 8 * variance.clamp(min=0)).sqrt()
-    return (-torch.logsumexp(logits, -1)).softmax(-1)
 
 
 def factor(covariance: Tensor) -> Tensor:

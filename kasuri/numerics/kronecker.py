@@ -15,12 +15,7 @@ Vectors = Tensor | None  # columns are eigenvectors; None for the identity
 
 
 def log_det_plus_identity(rows: Tensor, columns: Tensor) -> Tensor:
-    """Log det(K + I) = Σ log(1 + λ_i μ_j), exactly.
-
-    Args:
-        rows: (*blocks, n) eigenvalues of U.
-        columns: (*blocks, m) eigenvalues of V.
-    """
+    """Log det(K + I) = Σ log(1 + λ_i μ_j), exactly, from the eigenvalues of U and V."""
     return torch.log1p(rows.unsqueeze(-1) * columns.unsqueeze(-2)).sum((-2, -1))
 
 
@@ -36,10 +31,7 @@ def balance(logs: Tensor) -> tuple[Tensor, Tensor]:
 def completed(logs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """What sums of row and column logarithms would be everywhere, from the rows and columns that count.
 
-    Args:
-        logs: (*blocks, n, m).
-        rows: (*blocks, n) 1 for rows that count, 0 for others.
-        columns: (*blocks, m).
+    `rows` (*blocks, n) and `columns` (*blocks, m) are 1 for what counts, else 0.
     """
     left = rows / rows.sum(-1, keepdim=True).clamp(min=1)
     right = columns / columns.sum(-1, keepdim=True).clamp(min=1)
@@ -54,32 +46,23 @@ def completed(logs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def log_det_bound(
     rows: tuple[Tensor, Vectors], columns: tuple[Tensor, Vectors], logs: Tensor
 ) -> Tensor:
-    """A lower bound of log det(K + D), the better of two, (*blocks); exact for D = I.
+    """A lower bound of log det(K + D), log D = `logs`, the better of two, (*blocks); exact for D = I.
 
     Harmonic: Σ_t log(λμ_t + 1 / q_tᵀ D⁻¹ q_t) over the eigenvectors q_t of K. It follows from
     (K + D)⁻¹ ≤ PᵀK⁻¹P + (I-P)ᵀD⁻¹(I-P) with the best P diagonal in the eigenbasis, and Hadamard's
     inequality. Fiedler: Σ_t log(λμ_t + d_t) with both sorted. Eigenvectors count as constants in
     the gradient: the bound holds for any orthonormal basis, and their own gradient is infinite
     where eigenvalues coincide, as they do at the start.
-
-    Args:
-        rows: eigenvalues (*blocks, n) and eigenvectors (*blocks, n, n) of U.
-        columns: the same of V, of size m.
-        logs: (*blocks, n, m) logarithms of D.
     """
     products = rows[0].unsqueeze(-1) * columns[0].unsqueeze(-2)
-    inverse = _turned((-logs).exp(), _squared(rows[1]), _squared(columns[1]))
+    inverse = _turned((-logs).exp(), rows[1], columns[1])
     harmonic = (products + 1 / inverse).log().sum((-2, -1))
     ranked = [values.flatten(-2).sort(-1).values for values in (products, logs)]
     fiedler = (ranked[0] + ranked[1].exp()).log().sum(-1)
     return torch.maximum(harmonic, fiedler)
 
 
-def _squared(vectors: Vectors) -> Vectors:
-    return None if vectors is None else vectors.square()
-
-
 def _turned(matrix: Tensor, rows: Vectors, columns: Vectors) -> Tensor:
-    """RowsᵀA columns."""
-    turned = matrix if rows is None else rows.mT @ matrix
-    return turned if columns is None else turned @ columns
+    """Rows∘² from the left, transposed, and columns∘² from the right."""
+    turned = matrix if rows is None else rows.square().mT @ matrix
+    return turned if columns is None else turned @ columns.square()

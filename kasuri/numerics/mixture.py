@@ -1,6 +1,8 @@
 """Equal mixtures over draws: quantiles by Newton's method within a bracket, entropy by quadrature.
 
-The components are normals, or Student-ts with 2a degrees of freedom, where `concentration` is a.
+The components are normals, or Student-ts with 2a degrees of freedom, where `concentration` is a. In all
+functions `means` (S, ...) are their centres, `scale` is (...), common to all, or (S, ...), one each, and
+`concentration` is () or of the last dimension, None for normals.
 """
 
 import math
@@ -19,14 +21,7 @@ _SQRT_TWO = math.sqrt(2)
 def mixture_cdf(
     y: Tensor, means: Tensor, scale: Tensor, concentration: Tensor | None = None
 ) -> Tensor:
-    """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t.
-
-    Args:
-        y: (...) where to ask.
-        means: (S, ...) centres of the components.
-        scale: (...) their common scale, or (S, ...) one each.
-        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
-    """
+    """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t."""
     z = (y - means) / scale
     each = torch.special.ndtr(z) if concentration is None else student_t_cdf(z, concentration)
     return each.mean(0)
@@ -36,12 +31,6 @@ def mixture_quantile(
     means: Tensor, scale: Tensor, probability: float, concentration: Tensor | None = None
 ) -> Tensor:
     """The y with `mixture_cdf(y, ...)` = probability, to about 1e-6 of the range.
-
-    Args:
-        means: (S, ...) centres of the components.
-        scale: (...) their common scale, or (S, ...) one each.
-        probability: strictly between 0 and 1.
-        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
 
     Examples:
         >>> mixture_quantile(torch.zeros(3, 1), torch.ones(1), 0.975)
@@ -78,7 +67,7 @@ def mixture_quantile(
 def mixture_density(
     y: Tensor, means: Tensor, scale: Tensor, concentration: Tensor | None = None
 ) -> Tensor:
-    """(1/S) Σ_s p_s(y), the derivative of `mixture_cdf`, no component below 1e-35; arguments as there."""
+    """(1/S) Σ_s p_s(y), the derivative of `mixture_cdf`, no component below 1e-35."""
     z = (y - means) / scale
     # what is left out are denormal numbers, which take many times as long
     return (_log_density(z, concentration).clamp(min=-80.0).exp() / scale).mean(0)
@@ -89,11 +78,6 @@ def mixture_entropy(means: Tensor, scale: Tensor, concentration: Tensor | None =
 
     H = -(1/S) Σ_s E_{y ~ p_s} log (1/S) Σ_t p_t(y), S² terms an output. Exact for coinciding normals;
     12 nodes were within 2e-4 nats for others of one scale.
-
-    Args:
-        means: (S, ...) centres of the components.
-        scale: (...) their common scale, or (S, ...) one each.
-        concentration: half the degrees of freedom, () or of the last dimension; None for normals.
     """
     nodes, weights = (part.to(means) for part in gauss_hermite(_NODES))
     wide, count = scale.expand_as(means), means.shape[0]

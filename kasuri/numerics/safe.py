@@ -127,7 +127,7 @@ class _SumSquares(torch.autograd.Function):
         return x * (2 * grad)
 
 
-def bounded_logs(logs: Tensor, top: float, ceiling: float | None) -> Tensor:
+def bounded_logs(logs: Tensor, top: float = LOG_CEILING, ceiling: float | None = None) -> Tensor:
     """Logarithms held at `top` (the gradient ignores it), softly below the ceiling's."""
     logs = held(logs, top)
     return logs if ceiling is None else logs - torch.log1p(logs.exp() / ceiling)

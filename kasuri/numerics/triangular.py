@@ -36,8 +36,8 @@ def size_of(folded: Tensor) -> int:
     return 2 * columns + int(rows > 2 * columns)
 
 
-def unfold(folded: Tensor) -> Tensor:
-    """T (*blocks, n, n) with ones on its diagonal.
+def unfold(folded: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """T (*blocks, n, n) with ones on its diagonal, of another type if wanted.
 
     Examples:
         >>> unfold(torch.tensor([[2.0], [3.0], [4.0]]))
@@ -45,24 +45,16 @@ def unfold(folded: Tensor) -> Tensor:
                 [3., 1., 0.],
                 [4., 2., 1.]])
     """
+    return _Unfold.apply(folded, dtype) if eager() else _unfolded(folded, dtype)
+
+
+def _unfolded(folded: Tensor, dtype: torch.dtype | None) -> Tensor:
     size = size_of(folded)
-    matrix = _lay_out(folded, folded.new_zeros(*folded.shape[:-2], size, size))
-    return matrix + torch.eye(size, dtype=folded.dtype, device=folded.device)
-
-
-def place(folded: Tensor, matrix: Tensor) -> Tensor:
-    """T written into a matrix (*blocks, n, n) of any type, without gradients."""
-    matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
-    return _lay_out(folded.detach(), matrix)
-
-
-def _lay_out(folded: Tensor, matrix: Tensor) -> Tensor:
-    """What is below the diagonal, written into a matrix that is 0 there."""
-    size = matrix.shape[-1]
     half, even = size // 2, 1 - size % 2
-    left, right = folded.tril(even - 1), folded[..., :half, :].triu(even).mT
-    matrix[..., even:, :half] += left
-    matrix[..., size - half :, half : 2 * half] += right
+    matrix = folded.new_zeros(*folded.shape[:-2], size, size, dtype=dtype or folded.dtype)
+    matrix.diagonal(dim1=-2, dim2=-1).fill_(1)
+    matrix[..., even:, :half] += folded.tril(even - 1)
+    matrix[..., size - half :, half : 2 * half] += folded[..., :half, :].triu(even).mT
     return matrix
 
 
@@ -100,12 +92,6 @@ def weighted_squares(folded: Tensor, weights: Tensor) -> Tensor:
     from_left = (left @ weights[..., :half, None]).squeeze(-1)
     from_right = (right @ weights[..., half : 2 * half, None]).squeeze(-1)
     return F.pad(from_left, (even, 0)) + F.pad(from_right, (size - half, 0))
-
-
-def normal_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor]:
-    """(Σ log d, Σ_ij T_ij² d_j²) over all blocks and for each, log d = logs held at `top`."""
-    total, trace = block_sums(folded, logs, top)
-    return total if total.dim() == 0 else total.sum(), trace
 
 
 def block_sums(folded: Tensor, logs: Tensor, top: float) -> tuple[Tensor, Tensor]:
@@ -188,6 +174,19 @@ def lower_part(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     rows, half = folded_shape(size)
     below = torch.ones(rows - half, half, dtype=dtype, device=device)
     return torch.cat([_lower(half, 1 - size % 2, dtype, device), below])
+
+
+class _Unfold(torch.autograd.Function):
+    """Folding is the adjoint of unfolding: nothing else is needed for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, folded: Tensor, dtype: torch.dtype | None) -> Tensor:
+        ctx.dtype = folded.dtype
+        return _unfolded(folded, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return fold(grad).to(ctx.dtype), None
 
 
 class _Times(torch.autograd.Function):

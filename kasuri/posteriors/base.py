@@ -11,25 +11,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.numerics.safe import safe_sqrt, sum_squares
-from kasuri.numerics.sampling import add_noise, normal_noise
+from kasuri.numerics.safe import sum_squares
+from kasuri.numerics.sampling import add_noise
 from kasuri.storage import Storable
 from kasuri.streams import normal_like
 
 LOG_TWO_PI = math.log(2 * math.pi)
 NORMAL_ENTROPY = 0.5 * (1 + LOG_TWO_PI)  # of N(0, 1)
-
-
-class SupportsKL(Protocol):
-    """The part of a prior a posterior needs."""
-
-    def kl(self, *posteriors: "Posterior") -> Tensor:
-        """KL(q ‖ p), summed over the posteriors."""
 
 
 class Op(ABC):
@@ -144,7 +137,7 @@ class Posterior(nn.Module, ABC):
         """
         return (directions * self.variance.sqrt()).flatten(1)
 
-    def kl(self, prior: SupportsKL) -> Tensor:
+    def kl(self, prior: Any) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p]: any family against any prior."""
         return prior.kl(self)
 
@@ -208,12 +201,10 @@ class Located(Posterior):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of W."""
         return self.loc.shape
 
     @property
     def mean(self) -> Tensor:
-        """E[W]."""
         return self.loc
 
 
@@ -227,7 +218,6 @@ class Elementwise(Located, Pushable, Dense):
 
     @property
     def variance(self) -> Tensor:
-        """Var[W] = scale²."""
         return self.scale.square()
 
     def perturbation(self) -> Tensor:
@@ -235,7 +225,6 @@ class Elementwise(Located, Pushable, Dense):
         return self.scale * normal_like(self.mean)
 
     def rsample(self) -> Tensor:
-        """Mean + scale ⊙ noise."""
         return torch.addcmul(self.mean, self.scale, normal_like(self.mean))
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -249,7 +238,6 @@ class Elementwise(Located, Pushable, Dense):
         return logs + self.numel() * NORMAL_ENTROPY, squares
 
     def entropy(self) -> Tensor:
-        """n/2 · log(2πe) + Σ log scale."""
         return self.entropy_and_square()[0]
 
     def log_prob(self, weight: Tensor) -> Tensor:
@@ -263,23 +251,14 @@ class Elementwise(Located, Pushable, Dense):
         return noisy_output(op, x, self.mean, op(x.square(), self.variance))
 
 
-def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """The layer at the mean plus normal noise of this variance and that of the bias."""
+def noisy_output(op: Op, x: Tensor, mean: Tensor, variance: Tensor | None) -> Tensor:
+    """The layer at the mean plus normal noise of this variance (None for none) and that of the bias."""
     centre, spread = bias_moments(op)
     y = op.shifted(x, mean, centre)
     if spread is not None:
-        variance = variance + op.along_features(spread, y)
-    return add_noise(y, variance, examples=op.counts_examples(y))
-
-
-def noisy_bias_output(op: Op, x: Tensor, mean: Tensor) -> Tensor:
-    """The layer at the mean of its weight, plus the noise of the bias."""
-    centre, spread = bias_moments(op)
-    y = op.shifted(x, mean, centre)
-    if spread is None:
-        return y
-    noise = normal_noise(y, examples=op.counts_examples(y))
-    return torch.addcmul(y, op.along_features(safe_sqrt(spread), y).to(y.dtype), noise)
+        spread = op.along_features(spread, y)
+        variance = spread if variance is None else variance + spread
+    return y if variance is None else add_noise(y, variance, examples=op.counts_examples(y))
 
 
 def bias_moments(op: Op) -> tuple[Tensor | None, Tensor | None]:
@@ -307,19 +286,17 @@ class Family(Storable, ABC):
     mean: str = "given"
 
     def __post_init__(self) -> None:
-        """Refuse options that cannot be meant."""
         name = type(self).__name__
         if not 0 < self.scale < math.inf:
             raise ValueError(
-                f"{name}(scale={self.scale}): a standard deviation is a positive number; "
-                "for weights without uncertainty write kasuri.Point()"
+                f"{name}(scale={self.scale}): must be positive; for no uncertainty write kasuri.Point()"
             )
         if not 0 <= self.noise < math.inf:
-            raise ValueError(f"{name}(noise={self.noise}): the spread of the init is 0 or more")
+            raise ValueError(f"{name}(noise={self.noise}): must be 0 or more")
         if self.max_scale is not None and not self.max_scale > self.scale:
             raise ValueError(
-                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must lie "
-                f"below the bound, e.g. scale={self.max_scale / 10:g}"
+                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must be below "
+                "the bound"
             )
         if self.mean not in ("given", "he"):
             raise ValueError(f'{name}(mean={self.mean!r}): write mean="given" or mean="he"')

@@ -42,22 +42,19 @@ class FullNormal(MatrixFamily):
     limit: int = 2048
 
     def __post_init__(self) -> None:
-        """Refuse a limit that is not a positive whole number."""
         super().__post_init__()
         if not is_whole(self.limit, 1):
             raise ValueError(f"FullNormal(limit={self.limit!r}): must be a whole number, 1 or more")
 
     def __call__(self, weight: Tensor) -> "FullNormalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         self.require_matrix(weight)
         size = math.prod(weight.shape[-2:])
         if size > self.limit:
-            numbers = size * (size + 1) // 2
             raise ValueError(
-                f"FullNormal() was asked for a matrix {'x'.join(map(str, weight.shape[-2:]))}: the "
-                f"covariance of {size:,} weights takes {numbers:,} numbers, and {self.limit:,} weights "
-                "are the limit; write kasuri.MatrixNormal() for it, or choose small layers with "
-                f"where=..., or write FullNormal(limit={size}) if the memory is there"
+                f"FullNormal() for a matrix {'x'.join(map(str, weight.shape[-2:]))}: the covariance of "
+                f"{size:,} weights takes {size * (size + 1) // 2:,} numbers, and {self.limit:,} weights are "
+                f"the limit; write kasuri.MatrixNormal(), choose small layers with where=..., or write "
+                f"FullNormal(limit={size})"
             )
         spread = math.sqrt(math.log1p(self.noise**2))
         deviations = (spread * weight.new_empty(*weight.shape[:-2], size).normal_()).exp()
@@ -76,11 +73,9 @@ class FullNormalPosterior(Located, Dense, Marginal):
 
     @property
     def variance(self) -> Tensor:
-        """Diagonal of F Fᵀ."""
         return self.side.variances().reshape(self.shape)
 
     def rsample(self) -> Tensor:
-        """M + F ε."""
         noise = normal_like(self.loc).flatten(-2).unsqueeze(-2)
         with torch.autocast(self.loc.device.type, enabled=False):
             return self.loc + self.side.spread(noise).reshape(self.shape)
@@ -95,24 +90,16 @@ class FullNormalPosterior(Located, Dense, Marginal):
         return logs + self.numel() * NORMAL_ENTROPY, sum_squares(self.loc) + trace.sum()
 
     def entropy(self) -> Tensor:
-        """N/2 · log(2πe) + log|F|."""
         return self.entropy_and_square()[0]
 
-    def settle(self, mask: Tensor) -> None:
-        """Let the side see whether what is left is apart."""
-        self.side.settle(mask.flatten(-2))
-
     def marginal_entropy(self, mask: Tensor) -> Tensor:
-        """Exact for every mask."""
         part = self.side.marginal_log_det(mask.flatten(-2)).sum().to(self.loc.dtype)
         return part + mask.sum().to(part) * NORMAL_ENTROPY
 
     def squared_norm(self) -> Tensor:
-        """‖M‖² + ‖F‖²."""
         return self.entropy_and_square()[1]
 
     def log_prob(self, weight: Tensor) -> Tensor:
-        """Log-density of W (*blocks, out, in), summed over blocks."""
         away = (weight - self.loc).flatten(-2).unsqueeze(-2)
         square = (away * self.side.solve(away)).sum()
         return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI

@@ -11,14 +11,12 @@ Reference: the k-tied Normal distribution (Swiatkowski et al., ICML 2020).
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.numerics import low_rank
-from kasuri.numerics.local_linear import LowRankLayer, local_linear
-from kasuri.numerics.safe import soft_min_inverse
-from kasuri.numerics.sampling import sample_low_rank
-from kasuri.posteriors.base import Elementwise, Op, bias_moments, noisy_output
+from kasuri.numerics.safe import bounded_logs, unbounded_logs
+from kasuri.posteriors.base import Elementwise, Op, noisy_output
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
 
@@ -38,6 +36,7 @@ class KTied(MatrixFamily):
         noise: standard deviation of the initial noise in log-factors.
 
     Examples:
+        >>> import torch
         >>> q = KTied(2)(torch.zeros(30, 20))
         >>> sum(p.numel() for p in q.parameters())
         700
@@ -46,26 +45,19 @@ class KTied(MatrixFamily):
     rank: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse a rank that is not a positive whole number."""
         super().__post_init__()
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
-            raise ValueError(
-                f"KTied(rank={self.rank!r}): the rank is a whole number, 1 or more; "
-                "for free standard deviations write kasuri.MeanField()"
-            )
+        if not is_whole(self.rank, 1):
+            raise ValueError(f"KTied(rank={self.rank!r}): must be a whole number, 1 or more")
 
     def __call__(self, weight: Tensor) -> "KTiedPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         self.require_matrix(weight)
         *blocks, outs, ins = weight.shape
+        bound = None if self.max_scale is None else math.sqrt(self.max_scale / self.rank)
         centre = 0.5 * (math.log(self.scale) - math.log(self.rank)) - self.noise**2 / 2
 
         def logs(length: int) -> Tensor:
             logs = centre + self.noise * weight.new_empty(*blocks, self.rank, length).normal_()
-            if self.max_scale is None:
-                return logs
-            bound = math.sqrt(self.max_scale / self.rank)
-            return soft_min_inverse(logs.exp().clamp(max=0.99 * bound), bound).log()
+            return unbounded_logs(logs, bound)
 
         return KTiedPosterior(self.initial_mean(weight), logs(outs), logs(ins), self.max_scale)
 
@@ -97,18 +89,11 @@ class KTiedPosterior(Elementwise):
             return self.log_rows, self.log_columns
         ceiling = math.sqrt(self.max_scale / self.rank)
         rows, columns = low_rank.bounded(self.log_rows), low_rank.bounded(self.log_columns)
-        return rows - torch.log1p(rows.exp() / ceiling), columns - torch.log1p(
-            columns.exp() / ceiling
-        )
+        return bounded_logs(rows, ceiling=ceiling), bounded_logs(columns, ceiling=ceiling)
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations σ = RᵀC."""
         return low_rank.product(*self.log_factors())
-
-    def rsample(self) -> Tensor:
-        """Mean + σ ⊙ noise, without keeping σ."""
-        return sample_low_rank(self.loc, *self.log_factors())
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(Σ log σ, Σ loc² + Σ σ²), the first without underflow, the second without forming σ."""
@@ -119,7 +104,6 @@ class KTiedPosterior(Elementwise):
         return low_rank_output(op, x, self.loc, *self.log_factors())
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "KTiedPosterior":
-        """The same product of fewer rows and columns."""
         assert columns is not None
         log_rows = along(self.log_rows, rows.unsqueeze(-2))
         log_columns = along(self.log_columns, columns.unsqueeze(-2))
@@ -130,17 +114,7 @@ class KTiedPosterior(Elementwise):
 def low_rank_output(
     op: Op, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
 ) -> Tensor:
-    """A draw of the layer's output, bias included, for N(mean, (RᵀC)²): never σ² times the batch.
-
-    Args:
-        op: the layer.
-        x: its input.
-        mean: (*blocks, out, in).
-        log_rows: (*blocks, k, out) logarithms of R.
-        log_columns: (*blocks, k, in) logarithms of C.
-    """
-    if op.is_linear:
-        return local_linear(x, LowRankLayer(mean, log_rows, log_columns, *bias_moments(op)))
+    """A draw of the layer's output, bias included, for N(mean, (RᵀC)²): never σ² times the batch."""
     factors = low_rank.factor(log_rows), low_rank.factor(log_columns)
     rows, columns = low_rank.square_factors(*factors)
     return noisy_output(op, x, mean, op.mix(op(x.square(), columns), rows))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kasuri.posteriors.base import NORMAL_ENTROPY, Builder, Elementwise, Family, Posterior
 from kasuri.posteriors.mean_field import MeanField
@@ -39,15 +39,12 @@ class Masked(Family):
     family: Builder = field(default_factory=MeanField)
 
     def __call__(self, weight: Tensor) -> "MaskedPosterior":
-        """The masked posterior around an initial weight."""
         return masked(self.family(weight), torch.ones_like(weight, dtype=torch.bool))
 
     def for_vectors(self) -> Family:
-        """That of the family behind the mask."""
         return self.family.for_vectors() if isinstance(self.family, Family) else self
 
     def for_kernel(self, positions: int) -> Family:
-        """The mask around what the family behind it is for such a convolution."""
         if not isinstance(self.family, Family):
             return self
         return replace(self, family=self.family.for_kernel(positions))
@@ -60,10 +57,6 @@ class Marginal(ABC):
     def marginal_entropy(self, mask: Tensor) -> Tensor:
         """Entropy of the weights where the mask, shaped like the weight, is True, or a lower bound."""
 
-    @abstractmethod
-    def settle(self, mask: Tensor) -> None:
-        """Take notice of a mask that was loaded with the parameters."""
-
     def set_apart(self, mask: Tensor) -> None:  # noqa: B027 - most cannot, and do nothing
         """Let what the mask leaves vary without the noise of the rest, if it can; the law stays the same.
 
@@ -72,13 +65,7 @@ class Marginal(ABC):
 
 
 def less_each(entropy: Tensor, variance: Tensor, dropped: Tensor) -> Tensor:
-    """A lower bound of what is left: H(left) = H(all) - H(dropped | left) ≥ H(all) - Σ H(each dropped).
-
-    Args:
-        entropy: of all.
-        variance: marginal variances.
-        dropped: where a weight of all is dropped; shaped like the variances.
-    """
+    """A lower bound of what is left: H(left) = H(all) - H(dropped | left) ≥ H(all) - Σ H(each dropped)."""
     positive = variance.clamp(min=torch.finfo(variance.dtype).tiny)
     logs = torch.where(dropped, positive, 1.0).log().sum()
     return entropy - 0.5 * (logs + dropped.sum().to(logs) * 2 * NORMAL_ENTROPY)
@@ -93,14 +80,13 @@ class MaskedPosterior(Posterior, ABC):
         super().__init__()
         if mask.shape != base.shape or mask.dtype != torch.bool:
             raise ValueError(
-                f"a mask {tuple(mask.shape)} of {mask.dtype} for a weight {tuple(base.shape)}: it "
-                "has the shape of the weight (*blocks, out, in) and is True where the weight stays"
+                f"a mask {tuple(mask.shape)} of {mask.dtype} for a weight {tuple(base.shape)}: it must be "
+                "of bool and of the shape of the weight, True where the weight stays"
             )
         self.base = base
         self.note, self.certain = base.note, base.certain
         self.register_buffer("mask", mask)
         self.left = int(mask.sum())
-        self.register_load_state_dict_post_hook(_settle)
         self.train(base.training)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -114,34 +100,24 @@ class MaskedPosterior(Posterior, ABC):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of W."""
         return self.base.shape
 
     @property
     def mean(self) -> Tensor:
-        """E[W]."""
         return self.keep(self.base.mean)
 
     @property
     def variance(self) -> Tensor:
-        """Var[W]."""
         return self.keep(self.base.variance)
 
     def rsample(self) -> Tensor:
-        """A draw of the other posterior, masked."""
         return self.keep(self.base.rsample())
 
     def pull(self, directions: Tensor) -> Tensor:
-        """That of the other posterior, along the weights that are left."""
         return self.base.pull(self.keep(directions))
 
     def require_density(self) -> None:
-        """As the other posterior."""
         self.base.require_density()
-
-    @abstractmethod
-    def entropy(self) -> Tensor:
-        """Differential entropy of the weights that are left."""
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> Posterior | None:
         """That of the other posterior, masked where something is still dropped."""
@@ -154,23 +130,14 @@ class MaskedPosterior(Posterior, ABC):
             self.base.set_apart(self.mask)
 
     def family_of_part(self, family: Builder) -> Builder:
-        """That of the other posterior, with a mask."""
         inside = family.family if isinstance(family, Masked) else family
         return Masked(family=self.base.family_of_part(inside))
 
     def numel(self) -> int:
-        """Number of weights that are left."""
         return self.left
 
     def extra_repr(self) -> str:
-        """Shape, and how many weights are left."""
         return f"{super().extra_repr()}, {self.left} left"
-
-
-def _settle(loaded: nn.Module, incompatible: Any) -> None:
-    """After the parameters have been loaded too."""
-    if isinstance(loaded, MaskedPosterior) and isinstance(loaded.base, Marginal):
-        loaded.base.settle(loaded.mask)
 
 
 class MaskedElementwise(MaskedPosterior, Elementwise):
@@ -180,11 +147,9 @@ class MaskedElementwise(MaskedPosterior, Elementwise):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations, 0 for dropped weights."""
         return self.keep(self.base.scale)
 
     def perturbation(self) -> Tensor:
-        """A draw of W - E[W]."""
         return self.keep(self.base.perturbation())
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -193,29 +158,20 @@ class MaskedElementwise(MaskedPosterior, Elementwise):
         logs = self.keep(scale.clamp(min=torch.finfo(scale.dtype).tiny), 1.0).log()
         return logs.sum(), (self.mean.square() + self.keep(scale).square()).sum()
 
-    def entropy(self) -> Tensor:
-        """n/2 · log(2πe) + Σ log scale, of the n weights that are left."""
-        return Elementwise.entropy(self)
+    entropy = Elementwise.entropy
 
 
 class MaskedCorrelated(MaskedPosterior):
     """Masked weights that depend on each other."""
 
     def entropy(self) -> Tensor:
-        """Exact or a lower bound, as the posterior behind the mask knows."""
         if isinstance(self.base, Marginal):
             return self.base.marginal_entropy(self.mask)
         return less_each(self.base.entropy(), self.base.variance, ~self.mask)
 
 
 def behind_mask(posterior: Posterior) -> Posterior:
-    """The posterior behind a mask; without one, the posterior itself.
-
-    Examples:
-        >>> q = MeanField()(torch.ones(3))
-        >>> behind_mask(masked(q, torch.tensor([True, False, True]))) is behind_mask(q) is q
-        True
-    """
+    """The posterior behind a mask; without one, the posterior itself."""
     return posterior.base if isinstance(posterior, MaskedPosterior) else posterior
 
 

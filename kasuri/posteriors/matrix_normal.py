@@ -30,17 +30,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from kasuri.numerics import kronecker, local_linear
-from kasuri.numerics.covariances import places
+from kasuri.checks import is_whole
+from kasuri.numerics import kronecker
 from kasuri.numerics.safe import (
     bounded_logs,
     held,
     safe_sqrt,
-    soft_min_inverse,
     sum_squares,
     unbounded_logs,
 )
-from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import (
     LOG_TWO_PI,
     NORMAL_ENTROPY,
@@ -49,14 +47,13 @@ from kasuri.posteriors.base import (
     Located,
     Op,
     Pushable,
-    noisy_bias_output,
     noisy_output,
 )
 from kasuri.posteriors.k_tied import low_rank_output
 from kasuri.posteriors.masked import Marginal, less_each
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
-from kasuri.posteriors.sides import LOG_CEILING, FullSide, Side, Spectrum, Structure, build_side
+from kasuri.posteriors.sides import LOG_CEILING, Side, Structure, build_side
 from kasuri.streams import normal, normal_like
 
 AUTO_RANK = 32
@@ -75,26 +72,17 @@ class KroneckerFamily(MatrixFamily):
     columns: Structure = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse structures that do not exist."""
         super().__post_init__()
         for side in ("rows", "columns"):
             value = getattr(self, side)
-            rank = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not rank and value not in ("auto", "full", "diagonal"):
+            if not is_whole(value, 1) and value not in ("auto", "full", "diagonal"):
                 raise ValueError(
-                    f'{type(self).__name__}({side}={value!r}): write {side}="full" for any '
-                    f'covariance, {side}="diagonal" for none, {side}=8 for 8 common directions '
-                    f'beside a diagonal, or {side}="auto"'
+                    f'{type(self).__name__}({side}={value!r}): write "full" for any covariance, "diagonal" '
+                    'for none, 8 for 8 common directions beside a diagonal, or "auto"'
                 )
 
     def sides(self, weight: Tensor, scale: float, bound: float | None) -> tuple[Side, Side]:
-        """Sides for a weight (*blocks, out, in).
-
-        Args:
-            weight: only its shape, type and device matter.
-            scale: mean initial standard deviation of the Kronecker part.
-            bound: of these standard deviations, or None.
-        """
+        """Sides for a weight like this; mean initial standard deviation and bound of R X Cᵀ."""
         self.require_matrix(weight)
         *blocks, outs, ins = weight.shape
         ceiling = None if bound is None else bound**0.5
@@ -127,7 +115,6 @@ class KroneckerPosterior(Located, Marginal):
         """
 
     def entropy(self) -> Tensor:
-        """N/2 · log(2πe) + ½ log det of the covariance."""
         return self.half_log_det() + self.numel() * NORMAL_ENTROPY
 
     def marginal_entropy(self, mask: Tensor) -> Tensor:
@@ -136,11 +123,6 @@ class KroneckerPosterior(Located, Marginal):
         inside = rows.unsqueeze(-1) & columns.unsqueeze(-2)
         part = self.half_log_det(rows, columns) + inside.sum().to(self.loc) * NORMAL_ENTROPY
         return less_each(part, self.variance, inside & ~mask)
-
-    def settle(self, mask: Tensor) -> None:
-        """Let both sides see whether what is left of them is apart."""
-        self.rows.settle(mask.any(-1))
-        self.columns.settle(mask.any(-2))
 
     def kronecker_variance(self) -> Tensor:
         """Variances U_ii V_jj of R X Cᵀ."""
@@ -171,7 +153,8 @@ class KroneckerPosterior(Located, Marginal):
         if op.is_linear:
             flat = x.reshape(-1, x.shape[-1])
             noise = op.noise(y, self.rows.width).to(self.rows.log_scale.dtype)
-            moved = self._linear_noise(flat, noise.reshape(len(flat), self.rows.width))
+            lengths = safe_sqrt(self.columns.pull(flat).square().sum(-1, keepdim=True))
+            moved = lengths * self.rows.spread(noise.reshape(len(flat), self.rows.width))
             return y + moved.reshape(y.shape).to(y.dtype)
         squares = noise = y.new_zeros(())
         variances, directions = self.columns.parts()
@@ -188,15 +171,6 @@ class KroneckerPosterior(Located, Marginal):
         ones = torch.ones_like(self.rows.log_scale).unsqueeze(-2)
         return y + (op.mix(safe_sqrt(squares), ones) * noise).to(y.dtype)
 
-    def _linear_noise(self, x: Tensor, noise: Tensor) -> Tensor:
-        """‖x C‖ · R ε for every x (batch, in) and ε (batch, width of the rows)."""
-        rows, columns = self.rows, self.columns
-        plain = rows.ceiling is columns.ceiling is None and x.dtype == columns.log_scale.dtype
-        if plain and isinstance(rows, FullSide) and isinstance(columns, FullSide) and eager():
-            left, right = ((side.lower, side.log_scales()) for side in (columns, rows))
-            return local_linear.kronecker_noise(x, left, right, noise, LOG_CEILING)
-        return safe_sqrt(columns.pull(x).square().sum(-1, keepdim=True)) * rows.spread(noise)
-
     def push_is_cheaper(self, vectors: int) -> bool:
         """B (in² + out²) against out · in² + in · out², for full sides: B < about in + out."""
         outs, ins = self.shape[-2:]
@@ -210,13 +184,11 @@ class KroneckerPosterior(Located, Marginal):
         return loc, self.rows.part(rows), self.columns.part(columns)
 
     def family_of_part(self, family: Builder) -> Builder:
-        """Structures that follow sizes are fixed."""
         if not isinstance(family, KroneckerFamily):
             return family
         return replace(family, rows=self.rows.structure, columns=self.columns.structure)
 
     def set_apart(self, mask: Tensor) -> None:
-        """Both sides."""
         self.rows, self.columns = self.rows.apart(mask.any(-1)), self.columns.apart(mask.any(-2))
 
 
@@ -249,7 +221,6 @@ class MatrixNormal(KroneckerFamily):
     beyond: ClassVar[Structure] = AUTO_RANK
 
     def __call__(self, weight: Tensor) -> "MatrixNormalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         rows, columns = self.sides(weight, self.scale, self.max_scale)
         return MatrixNormalPosterior(self.initial_mean(weight), rows, columns)
 
@@ -259,15 +230,12 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     @property
     def variance(self) -> Tensor:
-        """Marginal variances U_ii V_jj."""
         return self.kronecker_variance()
 
     def rsample(self) -> Tensor:
-        """M + R X Cᵀ."""
         return self.loc + self.kronecker_draw()
 
     def pull(self, directions: Tensor) -> Tensor:
-        """Rᵀ j C."""
         return self.kronecker_pull(directions)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
@@ -280,7 +248,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         return logs.sum().to(self.loc.dtype)
 
     def squared_norm(self) -> Tensor:
-        """‖M‖² + ‖R‖² ‖C‖²."""
         return self.entropy_and_square()[1]
 
     def entropy_and_square(self) -> tuple[Tensor, Tensor]:
@@ -305,10 +272,9 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""
-        return self.kronecker_output(op, x, noisy_bias_output(op, x, self.loc))
+        return self.kronecker_output(op, x, noisy_output(op, x, self.loc, None))
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MatrixNormalPosterior":
-        """Parts of both sides."""
         return MatrixNormalPosterior(*self.cut(rows, columns))
 
 
@@ -338,17 +304,14 @@ class MatrixNormalDiagonal(KroneckerFamily):
     diagonal: str = "rank1"
 
     def __post_init__(self) -> None:
-        """Refuse a diagonal that does not exist."""
         super().__post_init__()
         if self.diagonal not in ("rank1", "free"):
             raise ValueError(
-                f'MatrixNormalDiagonal(diagonal={self.diagonal!r}): write diagonal="rank1" for an '
-                'exact entropy or diagonal="free" for free variances and a bound; '
-                "without a diagonal it is kasuri.MatrixNormal()"
+                f'MatrixNormalDiagonal(diagonal={self.diagonal!r}): write "rank1" for an exact entropy, or '
+                '"free" for free variances and a bound'
             )
 
     def __call__(self, weight: Tensor) -> "MatrixNormalDiagonalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         bound = None if self.max_scale is None else self.max_scale / math.sqrt(2)
         rows, columns = self.sides(weight, self.scale / math.sqrt(2), bound)
         logs = [side.variances().detach().log() / 2 for side in (rows, columns)]
@@ -370,41 +333,21 @@ class MatrixNormalDiagonalPosterior(KroneckerPosterior, Pushable):
         """√D, shaped like W."""
 
     @property
-    def extra_variance(self) -> Tensor:
-        """D, shaped like W."""
-        return self.extra_scale.square()
-
-    @property
     def variance(self) -> Tensor:
-        """Marginal variances U_ii V_jj + D_ij."""
-        return self.kronecker_variance() + self.extra_variance
+        return self.kronecker_variance() + self.extra_scale.square()
 
     def rsample(self) -> Tensor:
-        """M + R X Cᵀ + √D ∘ E."""
         shared = self.loc + self.kronecker_draw()
         return torch.addcmul(shared, self.extra_scale, normal_like(self.loc))
 
     def squared_norm(self) -> Tensor:
         """‖M‖² + ‖R‖² ‖C‖² + Σ D."""
         noise = self.rows.sums()[1] * self.columns.sums()[1]
-        return sum_squares(self.loc) + noise.sum() + self._extra_total()
-
-    @abstractmethod
-    def _extra_total(self) -> Tensor:
-        """Σ D."""
+        return sum_squares(self.loc) + noise.sum() + sum_squares(self.extra_scale)
 
 
 class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
-    """√D = exp(log_rows + log_columns): its entropy is exact.
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance of the rows.
-        columns: covariance of the columns.
-        log_rows: (*blocks, out) of √D.
-        log_columns: (*blocks, in) of √D.
-        ceiling: bound of exp(log_rows) and of exp(log_columns), or None.
-    """
+    """√D = exp(log_rows + log_columns): its entropy is exact."""
 
     def __init__(
         self,
@@ -426,22 +369,16 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     @property
     def extra_scale(self) -> Tensor:
-        """√D."""
         rows, columns = (logs.exp() for logs in self._factors(self.loc.dtype))
         return rows.unsqueeze(-1) * columns.unsqueeze(-2)
-
-    def _extra_total(self) -> Tensor:
-        rows, columns = ((2 * logs).exp().sum(-1) for logs in self._factors(self.loc.dtype))
-        return (rows * columns).sum()
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """½ Σ log(1 + λ_i μ_j) + ½ Σ log D, λ and μ the eigenvalues of U/a and V/b, D = abᵀ."""
         a, b = self._factors(torch.float64)
-        rows = torch.ones_like(a, dtype=torch.bool) if rows is None else rows
-        columns = torch.ones_like(b, dtype=torch.bool) if columns is None else columns
-        left = self.rows.marginal_spectrum(rows, (-a).exp())
-        right = self.columns.marginal_spectrum(columns, (-b).exp())
-        shared = kronecker.log_det_plus_identity(left, right).sum() / 2
+        rows = torch.ones_like(a) if rows is None else rows.to(a)
+        columns = torch.ones_like(b) if columns is None else columns.to(b)
+        spectra = self.rows.spectrum(rows * (-a).exp()), self.columns.spectrum(columns * (-b).exp())
+        shared = kronecker.log_det_plus_identity(spectra[0][0], spectra[1][0]).sum() / 2
         logs = columns.sum(-1) * (a * rows).sum(-1) + rows.sum(-1) * (b * columns).sum(-1)
         return (shared + logs.sum()).to(self.loc.dtype)
 
@@ -451,7 +388,6 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         return self.kronecker_output(op, x, low_rank_output(op, x, self.loc, rows, columns))
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
-        """Parts of both sides and of both factors of √D."""
         assert columns is not None
         logs = along(self.log_rows, rows), along(self.log_columns, columns)
         return RankOneDiagonalPosterior(*self.cut(rows, columns), *logs, self.ceiling)
@@ -462,13 +398,6 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     The bound is the better of two (formulas and proof in `numerics.kronecker`), exact where D happens to be
     of rank one; its gradient takes eigenvectors as constants.
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance of the rows.
-        columns: covariance of the columns.
-        log_extra: logarithms of √D, shaped like `loc`.
-        ceiling: bound of √D, or None.
     """
 
     def __init__(
@@ -485,54 +414,30 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
 
     @property
     def extra_scale(self) -> Tensor:
-        """√D."""
         return bounded_logs(self.log_extra, 2 * LOG_CEILING, self.ceiling).exp()
 
-    def _extra_total(self) -> Tensor:
-        return sum_squares(self.extra_scale)
-
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
-        """A lower bound; of a part that of the part alone, or, where it cannot be cut, beside like noise."""
+        """A lower bound; of a part beside noise of its own kind, which is taken off again."""
         logs = 2 * bounded_logs(self.log_extra.double(), 2 * LOG_CEILING, self.ceiling)
-        beside = logs.new_zeros(())
-        keep: tuple[Tensor | float, Tensor | float] = 1.0, 1.0
-        cut: tuple[Tensor | None, Tensor | None] = None, None
+        inside = torch.ones_like(logs)
         if rows is not None and columns is not None:
-            cut = places(rows), places(columns)
-            logs = logs if cut[0] is None else logs[cut[0]]
-            logs = logs if cut[1] is None else logs[:, cut[1]]
-            if cut[0] is None and cut[1] is None:
-                keep = left, right = rows.to(logs), columns.to(logs)
-                inside = left.unsqueeze(-1) * right.unsqueeze(-2)
-                logs = torch.where(inside > 0, logs, kronecker.completed(logs, left, right))
-                beside = (logs * (1 - inside)).sum()
-        rest, in_rows, in_columns = self._balanced(logs, keep, cut)
-        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
-        return ((bound + logs.sum() - beside) / 2).to(self.loc.dtype)
-
-    def _balanced(
-        self,
-        logs: Tensor,
-        keep: tuple[Tensor | float, Tensor | float],
-        cut: tuple[Tensor | None, Tensor | None],
-    ) -> tuple[Tensor, Spectrum, Spectrum]:
-        """log(D / abᵀ), spectra of U / a and of V / b, for the abᵀ closest to D.
-
-        With masks those of what is left of U and V, and zeros; cut to indices, of these alone.
-        """
-        a, b = kronecker.balance(logs)
-        left, right = (-a / 2).exp() * keep[0], (-b / 2).exp() * keep[1]
-        left_spectrum = self.rows.spectrum(left, cut[0])
+            rows, columns = rows.to(logs), columns.to(logs)
+            inside = rows.unsqueeze(-1) * columns.unsqueeze(-2)
+            logs = torch.where(inside > 0, logs, kronecker.completed(logs, rows, columns))
+        a, b = kronecker.balance(logs)  # abᵀ is closest to D
         rest = logs - a.unsqueeze(-1) - b.unsqueeze(-2)
-        return rest, left_spectrum, self.columns.spectrum(right, cut[1])
+        left, right = (-a / 2).exp(), (-b / 2).exp()
+        in_rows = self.rows.spectrum(left if rows is None else left * rows)
+        in_columns = self.columns.spectrum(right if columns is None else right * columns)
+        bound = kronecker.log_det_bound(in_rows, in_columns, rest).sum()
+        return ((bound + (logs * inside).sum()) / 2).to(self.loc.dtype)
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
-        noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_variance))
+        noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_scale.square()))
         return self.kronecker_output(op, x, noisy)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
-        """Parts of both sides and of √D."""
         extra = entries(self.log_extra, rows, columns)
         return FreeDiagonalPosterior(*self.cut(rows, columns), extra, self.ceiling)
 
@@ -561,29 +466,17 @@ class ScaledMatrixNormal(KroneckerFamily):
     """
 
     def __call__(self, weight: Tensor) -> "ScaledMatrixNormalPosterior":
-        """The posterior around an initial weight (*blocks, out, in)."""
         rows, columns = self.sides(weight, 1.0, None)
         around = rows.variances().unsqueeze(-1) * columns.variances().unsqueeze(-2)
         scale = torch.randn_like(weight, requires_grad=False).mul(self.noise).exp()
         scale *= self.scale / scale.mean((-2, -1), keepdim=True)
-        if self.max_scale is not None:
-            scale = soft_min_inverse(scale.clamp(max=0.99 * self.max_scale), self.max_scale)
-        logs = (scale / (1 + around.detach()).sqrt()).log()
-        return ScaledMatrixNormalPosterior(
-            self.initial_mean(weight), rows, columns, logs, self.max_scale
-        )
+        logs = unbounded_logs(scale.log(), self.max_scale) - (1 + around.detach()).log() / 2
+        loc = self.initial_mean(weight)
+        return ScaledMatrixNormalPosterior(loc, rows, columns, logs, self.max_scale)
 
 
 class ScaledMatrixNormalPosterior(KroneckerPosterior):
-    """loc + S ∘ (R X Cᵀ + E), S = exp(log_scale).
-
-    Args:
-        loc: (*blocks, out, in) means.
-        rows: covariance R Rᵀ.
-        columns: covariance C Cᵀ.
-        log_scale: logarithms of S, shaped like `loc`.
-        max_scale: bound of the marginal standard deviations, or None.
-    """
+    """loc + S ∘ (R X Cᵀ + E), S = exp(log_scale)."""
 
     def __init__(
         self,
@@ -607,7 +500,6 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
 
     @property
     def outer_scale(self) -> Tensor:
-        """S, shaped like W."""
         return self._log_scale().exp()
 
     @property
@@ -622,7 +514,6 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         return sum_squares(self.loc) + squares.sum() + (shared * self.columns.variances()).sum()
 
     def rsample(self) -> Tensor:
-        """M + S ∘ (R X Cᵀ + E)."""
         inside = self.kronecker_draw() + normal_like(self.loc)
         return torch.addcmul(self.loc, self.outer_scale, inside)
 
@@ -633,16 +524,14 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """Σ log S + ½ Σ log(1 + λ_i μ_j), λ and μ the eigenvalues of R Rᵀ and C Cᵀ."""
-        logs = self._log_scale()
-        if rows is None or columns is None:
-            spectra = self.rows.spectrum()[0], self.columns.spectrum()[0]
-        else:
+        logs, left, right = self._log_scale(), None, None
+        if rows is not None and columns is not None:
             logs = logs * (rows.unsqueeze(-1) & columns.unsqueeze(-2))
-            spectra = self.rows.marginal_spectrum(rows), self.columns.marginal_spectrum(columns)
+            left, right = rows.double(), columns.double()
+        spectra = self.rows.spectrum(left)[0], self.columns.spectrum(right)[0]
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
-        """Parts of both sides and of S."""
         logs = entries(self.log_scale, rows, columns)
         return ScaledMatrixNormalPosterior(*self.cut(rows, columns), logs, self.max_scale)

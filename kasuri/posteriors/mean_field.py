@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from kasuri.numerics.safe import (
     LOG_CEILING,
+    bounded_logs,
     capped_exp,
     normal_sums,
     soft_min,
-    soft_min_inverse,
     sum_squares,
+    unbounded_logs,
 )
 from kasuri.numerics.sampling import sample_normal
 from kasuri.posteriors.base import Elementwise, Family
@@ -37,13 +38,11 @@ class MeanField(Family):
     """
 
     def __call__(self, weight: Tensor) -> "MeanFieldPosterior":
-        """The posterior around an initial weight of any shape."""
         spread = math.sqrt(math.log1p(self.noise**2))
         noise = torch.randn_like(weight, requires_grad=False)
         scale = (noise * spread - spread**2 / 2).exp() * self.scale
-        if self.max_scale is not None:
-            scale = soft_min_inverse(scale.clamp(max=0.99 * self.max_scale), self.max_scale)
-        return MeanFieldPosterior(self.initial_mean(weight), scale.log(), self.max_scale)
+        logs = unbounded_logs(scale.log(), self.max_scale)
+        return MeanFieldPosterior(self.initial_mean(weight), logs, self.max_scale)
 
 
 class MeanFieldPosterior(Elementwise):
@@ -57,12 +56,10 @@ class MeanFieldPosterior(Elementwise):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations."""
         scale = capped_exp(self.log_scale)
         return scale if self.max_scale is None else soft_min(scale, self.max_scale)
 
     def rsample(self) -> Tensor:
-        """Mean + scale ⊙ noise."""
         if self.max_scale is None:
             return sample_normal(self.loc, self.log_scale)
         return super().rsample()
@@ -71,9 +68,8 @@ class MeanFieldPosterior(Elementwise):
         """(Σ log σ, Σ loc² + Σ σ²), from the raw parameter: finite where σ itself underflows."""
         if self.max_scale is None:
             return normal_sums(self.loc, self.log_scale)
-        raw = capped_exp(self.log_scale)
-        logs = self.log_scale.clamp(max=LOG_CEILING) - torch.log1p(raw / self.max_scale)
-        squares = sum_squares(self.loc) + sum_squares(soft_min(raw, self.max_scale))
+        logs = bounded_logs(self.log_scale, LOG_CEILING, self.max_scale)
+        squares = sum_squares(self.loc) + sum_squares(self.scale)
         return logs.sum(), squares
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
@@ -89,17 +85,15 @@ class MatrixFamily(Family):
     """A family for matrices alone; vectors (biases) get a mean-field posterior with the same options."""
 
     def for_vectors(self) -> MeanField:
-        """Mean-field with the same options."""
         return MeanField(
             scale=self.scale, noise=self.noise, max_scale=self.max_scale, mean=self.mean
         )
 
     def require_matrix(self, weight: Tensor) -> None:
-        """Refuse a vector."""
         if weight.dim() < 2:
             raise ValueError(
-                f"{type(self).__name__}() was asked for a tensor of shape {tuple(weight.shape)}: "
-                "a vector has no rows and columns; write kasuri.MeanField() for it"
+                f"{type(self).__name__}() for a tensor of shape {tuple(weight.shape)}: a vector has no rows "
+                "and columns; write kasuri.MeanField() for it"
             )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics.safe import sum_squares
-from kasuri.posteriors.base import Family, Located, Op, Pushable, noisy_bias_output
+from kasuri.posteriors.base import Family, Located, Op, Pushable, noisy_output
 from kasuri.posteriors.parts import entries
 
 
@@ -26,7 +26,6 @@ class Point(Family):
     """
 
     def __call__(self, weight: Tensor) -> "PointPosterior":
-        """The point at an initial weight of any shape."""
         return PointPosterior(self.initial_mean(weight))
 
 
@@ -41,25 +40,19 @@ class PointPosterior(Located, Pushable):
 
     @property
     def variance(self) -> Tensor:
-        """Zero."""
         return torch.zeros_like(self.loc)
 
     def rsample(self) -> Tensor:
-        """The point."""
         return self.loc.view_as(self.loc)
 
     def entropy(self) -> Tensor:
-        """0 by convention, see the module's docstring."""
         return self.loc.new_zeros(())
 
     def squared_norm(self) -> Tensor:
-        """‖loc‖²."""
         return sum_squares(self.loc)
 
     def push(self, op: Op, x: Tensor) -> Tensor:
-        """The layer at the point, with the noise of the bias only."""
-        return noisy_bias_output(op, x, self.loc)
+        return noisy_output(op, x, self.loc, None)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "PointPosterior":
-        """The point there."""
         return PointPosterior(entries(self.loc, rows, columns))

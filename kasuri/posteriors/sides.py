@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import covariances, triangular
-from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min_inverse
+from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.parts import along
 
@@ -50,20 +50,15 @@ class Side(nn.Module, ABC):
 
     @property
     def size(self) -> int:
-        """Length n of the side."""
         return self.log_scale.shape[-1]
-
-    def log_scales(self) -> Tensor:
-        """Logarithms of d as they are trained, where they count."""
-        return self.log_scale
 
     def logs(self, dtype: torch.dtype | None = None) -> Tensor:
         """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
-        return held(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def deviations(self, dtype: torch.dtype | None = None) -> Tensor:
         """Standard deviations d of the independent noise."""
-        return capped_exp(self.log_scales().to(dtype or self.log_scale.dtype), LOG_CEILING)
+        return capped_exp(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
 
     def reach(self) -> Tensor | None:
         """What rows of F are scaled by, (*blocks, n); None for 1."""
@@ -98,9 +93,6 @@ class Side(nn.Module, ABC):
         """The same law where the mask (*blocks, n) is True, without the noise of the other entries."""
         return self
 
-    def settle(self, mask: Tensor) -> None:
-        """Take notice of which entries (*blocks, n) a mask leaves, after loading."""
-
     def marginal_log_det(self, mask: Tensor) -> Tensor:
         """That of the entries where the mask (*blocks, n) is True, (*blocks), in float64."""
         if mask.dim() == 1 and eager() and bool(mask.all()):
@@ -123,32 +115,15 @@ class Side(nn.Module, ABC):
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
-        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors.
-
-        Args:
-            weights: w; None for ones.
-            kept: rows of F to which it is cut, and which the weights belong to; None for all.
-        """
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+        """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
         factor = self.factor(torch.float64)
-        factor = factor if kept is None else factor[kept]
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
-        return covariances.spectrum(factor)
+        return covariances.spectrum(factor, self.log_scale.dtype)
 
-    def marginal_spectrum(self, mask: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Eigenvalues of the entries where the mask (*blocks, n) is True, and perhaps zeros."""
-        if (kept := covariances.places(mask)) is not None:
-            return self.spectrum(None if weights is None else weights[kept], kept)[0]
-        return self.spectrum(mask.double() if weights is None else weights * mask)[0]
-
+    @abstractmethod
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
-        reach, (variances, directions) = self.reach(), self._parts()
-        if reach is not None and variances is not None:
-            variances = variances * reach.square()
-        if reach is not None and directions is not None:
-            directions = directions * reach.unsqueeze(-1)
-        return variances, directions
 
     def solve(self, z: Tensor) -> Tensor:
         """Z (F Fᵀ)⁻¹ for z (*blocks, k, n)."""
@@ -175,8 +150,8 @@ class Side(nn.Module, ABC):
     def _sums(self) -> tuple[Tensor, Tensor]:
         return self._log_det(), self._variances().sum(-1)
 
-    @abstractmethod
-    def _log_det(self) -> Tensor: ...
+    def _log_det(self) -> Tensor:
+        return self.logs().sum()
 
     @abstractmethod
     def _spread(self, noise: Tensor) -> Tensor: ...
@@ -186,9 +161,6 @@ class Side(nn.Module, ABC):
 
     @abstractmethod
     def _factor(self, dtype: torch.dtype) -> Tensor: ...
-
-    @abstractmethod
-    def _parts(self) -> tuple[Tensor | None, Tensor | None]: ...
 
     @abstractmethod
     def _solve(self, z: Tensor) -> Tensor: ...
@@ -205,27 +177,20 @@ class DiagonalSide(Side):
     structure = "diagonal"
 
     def part(self, index: Tensor) -> "DiagonalSide":
-        """These entries."""
         return DiagonalSide(along(self.log_scale, index), self.ceiling)
 
     @property
     def cost(self) -> int:
-        """As many."""
         return self.size
 
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
-        """As it stands."""
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         factor = self.deviations(torch.float64)
         if self.ceiling is not None:
-            factor = factor / (1 + factor / self.ceiling)
-        factor = factor if kept is None else factor[kept]
+            factor = soft_min(factor, self.ceiling)
         return (factor if weights is None else factor * weights).square(), None
 
     def _variances(self) -> Tensor:
         return (2 * self.logs()).exp()
-
-    def _log_det(self) -> Tensor:
-        return self.logs().sum()
 
     def _spread(self, noise: Tensor) -> Tensor:
         return noise * self.deviations().unsqueeze(-2)
@@ -236,8 +201,8 @@ class DiagonalSide(Side):
     def _factor(self, dtype: torch.dtype) -> Tensor:
         return torch.diag_embed(self.deviations(dtype))
 
-    def _parts(self) -> tuple[Tensor, None]:
-        return self._variances(), None
+    def parts(self) -> tuple[Tensor, None]:
+        return self.variances(), None
 
     def _solve(self, z: Tensor) -> Tensor:
         return z * (-2 * self.logs()).exp().unsqueeze(-2)
@@ -252,12 +217,10 @@ class LowRankSide(Side):
 
     @property
     def width(self) -> int:
-        """As many, and one for each direction."""
         return self.size + self.loadings.shape[-1]
 
     @property
     def cost(self) -> int:
-        """As for 1 + r diagonals."""
         return self.size * (1 + self.loadings.shape[-1])
 
     def _capacitance(self) -> Tensor:
@@ -285,8 +248,10 @@ class LowRankSide(Side):
         own = own.expand(*self.loadings.shape[:-1], self.size)
         return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
-        return (2 * self.logs()).exp(), self.loadings * self.deviations().unsqueeze(-1)
+    def parts(self) -> tuple[Tensor, Tensor]:
+        scale, reach = self.deviations(), self.reach()
+        scale = scale if reach is None else scale * reach
+        return scale.square(), self.loadings * scale.unsqueeze(-1)
 
     def _solve(self, z: Tensor) -> Tensor:
         back = (-self.logs()).exp().unsqueeze(-2)
@@ -297,7 +262,6 @@ class LowRankSide(Side):
 
     @property
     def structure(self) -> int:
-        """The number of common directions."""
         return self.loadings.shape[-1]
 
     def part(self, index: Tensor) -> Side:
@@ -309,43 +273,17 @@ class LowRankSide(Side):
 
 
 class FullSide(Side):
-    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does.
+    """Any covariance: F = T diag(d), T unit lower-triangular and kept as `triangular.fold` does."""
 
-    Args:
-        log_scale: (*blocks, n) logarithms of d.
-        lower: T, folded.
-        ceiling: bound of every ‖F_i‖, or None.
-        only: (*blocks, n) False for masked entries in whose noise the others have no part, so that the
-            log-determinant of these is a sum; None for all. Files tell it by next to no noise there.
-    """
+    structure = "full"
 
-    only: Tensor | None
-
-    def __init__(
-        self,
-        log_scale: Tensor,
-        lower: Tensor,
-        ceiling: float | None = None,
-        only: Tensor | None = None,
-    ) -> None:
+    def __init__(self, log_scale: Tensor, lower: Tensor, ceiling: float | None = None) -> None:
         super().__init__(log_scale, ceiling)
         self.lower = nn.Parameter(lower)
-        self.register_buffer("only", only, persistent=False)
-
-    def log_scales(self) -> Tensor:
-        """Logarithms of d; next to no noise where others have no part in it."""
-        if self.only is None:
-            return self.log_scale
-        return torch.where(self.only, self.log_scale, NO_NOISE)
-
-    def settle(self, mask: Tensor) -> None:
-        """As of every side: entries are apart if those that the mask drops have next to no noise."""
-        silent = bool((self.log_scale.detach()[~mask] < NO_NOISE / 2).all())
-        self.only = mask.clone() if silent and not bool(mask.all()) else None
 
     def marginal_log_det(self, mask: Tensor) -> Tensor:
-        """As of every side; a sum, if the others have no part in what is left."""
-        if self.only is None or not eager() or not torch.equal(mask, self.only):
+        """As of every side; a sum, if what is dropped has next to no noise, as `apart` leaves it."""
+        if not (eager() and torch.equal(mask, self.log_scale.detach() > NO_NOISE / 2)):
             return super().marginal_log_det(mask)
         logs, reach = self.logs(), self.reach()
         logs = logs if reach is None else logs + reach.log()
@@ -353,26 +291,15 @@ class FullSide(Side):
 
     @property
     def cost(self) -> int:
-        """A square's: of a triangle three quarters are spent, and sweeps besides."""
         return self.size**2
-
-    def spectrum(self, weights: Tensor | None = None, kept: Tensor | None = None) -> Spectrum:
-        """As of every side; of all rows, if a gradient may follow and it can be, in one autograd node."""
-        plain = self.ceiling is None and self.lower.dim() == 2 and kept is None
-        if not (plain and eager() and torch.is_grad_enabled()):
-            return super().spectrum(weights, kept)
-        logs = self.log_scales()
-        return covariances.triangular_spectrum(self.lower, logs, weights, LOG_CEILING)
 
     def _variances(self) -> Tensor:
         squares = (2 * self.logs()).exp()
         return squares + triangular.weighted_squares(self.lower, squares)
 
     def _sums(self) -> tuple[Tensor, Tensor]:
-        return triangular.normal_sums(self.lower, self.log_scales(), LOG_CEILING)
-
-    def _log_det(self) -> Tensor:
-        return self.logs().sum()
+        logs, trace = triangular.block_sums(self.lower, self.log_scale, LOG_CEILING)
+        return logs.sum(), trace
 
     def _spread(self, noise: Tensor) -> Tensor:
         return triangular.times_transposed(noise * self.deviations().unsqueeze(-2), self.lower)
@@ -381,10 +308,10 @@ class FullSide(Side):
         return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
 
     def _factor(self, dtype: torch.dtype) -> Tensor:
-        return triangular.unfold(self.lower.to(dtype)) * self.deviations(dtype).unsqueeze(-2)
+        return triangular.unfold(self.lower, dtype) * self.deviations(dtype).unsqueeze(-2)
 
-    def _parts(self) -> tuple[None, Tensor]:
-        return None, self._factor(self.log_scale.dtype)
+    def parts(self) -> tuple[None, Tensor]:
+        return None, self.factor()
 
     def _solve(self, z: Tensor) -> Tensor:
         unit = triangular.unfold(self.lower)
@@ -396,10 +323,7 @@ class FullSide(Side):
             unit, white, upper=False, left=False, unitriangular=True
         )
 
-    structure = "full"
-
     def part(self, index: Tensor) -> Side:
-        """Its Cholesky factor again."""
         return cut_side(self, index)
 
     def apart(self, mask: Tensor) -> Side:
@@ -416,7 +340,7 @@ class FullSide(Side):
                 part, unit = _decomposed(factor[block][kept])
                 logs[block][kept] = part.to(logs.dtype)
                 units[block][kept.unsqueeze(-1), kept] = unit
-        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling, only=mask)
+        return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling)
 
 
 def build_side(

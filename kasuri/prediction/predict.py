@@ -14,7 +14,6 @@ from kasuri.network.calls import Given, all_draws
 from kasuri.network.contexts import drawing_from, evaluating, using
 from kasuri.network.estimators import Estimator, resolve, shared
 from kasuri.network.random import named_posteriors, require_posteriors
-from kasuri.numerics.local_linear import repeating
 from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.streams import fresh, mix, seeded
@@ -120,11 +119,10 @@ def predicted(
         for batch in batches(x):
             pieces = split(batch, chunk)
             draws = [Draws(keep_draws) for _ in pieces]
-            with repeating(piece for piece in pieces if isinstance(piece, Tensor)):
-                for number in seeds or [0]:
-                    turn_to(number)
-                    for piece, part in zip(pieces, draws, strict=True):
-                        part.add(run(still, piece, output), likelihood)
+            for number in seeds or [0]:
+                turn_to(number)
+                for piece, part in zip(pieces, draws, strict=True):
+                    part.add(run(still, piece, output), likelihood)
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")

@@ -49,20 +49,13 @@ class Prior(Storable, nn.Module, ABC):
 
 
 def take_charge(prior: Prior, held: Sequence[Posterior], now: Sequence[Posterior]) -> bool:
-    """Whether a prior with tensors for certain posteriors is to make them; it belongs to one objective.
-
-    Args:
-        prior: for the message.
-        held: the posteriors that it has tensors for; none at first.
-        now: those that an objective wants it to govern.
-    """
+    """Whether a prior has to make its tensors for these posteriors now; it belongs to one objective."""
     if not held:
         return True
     if len(held) != len(now) or any(a is not b for a, b in zip(held, now, strict=True)):
         name = type(prior).__name__
         raise ValueError(
-            f"this {name} has tensors for the weights of one objective already: make another {name} for "
-            "every objective and every pattern of names"
+            f"this {name} belongs to one objective already: make another {name} for every other one"
         )
     return False
 
@@ -82,8 +75,8 @@ def assign(
         pattern = next((p for p in prior if matches(p, name)), None)
         if pattern is None:
             raise ValueError(
-                f"no prior for {name!r}: none of the patterns {list(prior)} matches it; "
-                'add a last pattern for the rest, e.g. "*": kasuri.Normal(1.0)'
+                f"no prior for {name!r}: no pattern of {list(prior)} matches it; add a last pattern for "
+                'the rest, e.g. "*": kasuri.Normal(1.0)'
             )
         taken[pattern].append(name)
     for pattern, names in taken.items():

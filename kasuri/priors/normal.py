@@ -21,7 +21,6 @@ class NormalPrior(Prior, ABC):
         """E_q[log p], given E‖W‖² of each posterior."""
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
-        """E_q[log p], summed over the given posteriors."""
         return self.from_squares(posteriors, [q.squared_norm() for q in posteriors])
 
     def kl(self, *posteriors: Posterior) -> Tensor:
@@ -51,11 +50,9 @@ class Normal(NormalPrior):
     def __init__(self, scale: float = 1.0, learn: str | None = None) -> None:
         super().__init__()
         if not (is_number(scale) and 0 < scale < math.inf):
-            raise ValueError(f"Normal(scale={scale!r}): a standard deviation is a positive number")
+            raise ValueError(f"Normal(scale={scale!r}): must be a positive number")
         if learn not in (None, "gradient", "closed form"):
-            raise ValueError(
-                f'Normal(learn={learn!r}): write learn="gradient", learn="closed form" or leave it out'
-            )
+            raise ValueError(f'Normal(learn={learn!r}): write "gradient", "closed form" or nothing')
         self.learn = learn
         self._given = float(scale)
         self.log_scale = math.log(scale)
@@ -86,11 +83,9 @@ class Normal(NormalPrior):
         return _expected_log_normal(count, square, self.log_scale)
 
     def options(self) -> dict[str, Any]:
-        """Scale and way of learning."""
         return {"scale": self.scale, "learn": self.learn}
 
     def extra_repr(self) -> str:
-        """The scale, and how it is learned."""
         return f"{self.scale:g}" + (f", learn={self.learn!r}" if self.learn else "")
 
 
@@ -108,7 +103,9 @@ class HeNormal(NormalPrior):
     def __init__(self, gain: float = 2.0, bias_scale: float = 1.0) -> None:
         super().__init__()
         if not (gain > 0 and bias_scale > 0):
-            raise ValueError(f"HeNormal(gain={gain}, bias_scale={bias_scale}): both are positive")
+            raise ValueError(
+                f"HeNormal(gain={gain}, bias_scale={bias_scale}): both must be positive"
+            )
         self.gain, self.bias_scale = gain, bias_scale
 
     def scale_for(self, shape: Sequence[int]) -> float:
@@ -116,11 +113,9 @@ class HeNormal(NormalPrior):
         return self.bias_scale if len(shape) < 2 else math.sqrt(self.gain / shape[-1])
 
     def log_prob(self, weight: Tensor) -> Tensor:
-        """Elementwise log-density."""
         return _log_normal(weight, math.log(self.scale_for(weight.shape)))
 
     def from_squares(self, posteriors: Sequence[Posterior], squares: Sequence[Tensor]) -> Tensor:
-        """Sum over posteriors, each with its own scale."""
         terms = [
             _expected_log_normal(q.numel(), square, math.log(self.scale_for(q.shape)))
             for q, square in zip(posteriors, squares, strict=True)
@@ -128,11 +123,9 @@ class HeNormal(NormalPrior):
         return _total(terms)
 
     def options(self) -> dict[str, Any]:
-        """The two constants."""
         return {"gain": self.gain, "bias_scale": self.bias_scale}
 
     def extra_repr(self) -> str:
-        """The two constants."""
         return f"gain={self.gain:g}, bias_scale={self.bias_scale:g}"
 
 
@@ -164,10 +157,12 @@ def _total(terms: Sequence[Tensor]) -> Tensor:
 
 
 def _log_normal(weight: Tensor, log_scale: Tensor | float) -> Tensor:
-    precision = math.exp(-2 * log_scale) if isinstance(log_scale, float) else (-2 * log_scale).exp()
-    return -0.5 * precision * weight.square() - log_scale - 0.5 * LOG_TWO_PI
+    return -0.5 * _precision(log_scale) * weight.square() - log_scale - 0.5 * LOG_TWO_PI
 
 
 def _expected_log_normal(count: int, squares: Tensor, log_scale: Tensor | float) -> Tensor:
-    precision = math.exp(-2 * log_scale) if isinstance(log_scale, float) else (-2 * log_scale).exp()
-    return -0.5 * precision * squares - count * (log_scale + 0.5 * LOG_TWO_PI)
+    return -0.5 * _precision(log_scale) * squares - count * (log_scale + 0.5 * LOG_TWO_PI)
+
+
+def _precision(log_scale: Tensor | float) -> Tensor | float:
+    return math.exp(-2 * log_scale) if isinstance(log_scale, float) else (-2 * log_scale).exp()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.numerics.precisions import fitted, sum_half_log_ratio
 from kasuri.posteriors.base import LOG_TWO_PI, Elementwise, Posterior
 from kasuri.priors.base import Prior, take_charge
@@ -28,12 +29,11 @@ class RelevancePrior(Prior, ABC):
 
     vectors: Prior | None
 
-    def __init__(self, vectors: Prior | None) -> None:
+    def __init__(self, vectors: Prior | None = None) -> None:
         super().__init__()
         if vectors is not None and not isinstance(vectors, Prior):
             raise TypeError(
-                f"{type(self).__name__}(vectors={vectors!r}): a prior for biases and other "
-                "vectors, e.g. vectors=kasuri.Normal(1.0)"
+                f"{type(self).__name__}(vectors={vectors!r}): must be a prior, e.g. kasuri.Normal(1.0)"
             )
         self.vectors = vectors
 
@@ -47,9 +47,8 @@ class RelevancePrior(Prior, ABC):
         for q in own:
             if q.certain:
                 raise ValueError(
-                    f"{type(self).__name__} over a point estimate of shape {tuple(q.shape)}: at the "
-                    "best precision its density is unbounded at 0; give it another prior, e.g. "
-                    'prior={"*.bias": kasuri.Normal(1.0), "*": kasuri.ARD()}, or a random posterior'
+                    f"{type(self).__name__} over a point estimate of shape {tuple(q.shape)}: its density is "
+                    'unbounded at 0; give it another prior, e.g. {"*.bias": kasuri.Normal(1.0), ...}'
                 )
         if self.vectors is not None:
             self.vectors.prepare(others)
@@ -64,7 +63,6 @@ class RelevancePrior(Prior, ABC):
         return own, [q for q in posteriors if len(q.shape) < 2]
 
     def kl(self, *posteriors: Posterior) -> Tensor:
-        """KL(q ‖ p), summed over the given posteriors."""
         own, others = self.shared_out(posteriors)
         terms = [self.kl_of(q) for q in own]
         if self.vectors is not None and others:
@@ -78,9 +76,8 @@ class RelevancePrior(Prior, ABC):
     def log_prob(self, weight: Tensor) -> Tensor:
         """Refused: the precisions follow a posterior, and a weight alone does not say which."""
         raise TypeError(
-            f"{type(self).__name__}.log_prob(weight): its precisions are fitted to a posterior and "
-            "a weight alone has none; write prior.precisions(posterior) for them, or "
-            "prior.expected_log_prob(posterior)"
+            f"{type(self).__name__}.log_prob(weight): a weight alone has no precisions; write "
+            "prior.expected_log_prob(posterior), or prior.precisions(posterior) for them"
         )
 
 
@@ -100,9 +97,6 @@ class ARD(RelevancePrior):
         tensor(0.3466, grad_fn=<_SumHalfLogRatioBackward>)
     """
 
-    def __init__(self, vectors: Prior | None = None) -> None:
-        super().__init__(vectors)
-
     def precisions(self, posterior: Posterior) -> Tensor:
         """The best precisions, shaped like the weight: 1/(mean² + variance)."""
         return second_moments(posterior).reciprocal()
@@ -117,7 +111,6 @@ class ARD(RelevancePrior):
         return 0.5 * (logs + posterior.numel() * (1 + LOG_TWO_PI)) - posterior.entropy()
 
     def options(self) -> dict[str, Any]:
-        """The prior of vectors."""
         return {"vectors": self.vectors}
 
 
@@ -157,17 +150,11 @@ class GroupARD(RelevancePrior):
     ) -> None:
         super().__init__(ARD() if vectors is None else vectors)
         if groups not in ("rows", "columns", "both"):
-            raise ValueError(
-                f'GroupARD(groups={groups!r}): write groups="rows", groups="columns" or '
-                'groups="both"; for a precision per weight write kasuri.ARD()'
-            )
+            raise ValueError(f'GroupARD(groups={groups!r}): write "rows", "columns" or "both"')
         if learn not in ("closed form", "gradient"):
-            raise ValueError(
-                f'GroupARD(learn={learn!r}): write learn="closed form" or learn="gradient"; for '
-                "fixed precisions write kasuri.Normal(scale)"
-            )
-        if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
-            raise ValueError(f"GroupARD(sweeps={sweeps!r}): a whole number of sweeps, 1 or more")
+            raise ValueError(f'GroupARD(learn={learn!r}): write "closed form" or "gradient"')
+        if not is_whole(sweeps, 1):
+            raise ValueError(f"GroupARD(sweeps={sweeps!r}): must be a whole number, 1 or more")
         self.groups, self.learn, self.sweeps = groups, learn, sweeps
         self.log_rows, self.log_columns = nn.ParameterList(), nn.ParameterList()
         self._governed: list[Posterior] = []  # whose parameters these are, in their order
@@ -209,8 +196,8 @@ class GroupARD(RelevancePrior):
         index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
         if index is None:
             raise ValueError(
-                'GroupARD(learn="gradient") has no parameters for this posterior: they are made by '
-                "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
+                'GroupARD(learn="gradient") has no parameters for this posterior: kasuri.ELBO makes them, or '
+                "prior.prepare([posterior, ...])"
             )
         rows = torch.zeros_like(moments[..., :, :1])
         columns = torch.zeros_like(moments[..., :1, :])
@@ -235,16 +222,10 @@ class GroupARD(RelevancePrior):
         return 0.5 * (quadratic - logs + posterior.numel() * LOG_TWO_PI) - posterior.entropy()
 
     def options(self) -> dict[str, Any]:
-        """Groups, way of learning, and the prior of vectors."""
-        return {
-            "groups": self.groups,
-            "learn": self.learn,
-            "sweeps": self.sweeps,
-            "vectors": self.vectors,
-        }
+        names = ("groups", "learn", "sweeps", "vectors")
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
-        """The groups, and how their precisions are found."""
         return f"{self.groups}, learn={self.learn!r}"
 
 

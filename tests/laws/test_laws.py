@@ -15,6 +15,7 @@ BOUNDED_AND_SLOW = {
     name for name in FAMILIES if name.endswith(", bounded") and "normal" in name
 } - {"full normal, bounded"}
 SLOW = (layer_laws.vmap_and_compile_work, layer_laws.fused_and_plain_draws_agree)
+RADIAL, TIED = "radial, both sides", ("1-tied", "3-tied")
 CASES = [
     pytest.param(
         family,
@@ -23,8 +24,8 @@ CASES = [
         # a compiler needs seconds; families of one kind have most of their program in common
         marks=[pytest.mark.thorough]
         * (
-            (law in SLOW and "," in name and name != "radial, both sides")
-            or (law is layer_laws.vmap_and_compile_work and name in ("1-tied", "3-tied"))
+            (law is layer_laws.fused_and_plain_draws_agree and "," in name and name != RADIAL)
+            or (law is layer_laws.vmap_and_compile_work and ("," in name or name in TIED))
         ),
     )
     for name, family in FAMILIES.items()

@@ -1,6 +1,6 @@
 """A structured family that kasuri has not, defined here and nowhere else: everything works with it.
 
-Standard deviations are a product of rank one plus a constant, σ_ij = r_i c_j + s.
+Variances are a product of rank one plus a constant, and it draws outputs in its own way.
 """
 
 import math
@@ -9,62 +9,87 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import kasuri
 import kasuri.testing
 from kasuri.numerics.safe import LOG_CEILING, capped_exp
-from kasuri.posteriors.base import Elementwise, Family
+from kasuri.posteriors.base import Elementwise, Op, noisy_output
+from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.sklearn import BayesianRegressor
 
+TOP = LOG_CEILING / 2
 
-class LiftedPosterior(Elementwise):
-    """N(loc, (r cᵀ + s)²), given by the logarithms of r (*blocks, out, 1), c (*blocks, 1, in) and s."""
 
-    def __init__(self, loc, log_rows, log_columns, log_floor):
+class RankOnePlusConstantPosterior(Elementwise):
+    """Variances r cᵀ + s², r = exp(2 log_rows) and so on."""
+
+    def __init__(self, loc: Tensor, rows: Tensor, columns: Tensor, constant: Tensor) -> None:
         super().__init__()
         self.loc = nn.Parameter(loc)
-        self.log_rows = nn.Parameter(log_rows)
-        self.log_columns = nn.Parameter(log_columns)
-        self.log_floor = nn.Parameter(log_floor)
+        self.log_rows = nn.Parameter(rows)  # (*blocks, out)
+        self.log_columns = nn.Parameter(columns)  # (*blocks, in)
+        self.log_constant = nn.Parameter(constant)  # (*blocks, 1)
 
-    def logs(self):
-        return torch.logaddexp(self.log_rows + self.log_columns, self.log_floor)
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Standard deviations (*blocks, 1, out), (*blocks, 1, in) and (*blocks, 1, 1)."""
+        raw = self.log_rows, self.log_columns, self.log_constant
+        rows, columns, constant = (capped_exp(logs, TOP).unsqueeze(-2) for logs in raw)
+        return rows, columns, constant
 
     @property
-    def scale(self):
-        return capped_exp(self.logs())
+    def variance(self) -> Tensor:
+        rows, columns, constant = self._factors()
+        return (rows.mT * columns).square() + constant.square()
 
-    def sums(self):  # log σ without the underflow of σ
-        logs = self.logs().clamp(max=LOG_CEILING)
-        return logs.sum(), self.loc.square().sum() + self.scale.square().sum()
+    @property
+    def scale(self) -> Tensor:
+        return self.variance.clamp(min=1e-30).sqrt()
+
+    def push(self, op: Op, x: Tensor) -> Tensor:
+        """Two extra output features in the place of as many as there are."""
+        rows, columns, constant = self._factors()
+        features = torch.cat([columns, torch.ones_like(columns)], -2).square()
+        mixing = torch.cat([rows, constant.expand_as(rows)], -2).square()
+        return noisy_output(op, x, self.loc, op.mix(op(x.square(), features), mixing))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lifted(Family):
-    """Independent weights with σ = r cᵀ + s; s is a share of the mean scale at the start."""
+class RankOnePlusConstant(MatrixFamily):
+    """Independent weights whose variances are a product of rows and columns, plus a constant."""
 
-    share: float = 0.5
-
-    def __call__(self, weight):
+    def __call__(self, weight: Tensor) -> RankOnePlusConstantPosterior:
+        self.require_matrix(weight)
         *blocks, outs, ins = weight.shape
-        half = 0.5 * math.log(self.scale * (1 - self.share)) - self.noise**2 / 2
+        half = self.scale / math.sqrt(2)
 
-        def logs(*shape):
-            return half + self.noise * weight.new_empty(*blocks, *shape).normal_()
+        def logs(size: int, middle: float) -> Tensor:
+            return middle + 0.3 * self.noise * weight.new_empty(*blocks, size).normal_()
 
-        floor = weight.new_full((*blocks, 1, 1), math.log(self.scale * self.share))
-        return LiftedPosterior(self.initial_mean(weight), logs(outs, 1), logs(1, ins), floor)
-
-    def for_vectors(self):
-        return kasuri.MeanField(scale=self.scale, noise=self.noise, mean=self.mean)
+        rows, columns = (logs(size, math.log(half) / 2) for size in (outs, ins))
+        constant = torch.full_like(rows[..., :1], math.log(half))
+        return RankOnePlusConstantPosterior(self.initial_mean(weight), rows, columns, constant)
 
 
-FAMILY = Lifted(scale=0.05, share=0.3)
+FAMILY = RankOnePlusConstant(scale=0.05)
 
 
 def test_it_obeys_every_law():
     kasuri.testing.check_family(FAMILY)
+
+
+def test_the_low_rank_push_has_the_variance_of_the_plain_one() -> None:
+    net = nn.Sequential(nn.Conv1d(4, 6, 3, groups=2), nn.Flatten(), nn.Linear(18, 3)).double()
+    bnn = kasuri.bayesianize(net, RankOnePlusConstant(scale=0.3), estimator="local")
+    x = torch.randn(1, 4, 5, dtype=torch.float64)
+    draws = {}
+    for name, push in (("own", RankOnePlusConstantPosterior.push), ("plain", Elementwise.push)):
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            for q in (bnn[0].posteriors.weight, bnn[2].posteriors.weight):
+                q.__dict__["push"] = push.__get__(q)
+            draws[name] = bnn(x)
+    torch.testing.assert_close(draws["own"], draws["plain"])
 
 
 class Raw(nn.Module):
@@ -129,7 +154,7 @@ def test_layers_of_every_kind_are_converted_trained_stored_and_converted_back(
     bnn = kasuri.bayesianize(net, FAMILY, blocks=blocks)
     matrices = {n: q for n, q in kasuri.named_posteriors(bnn) if len(q.shape) > 1}
     assert matrices
-    assert all(isinstance(q, LiftedPosterior) for q in matrices.values())
+    assert all(isinstance(q, RankOnePlusConstantPosterior) for q in matrices.values())
     assert not torch.equal(bnn(x), bnn(x))
     for estimator in ("shared", "mean", *(("local", "flipout", "auto") if name in AFFINE else ())):
         bnn.zero_grad()
@@ -139,7 +164,7 @@ def test_layers_of_every_kind_are_converted_trained_stored_and_converted_back(
         assert out.isfinite().all()
         assert all(q.loc.grad is not None for q in matrices.values())
         if estimator != "mean":
-            assert all(q.log_floor.grad.abs().sum() > 0 for q in matrices.values())
+            assert all(q.log_constant.grad.abs().sum() > 0 for q in matrices.values())
     kasuri.save(bnn, tmp_path / "model.safetensors")
     again = kasuri.load(tmp_path / "model.safetensors", net)
     with kasuri.frozen(bnn, 3), kasuri.frozen(again, 3):
@@ -150,7 +175,7 @@ def test_layers_of_every_kind_are_converted_trained_stored_and_converted_back(
 def test_the_summary_names_it():
     bnn = kasuri.bayesianize(nn.Linear(5, 4), FAMILY)
     weight, bias = kasuri.summary(bnn).bayesian
-    assert (weight.posterior, weight.parameters) == ("LiftedPosterior", 20 + 5 + 4 + 1)
+    assert (weight.posterior, weight.parameters) == ("RankOnePlusConstantPosterior", 20 + 5 + 4 + 1)
     assert bias.parameters == 8
 
 
@@ -168,9 +193,7 @@ def test_it_trains_predicts_and_is_exported(fitted):
     pytest.importorskip("onnxruntime")
     trained, x, y = fitted
     assert kasuri.evaluate(trained, (x, y), samples=20)["accuracy"] > 0.9
-    for kind in ("mean", "ensemble", "variance"):
-        exported = kasuri.export(trained, x[:4], kind=kind, members=3)
-        assert exported.error < 1e-5
+    assert kasuri.export(trained, x[:4], kind="variance").error < 1e-5
 
 
 @pytest.mark.parametrize("keep_posterior", [False, True])
@@ -195,7 +218,7 @@ def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
         assert "0.weight" in str(report)
 
 
-@pytest.mark.parametrize("posterior", [FAMILY, "lifted"], ids=["family", "name"])
+@pytest.mark.parametrize("posterior", [FAMILY, "rank-one-plus-constant"], ids=["family", "name"])
 def test_tables_are_fitted_with_it(posterior):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 3))

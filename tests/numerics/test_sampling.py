@@ -1,70 +1,50 @@
-"""Blocked draws against the plain formula under the same noise."""
+"""Draws of independent normals against the plain formula, and noise shared between examples."""
 
 import pytest
 import torch
 
-from kasuri.numerics import low_rank, sampling
+from kasuri.numerics.sampling import add_noise, sample_normal, window_noise
+
+N = 20_000
 
 
-def leaves(*shapes):
-    return [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
-
-
-def normal(mean, log_scale, noise):
-    return mean + log_scale.exp() * noise
-
-
-def tied(mean, log_rows, log_columns, noise):
-    return mean + low_rank.product(log_rows, log_columns) * noise
-
-
-CASES = {
-    "normal": (sampling.sample_normal, normal, [(7, 16), (7, 16)]),
-    "vector": (sampling.sample_normal, normal, [(50,), (50,)]),
-    "low rank": (sampling.sample_low_rank, tied, [(7, 16), (2, 7), (2, 16)]),
-    "rank one": (sampling.sample_low_rank, tied, [(7, 16), (1, 7), (1, 16)]),
-    "blocks": (sampling.sample_low_rank, tied, [(3, 7, 16), (3, 2, 7), (3, 2, 16)]),
-}
-
-
-@pytest.mark.parametrize("block", [32, 1 << 16])
-@pytest.mark.parametrize(("sample", "plain", "shapes"), CASES.values(), ids=CASES)
-def test_draw_and_gradients_equal_the_plain_formula(sample, plain, shapes, block, monkeypatch):
-    monkeypatch.setattr(sampling, "BLOCK", block)
-    inputs = leaves(*shapes)
+@pytest.mark.parametrize("shape", [(7, 16), (50,), (3, 7, 16)])
+def test_draw_and_gradients_equal_the_plain_formula(shape):
+    mean, log_scale = torch.randn(2, *shape, dtype=torch.float64)
+    inputs = (mean.requires_grad_(), log_scale.requires_grad_())
     torch.manual_seed(1)
-    draw = sample(*inputs)
+    draw = sample_normal(*inputs)
     torch.manual_seed(1)
-    with torch.no_grad():
-        assert torch.equal(sample(*inputs), draw)  # the path without gradients: same numbers
-    still = [inputs[0].detach().zero_(), *inputs[1:]]
-    torch.manual_seed(1)
-    with torch.no_grad():
-        noise = sample(*still) / plain(*still, torch.ones(shapes[0], dtype=torch.float64))
-    again = [i.detach().clone().requires_grad_() for i in inputs]
-    again[0].data = draw.detach() - plain(torch.zeros_like(again[0]), *again[1:], noise).detach()
-    expected = plain(*again, noise)
+    expected = mean + log_scale.exp() * torch.randn(shape, dtype=torch.float64)
     torch.testing.assert_close(draw, expected)
     weights = torch.randn_like(draw)
-    got = torch.autograd.grad((draw * weights).sum(), inputs)
-    want = torch.autograd.grad((expected * weights).sum(), again)
-    for a, b in zip(got, want, strict=True):
-        torch.testing.assert_close(a, b)
+    got, want = (torch.autograd.grad((v * weights).sum(), inputs) for v in (draw, expected))
+    torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize(("sample", "plain", "shapes"), CASES.values(), ids=CASES)
-def test_moments(sample, plain, shapes):
-    inputs = [i.detach() for i in leaves(*shapes)]
-    draws = torch.stack([sample(*inputs) for _ in range(5000)])
-    scale = plain(torch.zeros(()), *inputs[1:], torch.ones(())).double()
-    assert ((draws.mean(0) - inputs[0]).abs() < 6 * scale / 5000**0.5).all()
-    assert ((draws.var(0) / scale.square() - 1).abs() < 6 * (2 / 5000) ** 0.5).all()
+@pytest.mark.parametrize("shape", [(50, 40), (50, 3), (20, 3, 4, 5), (1, 7), (6, 2, 2)])
+def test_no_example_and_no_output_uses_a_random_number_twice(shape):
+    noise = window_noise(torch.zeros(shape))
+    assert noise.shape == shape
+    flat = noise.reshape(shape[0], -1)
+    for lines in (flat, flat.T):
+        for line in lines:
+            assert len(set(line.tolist())) == len(line)
 
 
-def test_draws_do_not_share_memory():
-    """The scratch memory of one draw is never part of another."""
-    mean, log_scale = torch.zeros(300, 400), torch.zeros(300, 400)
-    first = sampling.sample_normal(mean, log_scale)
-    copy = first.clone()
-    sampling.sample_normal(mean, log_scale)
-    assert torch.equal(first, copy)
+def test_moments_of_window_noise():
+    many = torch.stack([window_noise(torch.zeros(3, 4)) for _ in range(N)])
+    assert (many.mean(0).abs() < 6 / N**0.5).all()
+    assert ((many.var(0) - 1).abs() < 6 * (2 / N) ** 0.5).all()
+    within = torch.einsum("nbi,nbj->bij", many, many) / N - torch.eye(4)
+    assert (within.abs() < 6 * (2 / N) ** 0.5).all()
+    between = torch.einsum("nbi,nci->ibc", many, many) / N - torch.eye(3)
+    assert (between.abs() < 6 * (2 / N) ** 0.5).all()
+
+
+@pytest.mark.parametrize("examples", [True, False])
+def test_noise_of_this_variance_is_added(examples):
+    y, variance = torch.randn(N, 3), torch.tensor([0.0, 1.0, 4.0]).expand(N, 3)
+    added = add_noise(y, variance, examples=examples) - y
+    assert torch.equal(added[:, 0], torch.zeros(N))
+    assert ((added[:, 1:].var(0) / variance[0, 1:] - 1).abs() < 6 * (2 / N) ** 0.5).all()

@@ -11,7 +11,7 @@ from torch import nn
 import kasuri
 from kasuri.network.random import conversion_of
 from kasuri.network.views import op_of
-from kasuri.numerics import local_linear, sampling
+from kasuri.numerics import sampling
 from kasuri.testing import randomised
 from tests.laws.families import FAMILIES
 
@@ -134,8 +134,6 @@ def test_local_variance_equals_the_dense_computation(layer, shape, rank, monkeyp
     """With noise 1, (output - centre)² is the variance: low-rank against σ² times x²."""
     monkeypatch.setattr(sampling, "normal_like", torch.ones_like)
     monkeypatch.setattr(sampling, "window_noise", torch.ones_like)
-    monkeypatch.setattr(local_linear, "normal_like", torch.ones_like)
-    monkeypatch.setattr(local_linear, "eager", lambda: False)  # fused = plain is tested elsewhere
     x = torch.randn(shape, dtype=torch.float64)
     bnn = kasuri.bayesianize(copy.deepcopy(layer).double(), kasuri.KTied(rank=rank))
     q, b = bnn.posteriors.weight, bnn.posteriors.bias

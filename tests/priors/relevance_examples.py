@@ -89,7 +89,7 @@ def network():
     return nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
-def trained(prior, make=network, family=None, steps=700, rate=0.03):
+def trained(prior, make=network, family=None, steps=500, rate=0.03):
     """An ELBO on `some_inputs_matter`, minimised with Adam."""
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(make(), family or kasuri.MeanField(scale=0.05), estimator="local")

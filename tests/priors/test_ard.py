@@ -144,7 +144,7 @@ def test_the_shares_of_layers_add_up():
 def test_what_cannot_be_is_refused(prior):
     with pytest.raises(TypeError, match=r"precisions\(posterior\)"):
         prior().log_prob(torch.zeros(2, 2))
-    with pytest.raises(TypeError, match=r"vectors=kasuri.Normal"):
+    with pytest.raises(TypeError, match="vectors"):
         prior(vectors=1.0)
     point = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField(), bias=kasuri.Point())
     with pytest.raises(ValueError, match=r"point estimate of shape \(2,\).*unbounded"):

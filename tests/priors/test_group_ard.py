@@ -236,16 +236,10 @@ def test_compile_vmap_and_several_evaluations(learn):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"groups": "row"}, 'groups="rows"'),
-        ({"learn": None}, 'learn="closed form"'),
-        ({"sweeps": 0}, "1 or more"),
-        ({"sweeps": 2.0}, "1 or more"),
-    ],
+    "options", [{"groups": "row"}, {"learn": None}, {"sweeps": 0}, {"sweeps": 2.0}], ids=str
 )
-def test_impossible_options_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
+def test_impossible_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         kasuri.GroupARD(**options)
 
 

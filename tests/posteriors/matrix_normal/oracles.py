@@ -44,7 +44,7 @@ def covariance(q) -> Tensor:
     rows, columns = (_blocks(side_covariance(side), 2) for side in (q.rows, q.columns))
     dense = [torch.kron(u, v) for u, v in zip(rows, columns, strict=True)]
     if isinstance(q, MatrixNormalDiagonalPosterior):
-        extra = _blocks(q.extra_variance, 2)
+        extra = _blocks(q.extra_scale.square(), 2)
         dense = [k + torch.diag(d.reshape(-1)) for k, d in zip(dense, extra, strict=True)]
     if isinstance(q, ScaledMatrixNormalPosterior):
         scales = _blocks(q.outer_scale, 2)
