@@ -1,8 +1,7 @@
 """Draws of a von Mises-Fisher distribution, with gradients in direction and concentration.
 
 x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
-proposal that needs no random numbers but uniform ones, so that draws work inside vmap and
-torch.compile. Internally ω is kept as the gap 1 - ω, which has all its digits where κ is large.
+proposal that needs uniform random numbers only. Internally ω is kept as the gap 1 - ω, which has all its digits where κ is large.
 
 The gradient of ω in κ is the implicit one, at a fixed value of the distribution function F:
 -(∂F/∂κ) / (∂F/∂ω). With θ = arccos ω it is an integral over the tail on that side of θ where cos φ - A
@@ -26,9 +25,8 @@ from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
 from kasuri.streams import normal, normal_like, uniform
 
-# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; where there can
-# be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
-# numbers in double precision can tell from none.
+# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not.
+# Where there can be no loop, 40 proposals leave fewer than 1e-18 of the draws without an accepted one.
 AT_ONCE, WITHOUT_LOOP = 2, 40
 FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than more proposals
 
@@ -75,18 +73,6 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
     return (cosine * mean + sine * moved).to(loc.dtype)
 
 
-def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
-    """Independent draws of ω = μᵀx, (*shape, ...), with implicit gradients in κ.
-
-    Args:
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
-        shape: shape of the sample.
-    """
-    check_dimension(d)
-    return (1 - sample_gap(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
-
-
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
     """Independent draws of 1 - ω of this size, with implicit gradients in κ.
 
@@ -109,6 +95,8 @@ def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
 class _Implicit(torch.autograd.Function):
     """`gap` as a function of κ, which has as many dimensions and broadcasts: its functions are expensive."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(kappa: Tensor, gap: Tensor, d: int) -> Tensor:
         return gap.clone()
@@ -117,39 +105,36 @@ class _Implicit(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         kappa, _, ctx.d = inputs
         ctx.save_for_backward(output, kappa)
-        ctx.save_for_forward(output, kappa)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         gap, kappa = ctx.saved_tensors
         return (-grad * cosine_slope(gap, kappa, ctx.d)).sum_to_size(kappa.shape), None, None
 
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kappa: Tensor, gap: Tensor, d: int
-    ) -> tuple[Tensor, int]:
-        each = kappa.unsqueeze(0) if dims[0] is None else kappa.movedim(dims[0], 0)
-        size = (info.batch_size, *gap.shape)
-        draws = gap.expand(size) if dims[1] is None else gap.movedim(dims[1], 0)
-        found: Tensor = _Implicit.apply(each, draws, d)
-        return found, 0
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        gap, kappa = ctx.saved_tensors
-        return -tangent * cosine_slope(gap, kappa, ctx.d)
-
 
 def _gap(kappa: Tensor, d: int) -> Tensor:
-    """A draw of 1 - ω for every κ, a float64 tensor."""
+    """A draw of 1 - ω for every κ, a float64 tensor: the same loop in eager mode, vmap and compiled code."""
     if torch.compiler.is_compiling():
-        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
+        drawn: Tensor = _gap_op(kappa, d)
+        return drawn
     if eager():
         return accepted_gap(kappa, d)
     # a random number is batched wherever draws are to differ, whether κ is batched or not
     token = uniform((), dtype=kappa.dtype, device=kappa.device)
-    drawn: Tensor = _Drawn.apply(kappa, token, d)
+    drawn = _Drawn.apply(kappa, token, d)
     return drawn
+
+
+@torch.library.custom_op(
+    "kasuri::vmf_gap", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+def _gap_op(kappa: Tensor, d: int) -> Tensor:
+    return accepted_gap(kappa, d)
+
+
+@_gap_op.register_fake
+def _(kappa: Tensor, d: int) -> Tensor:
+    return torch.empty(kappa.shape, dtype=kappa.dtype, device=kappa.device)
 
 
 class _Drawn(torch.autograd.Function):
@@ -167,14 +152,12 @@ class _Drawn(torch.autograd.Function):
     def vmap(
         info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
     ) -> tuple[Tensor, int]:
-        size, along = (info.batch_size, *kappa.shape), dims[0]
-        if dims[1] is None:  # randomness="same": one set of random numbers for every κ
-            assert along is not None
+        if dims[1] is None:  # randomness="same": one set of random numbers for every κ, and no loop
             alike = torch.vmap(
-                lambda one: _first_accepted(one, d, WITHOUT_LOOP)[0], along, randomness="same"
+                lambda each: _first_accepted(each, d, WITHOUT_LOOP)[0], dims[0], randomness="same"
             )
             return alike(kappa), 0
-        each = kappa.expand(size) if along is None else kappa.movedim(along, 0)
+        (each,) = members([kappa], dims, info.batch_size)
         drawn: Tensor = _Drawn.apply(each, token.select(dims[1], 0), d)
         return drawn, 0
 
@@ -190,7 +173,7 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
 
 
 def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
-    """1 - ω of the first accepted one of `count` proposals, or of the closest, and whether there was one.
+    """1 - ω of the first accepted one of `count` proposals, and whether there was one.
 
     A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
     the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
@@ -214,11 +197,8 @@ def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
     gap = mode_gap * t_gap / scale
     log_ratio = kappa * (mode_gap - gap) - (d - 1) * scale.log()
     # not "≥": a κ that is not a number must give such draws, not an endless search
-    log_threshold = torch.log1p(-threshold)
-    accepted = (log_ratio < log_threshold).logical_not()
-    turn = torch.arange(count, 0, -1, dtype=kappa.dtype, device=kappa.device)
-    # the first accepted one; if there is none, the one that came closest
-    first = torch.where(accepted, turn, log_ratio - log_threshold).argmax(-1, keepdim=True)
+    accepted = (log_ratio < torch.log1p(-threshold)).logical_not()
+    first = accepted.to(torch.uint8).argmax(-1, keepdim=True)  # the first of the largest
     return gap.gather(-1, first).squeeze(-1), accepted.any(-1)
 
 
