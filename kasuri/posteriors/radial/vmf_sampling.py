@@ -113,53 +113,38 @@ class _Implicit(torch.autograd.Function):
 
 
 def _gap(kappa: Tensor, d: int) -> Tensor:
-    """A draw of 1 - ω for every κ, a float64 tensor: the same loop in eager mode, vmap and compiled code."""
-    if torch.compiler.is_compiling():
-        drawn: Tensor = _gap_op(kappa, d)
-        return drawn
+    """A draw of 1 - ω for every κ, a float64 tensor."""
     if eager():
         return accepted_gap(kappa, d)
+    if torch.compiler.is_exporting():
+        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
     # a random number is batched wherever draws are to differ, whether κ is batched or not
     token = uniform((), dtype=kappa.dtype, device=kappa.device)
-    drawn = _Drawn.apply(kappa, token, d)
+    drawn: Tensor = _gap_op(kappa, token, d)
     return drawn
 
 
 @torch.library.custom_op(
     "kasuri::vmf_gap", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
 )
-def _gap_op(kappa: Tensor, d: int) -> Tensor:
+def _gap_op(kappa: Tensor, token: Tensor, d: int) -> Tensor:
+    """The loop, which neither vmap nor a compiler can run, as one operation for them."""
     return accepted_gap(kappa, d)
 
 
 @_gap_op.register_fake
-def _(kappa: Tensor, d: int) -> Tensor:
+def _(kappa: Tensor, token: Tensor, d: int) -> Tensor:
     return torch.empty(kappa.shape, dtype=kappa.dtype, device=kappa.device)
 
 
-class _Drawn(torch.autograd.Function):
-    """Draws for all members of a vmap at once, in the loop that vmap itself cannot run."""
-
-    @staticmethod
-    def forward(kappa: Tensor, token: Tensor, d: int) -> Tensor:
-        return accepted_gap(kappa, d)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
-    ) -> tuple[Tensor, int]:
-        if dims[1] is None:  # randomness="same": one set of random numbers for every κ, and no loop
-            alike = torch.vmap(
-                lambda each: _first_accepted(each, d, WITHOUT_LOOP)[0], dims[0], randomness="same"
-            )
-            return alike(kappa), 0
-        (each,) = members([kappa], dims, info.batch_size)
-        drawn: Tensor = _Drawn.apply(each, token.select(dims[1], 0), d)
-        return drawn, 0
+@_gap_op.register_vmap
+def _(
+    info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
+) -> tuple[Tensor, int]:
+    (each,) = members([kappa], dims, info.batch_size)
+    if dims[1] is None:  # randomness="same": one set of random numbers for every κ, and no loop
+        return _first_accepted(each, d, WITHOUT_LOOP, each.shape[1:])[0], 0
+    return _gap_op(each, token.select(dims[1], 0), d), 0
 
 
 def accepted_gap(kappa: Tensor, d: int) -> Tensor:
@@ -172,16 +157,19 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     return gap.view(kappa.shape)
 
 
-def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
+def _first_accepted(
+    kappa: Tensor, d: int, count: int, shape: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor]:
     """1 - ω of the first accepted one of `count` proposals, and whether there was one.
+
+    Random numbers have the shape of κ, or one that broadcasts to it.
 
     A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
     the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
     """
+    size = (3, *(kappa.shape if shape is None else shape), count)
+    radial, angular, threshold = uniform(size, dtype=kappa.dtype, device=kappa.device).unbind()
     kappa = kappa.unsqueeze(-1)
-    radial, angular, threshold = uniform(
-        (3, *kappa.shape[:-1], count), dtype=kappa.dtype, device=kappa.device
-    ).unbind()
     root = torch.hypot(2 * kappa, torch.full_like(kappa, d - 1))
     mode = 2 * kappa / (root + (d - 1))
     mode_gap = (d - 1) * (1 + (d - 1) / (root + 2 * kappa)) / (root + (d - 1))  # 1 - mode

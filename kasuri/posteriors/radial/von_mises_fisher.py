@@ -284,33 +284,33 @@ def debye_polynomials(count: int) -> list[dict[int, float]]:
 _POLYNOMIALS = debye_polynomials(TERMS)
 
 
-@lru_cache(maxsize=256)
-def _coefficients(b: float, device: torch.device) -> tuple[Tensor, Tensor, float, float]:
-    """Exponents e; c_e · (1, e, e²) as (exponents, 3); Σ c_e e + ½ and Σ c_e e², of order b."""
+@lru_cache(maxsize=1024)
+def _coefficients(b: float) -> tuple[list[list[float]], float, float]:
+    """(e, c_e, c_e e, c_e e²) for every exponent e; Σ c_e e + ½ and Σ c_e e², of order b."""
     count = next((count for order, count in FEWER if b >= order), TERMS)
-    sums = torch.zeros(3 * count, dtype=torch.float64, device="cpu")
+    sums = [0.0] * (3 * count)
     for k, polynomial in enumerate(_POLYNOMIALS[:count]):
         for e, c in polynomial.items():
             sums[e - 1] += c / b ** (k + 1)
-    exponents = torch.arange(1, 3 * count + 1, dtype=torch.float64, device="cpu")
-    table = torch.stack([sums, sums * exponents, sums * exponents.square()], -1)
-    _, first, second = table.sum(0).tolist()
+    table = [[e, c, c * e, c * e**2] for e, c in enumerate(sums, 1)]
     # ½ log p, the last of the leading terms, has the derivatives of a power with S_1 = ½
-    return exponents.to(device), table.to(device), first + 0.5, second
+    return table, sum(row[2] for row in table) + 0.5, sum(row[3] for row in table)
 
 
 def terms(kappa: Tensor, d: int) -> Series:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
     Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
-    others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled
-    code sees one operation, with first derivatives.
+    others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled code sees
+    one operation, with first derivatives: a compiler would take a minute over the formula.
 
     Args:
         kappa: (...) concentrations.
         d: dimension of the space around the sphere.
     """
-    return Series(*_terms_op(kappa, d)) if torch.compiler.is_compiling() else _terms(kappa, d)
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return Series(*_terms_op(kappa, d))
+    return _terms(kappa, d)
 
 
 def _terms(kappa: Tensor, d: int) -> Series:
@@ -345,6 +345,11 @@ def _(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return tuple(torch.empty_like(kappa) for _ in range(4))  # type: ignore[return-value]
 
 
+@_terms_op.register_vmap
+def _(info: Any, dims: tuple[int | None, ...], kappa: Tensor, d: int) -> tuple[Any, Any]:
+    return _terms_op(kappa, d), (dims[0],) * 4
+
+
 def _save_terms(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
     ctx.d = inputs[1]
     ctx.save_for_backward(inputs[0], *output[2:])
@@ -368,12 +373,13 @@ def _expansion(q: Tensor, b: float) -> Series:
 
     With R = √(b² + κ²) and p = b/R the sums are S_j = Σ_e c_e e^j p^e; d(p^e)/dκ = -e κ/R² p^e.
     """
-    exponents, table, first, second = _coefficients(b, q.device)
+    rows, first, second = _coefficients(b)
+    table = torch.tensor(rows, dtype=q.dtype, device=q.device)
     root = (q + b * b).sqrt()
     wide = b + root
     log_p = torch.log1p(q / (b * b)) * -0.5
-    powers = torch.expm1(log_p.unsqueeze(-1) * exponents)  # p^e - 1, exact where κ is small
-    s0, s1, s2 = (powers @ table).unbind(-1)
+    powers = torch.expm1(log_p.unsqueeze(-1) * table[:, 0])  # p^e - 1, exact where κ is small
+    s0, s1, s2 = (powers @ table[:, 1:]).unbind(-1)
     s1, s2 = s1 + first, s2 + second
     inverse = 1 / root.square()
     w = q * inverse  # 1 - p²
