@@ -70,7 +70,7 @@ class Directions(nn.Module):
     def entropy(self) -> Tensor:
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         kappa = self.concentration()
-        apart = vmf.divergence(kappa, 0.0, self.dimension)
+        apart = vmf.divergence(kappa, self.dimension)
         return self._for_each(vmf.log_surface(self.dimension) - apart)
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
@@ -82,7 +82,7 @@ class Directions(nn.Module):
         """
         kappa, d = self.concentration(), self.dimension
         if mean is None:
-            return self._for_each(vmf.divergence(kappa, concentration, d))
+            return self._for_each(vmf.divergence(kappa, d, concentration))
         gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
         return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
 

@@ -32,10 +32,8 @@ FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
 
-# A tail ends where the logarithm of a density has fallen by so much, half of it if d = 2. Half as many nodes
-# leave 1e-4 of a slope, whose expectation a draw in single precision knows to a few percent.
+# A tail ends where the logarithm of a density has fallen by so much, half of it if d = 2.
 TAIL, RULE = 72.0, gauss_legendre(24)
-TAIL_OF_SINGLE, RULE_OF_SINGLE = 48.0, gauss_legendre(12)
 
 
 def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
@@ -190,7 +188,7 @@ def _first_accepted(
     return gap.gather(-1, first).squeeze(-1), accepted.any(-1)
 
 
-def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Tensor:
+def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
 
     Differentiable in both arguments.
@@ -199,17 +197,22 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Te
         gap: (...) 1 - ω.
         kappa: (...) concentrations; both broadcast.
         d: dimension of the space around the sphere.
-        single: whether 1e-4 is enough, with half as many nodes.
     """
-    rule = RULE_OF_SINGLE if single else RULE
-    nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in rule)
+    nodes, weights = torch.tensor(RULE, dtype=gap.dtype, device=gap.device)
     kappa = kappa.unsqueeze(-1)
     complement = mean_resultant_complement(kappa, d)
     gap = gap.unsqueeze(-1).clamp(1e-300, 2 - 1e-15)
     square = gap * (2 - gap)  # sin² θ
     sine = square.sqrt()
     theta = torch.atan2(sine, 1 - gap)
-    width = _tail(gap, sine, theta, kappa, complement, d, TAIL_OF_SINGLE if single else TAIL)
+    # how far the tail goes: the log-density falls at some rate where the tail begins, and faster by the
+    # precision about its mode
+    up = gap > complement  # the tail is on the side of π
+    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
+    rate = torch.where(up, -fall, fall).clamp(min=0)
+    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
+    reach = 2 * TAIL / (rate + (rate.square() + 2 * TAIL * precision).sqrt())
+    width = torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
     half = width * (0.5 * nodes)
     risen = 2 * torch.sin(theta + half) * torch.sin(half)  # cos θ - cos φ
     there = gap + risen  # 1 - cos φ
@@ -218,27 +221,6 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Te
     log = (0.5 * (d - 2)) * squares.log() - kappa * risen
     size = (sine * width.abs()).squeeze(-1)
     return size * (((complement - there).abs() * log.exp()) @ weights)
-
-
-def _tail(
-    gap: Tensor,
-    sine: Tensor,
-    theta: Tensor,
-    kappa: Tensor,
-    complement: Tensor,
-    d: int,
-    nats: float,
-) -> Tensor:
-    """How far the tail beyond θ goes, negative towards 0, until the log-density has fallen by so much.
-
-    It falls at some rate where the tail begins, and faster by the precision about its mode.
-    """
-    up = gap > complement  # the tail is on the side of π
-    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
-    rate = torch.where(up, -fall, fall).clamp(min=0)
-    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
-    reach = 2 * nats / (rate + (rate.square() + 2 * nats * precision).sqrt())
-    return torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
 
 
 def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
@@ -315,7 +297,7 @@ class _SampleScaled(torch.autograd.Function):
         kept = r * cosine / length
         of_loc = torch.mul(grad, kept).addcmul_(noise, turned)
         of_loc.addcmul_(wide, -(kept * p + turned * along) / square)
-        slope = cosine_slope(gap, kappa, loc.shape[-1], single=loc.dtype == torch.float32)
+        slope = cosine_slope(gap, kappa, loc.shape[-1])
         return (
             of_loc.to(loc.dtype),
             (of_cosine * slope).sum_to_size(kappa.shape),

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kasuri.numerics.torch_internals import eager
+
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Series`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
 TERMS = 16
@@ -45,13 +47,8 @@ def ell(kappa: Tensor, d: int) -> Tensor:
     return _exactly(_ell, kappa, d)
 
 
-def divergence_from_uniform(kappa: Tensor, d: int) -> Tensor:
-    """KL(vMF(μ, κ) ‖ uniform) = κ A(κ) - ℓ(κ), (...)."""
-    return divergence(kappa, 0.0, d)
-
-
-def divergence(kappa: Tensor, prior: float, d: int) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...), in one evaluation."""
+def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
+    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) for the uniform prior."""
 
     def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
         return of.divergence - prior * k * of.spread, (k - prior) * of.slope
@@ -61,7 +58,7 @@ def divergence(kappa: Tensor, prior: float, d: int) -> Tensor:
         return value
     if torch.compiler.is_compiling():  # which sees no caches
         return value + terms(torch.full_like(value, prior), d).ell
-    return value + _ell_of_number(prior, d)
+    return value + _terms_of_number(prior, d)[0]
 
 
 def mean_resultant(kappa: Tensor, d: int) -> Tensor:
@@ -87,13 +84,13 @@ def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
 def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
     """A'(κ), the variance of μᵀx, (...)."""
     check_dimension(d)
-    return terms(kappa.double(), d).slope.to(_type_of(kappa))
+    return terms(kappa.double(), d).slope.to(real_type(kappa))
 
 
 def tangent_variance(kappa: Tensor, d: int) -> Tensor:
     """A(κ)/κ, the variance of x in every direction across μ, (...)."""
     check_dimension(d)
-    return terms(kappa.double(), d).spread.to(_type_of(kappa))
+    return terms(kappa.double(), d).spread.to(real_type(kappa))
 
 
 def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
@@ -126,7 +123,7 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
         kappa = kappa - (mean_resultant(kappa, d) - inner) / terms(kappa, d).slope
     beyond = torch.where(wide == 1, math.inf, math.nan)
     kappa = torch.where(wide < 1, torch.where(close, about, kappa), beyond)
-    return kappa.to(_type_of(resultant))
+    return kappa.to(real_type(resultant))
 
 
 def kl(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
@@ -159,7 +156,7 @@ def log_surface(d: int) -> float:
 
 def entropy(kappa: Tensor, d: int) -> Tensor:
     """Differential entropy with respect to the surface of the sphere, log S_d - KL to uniform, (...)."""
-    return (log_surface(d) - divergence(kappa.double(), 0.0, d)).to(_type_of(kappa))
+    return (log_surface(d) - divergence(kappa.double(), d)).to(real_type(kappa))
 
 
 def check_dimension(d: int) -> None:
@@ -171,9 +168,9 @@ def check_dimension(d: int) -> None:
         )
 
 
-def _type_of(kappa: Tensor) -> torch.dtype:
-    """Of results; those of whole numbers are none."""
-    return kappa.dtype if kappa.is_floating_point() else torch.get_default_dtype()
+def real_type(tensor: Tensor) -> torch.dtype:
+    """The tensor's own type; of whole numbers torch's default."""
+    return tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype()
 
 
 class Series(NamedTuple):
@@ -210,7 +207,7 @@ def _exactly(formula: Formula, kappa: Tensor, d: int) -> Tensor:
         value = value + slope * (wide - fixed)
     else:
         value = _Exactly.apply(wide, formula, d)[0]
-    return value.to(_type_of(kappa))
+    return value.to(real_type(kappa))
 
 
 class _Exactly(torch.autograd.Function):
@@ -250,11 +247,6 @@ class _Exactly(torch.autograd.Function):
 def _derivative(formula: Formula, kappa: Tensor, d: int) -> Tensor:
     """That of a formula, as a function whose own derivatives are accurate: those of `slope` are."""
     return mean_resultant(kappa, d) if formula is _ell else formula(kappa, terms(kappa, d))[1]
-
-
-@lru_cache(maxsize=1024)
-def _ell_of_number(kappa: float, d: int) -> float:
-    return float(_terms(torch.tensor(kappa, dtype=torch.float64, device="cpu"), d).ell)
 
 
 def debye_polynomials(count: int) -> list[dict[int, float]]:
@@ -310,7 +302,17 @@ def terms(kappa: Tensor, d: int) -> Series:
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return Series(*_terms_op(kappa, d))
+    is_number = kappa.numel() == 1 and type(kappa) is Tensor and kappa.device.type == "cpu"
+    if is_number and eager() and not torch.is_grad_enabled():
+        return Series(*(torch.full_like(kappa, q) for q in _terms_of_number(kappa.item(), d)))
     return _terms(kappa, d)
+
+
+@lru_cache(maxsize=4096)
+def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
+    """A layer asks several times for those of its one concentration, and in evaluation mode again and again."""
+    wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
+    return tuple(part.item() for part in _terms(wide, d))
 
 
 def _terms(kappa: Tensor, d: int) -> Series:
