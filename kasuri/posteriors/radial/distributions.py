@@ -126,7 +126,7 @@ class VonMisesFisher(Distribution):
         return self.event_shape[0]
 
 
-@register_kl(VonMisesFisher, VonMisesFisher)
+@register_kl(VonMisesFisher, VonMisesFisher)  # type: ignore[untyped-decorator]
 def _kl(q: VonMisesFisher, p: VonMisesFisher) -> Tensor:
     d, other = q.event_shape[0], p.event_shape[0]
     if d != other:

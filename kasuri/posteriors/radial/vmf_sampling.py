@@ -1,7 +1,8 @@
 """Draws of a von Mises-Fisher distribution, with gradients in direction and concentration.
 
 x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
-proposal that needs uniform random numbers only. Internally ω is kept as the gap 1 - ω, which has all its digits where κ is large.
+proposal that needs uniform random numbers only. Internally ω is kept as the gap 1 - ω, which has all its
+digits where κ is large.
 
 The gradient of ω in κ is the implicit one, at a fixed value of the distribution function F:
 -(∂F/∂κ) / (∂F/∂ω). With θ = arccos ω it is an integral over the tail on that side of θ where cos φ - A

@@ -48,7 +48,7 @@ def ell(kappa: Tensor, d: int) -> Tensor:
 
 
 def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) for the uniform prior."""
+    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) if prior = 0."""
 
     def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
         return of.divergence - prior * k * of.spread, (k - prior) * of.slope
@@ -310,7 +310,7 @@ def terms(kappa: Tensor, d: int) -> Series:
 
 @lru_cache(maxsize=4096)
 def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
-    """A layer asks several times for those of its one concentration, and in evaluation mode again and again."""
+    """Kept by value: a layer asks for those of its one κ several times in a step, and in every evaluation."""
     wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
     return tuple(part.item() for part in _terms(wide, d))
 

@@ -12,7 +12,7 @@ import kasuri
 from kasuri.network.random import conversion_of
 from kasuri.posteriors.masked import masked
 from kasuri.posteriors.radial import radii as radii_module
-from kasuri.posteriors.radial.directions import concentration_at
+from kasuri.posteriors.radial.polar import concentration_at
 from kasuri.storage import build
 from kasuri.testing import randomised
 from tests.posteriors.radial.oracles import tensor
@@ -77,7 +77,7 @@ def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
 
 
 @BY_NAME
-def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
+def test_mean_directions_of_the_prior_can_be_kept(family):
     q = randomised(family, (3, 4))
     start = {side: polar.directions.mode().detach().clone() for side, polar in q.polars()}
     free, kept = kasuri.RadialPrior(), kasuri.RadialPrior(mean="initial")
@@ -90,22 +90,18 @@ def test_mean_directions_of_the_prior_can_be_kept_or_given(family):
         q, direct, 1.0, 1.0
     )
     torch.testing.assert_close(q.kl(kept), expected)
-    weight = torch.randn(3, 4, dtype=torch.float64)
-    given = kasuri.RadialPrior(mean=weight)
-    given.prepare([q])
-    around = family(weight)
-    for side, polar in around.polars():
-        torch.testing.assert_close(given.get_buffer(f"mean_0_{side}"), polar.directions.mode())
+    around = family(torch.randn(3, 4, dtype=torch.float64))
     with pytest.raises(ValueError, match="for every objective"):
         kept.prepare([around])
     with pytest.raises(ValueError, match=r"prior\.prepare"):
         kept.kl(around)
-    with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        kasuri.RadialPrior(mean=torch.randn(2, 4)).prepare([q])
 
 
 def test_options_of_older_files_are_understood():
-    family = {"class": "Radial", "options": {"grouping": "column", "radius": "log-normal"}}
+    family = {
+        "class": "Radial",
+        "options": {"grouping": "column", "radius": "log-normal", "rescale": False},
+    }
     assert build(family) == kasuri.Radial(grouping="column")
     prior = {
         "class": "RadialPrior",
@@ -226,18 +222,6 @@ def test_a_prior_of_weights_for_rows_and_columns_together_is_refused_at_construc
         kasuri.ELBO(bnn, kasuri.Gaussian(), prior, num_data=10)
     rows = kasuri.bayesianize(torch.nn.Linear(4, 3), kasuri.Radial(grouping="row"))
     assert torch.isfinite(kasuri.ELBO(rows, kasuri.Gaussian(), prior, num_data=10).kl())
-
-
-def test_a_given_mean_is_among_the_options():
-    weight = torch.randn(4, 3)
-    prior = kasuri.RadialPrior(mean=weight)
-    again = kasuri.RadialPrior(**prior.options())
-    q = kasuri.Radial()(torch.randn(4, 3))
-    for one in (prior, again):
-        one.prepare([q])
-    torch.testing.assert_close(again.kl(q), prior.kl(q))
-    assert not torch.isclose(prior.kl(q), kasuri.RadialPrior().kl(q))
-    assert "a weight (4x3)" in repr(again)
 
 
 @pytest.mark.parametrize("options", [{"local": "a"}, {"layer": True}, {"gap": "a"}])
