@@ -30,7 +30,7 @@ from kasuri.posteriors.radial.polar import (
     Polar,
     along_columns,
     concentration_at,
-    radius_moments,
+    mean_radius,
     to_vectors,
 )
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
@@ -187,7 +187,7 @@ class Radial(MatrixFamily):
             size = squares[0].unsqueeze(-1) * along_columns(squares[1], positions)
             kappas = radial_start.both_sides(weight, sides, size, positions, self.scale)
         rows, columns = (self._polar(*three) for three in zip(sides, growths, kappas, strict=True))
-        logs = [radius_moments(*side.radii())[0].log().mean(-1) for side in (rows, columns)]
+        logs = [mean_radius(*side.radii()).log().mean(-1) for side in (rows, columns)]
         uneven = ((logs[0] - logs[1]) / 2).detach()[..., None, None]
         rows.layer.loc.data -= uneven
         columns.layer.loc.data += uneven

@@ -5,6 +5,7 @@ for every mean direction (their length means nothing) and one concentration per 
 """
 
 import copy
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -51,22 +52,24 @@ def along_columns(values: Tensor, positions: int) -> Tensor:
     return values.repeat_interleave(positions, -1).unsqueeze(-2)
 
 
+def mean_radius(*radii: Radii) -> Tensor:
+    """Mean of the product of independent radii, which broadcast, in float64."""
+    return held(reduce(torch.add, [each.log_moments()[0] for each in radii]), LOG_TOP).exp()
+
+
 def radius_moments(*radii: Radii) -> tuple[Tensor, Tensor]:
     """(mean, variance) of the product of independent radii, which broadcast, in float64."""
-    log_mean, growth = radii[0].log_moments()
-    for other in radii[1:]:
-        more_mean, more_growth = other.log_moments()
-        log_mean, growth = log_mean + more_mean, growth + more_growth
+    log_mean, growth = (
+        reduce(torch.add, both)
+        for both in zip(*(each.log_moments() for each in radii), strict=True)
+    )
     mean = held(log_mean, LOG_TOP).exp()
     return mean, mean.square() * torch.expm1(held(growth, GROWTH_TOP))
 
 
 def draw_radius(*radii: Radii) -> Tensor:
     """A draw of the product of independent radii, in float64."""
-    log = radii[0].rsample_log()
-    for other in radii[1:]:
-        log = log + other.rsample_log()
-    return held(log, LOG_TOP).exp()
+    return held(reduce(torch.add, [each.rsample_log() for each in radii]), LOG_TOP).exp()
 
 
 def product_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -182,7 +185,7 @@ class Polar(nn.Module):
     def mean(self) -> Tensor:
         """E[s] E[z_i] A(κ) μ_i."""
         loc = self.directions.loc
-        length = radius_moments(*self.radii())[0] * self.directions.resultant()
+        length = mean_radius(*self.radii()) * self.directions.resultant()
         norm = torch.linalg.vector_norm(loc, dim=-1).clamp(min=SHORTEST)
         return loc * (length.to(loc.dtype) / norm).unsqueeze(-1)
 

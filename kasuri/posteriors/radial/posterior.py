@@ -16,6 +16,7 @@ from kasuri.posteriors.radial.polar import (
     along_columns,
     draw_radius,
     inputs_left,
+    mean_radius,
     product_moments,
     radius_moments,
     to_vectors,
@@ -74,7 +75,7 @@ class RadialPosterior(Posterior):
     @property
     def mean(self) -> Tensor:
         """E[W]: products of mean radii, A(κ) and mean directions."""
-        return self._product(Polar.mean, lambda radii: radius_moments(radii)[0])
+        return self._product(Polar.mean, mean_radius)
 
     def rsample(self) -> Tensor:
         """One draw."""

@@ -103,8 +103,9 @@ class Radii(nn.Module):
 
     def log_moments(self) -> tuple[Tensor, Tensor]:
         """Log E z, and the growth log(E z² / (E z)²)."""
-        law = self.law()
-        return law.log_moment(1), law.growth()
+        variances = (2 * held(self.log_scale.double(), LOG_SCALE_TOP)).exp()
+        growth = variances.sum(-2) / self.loc.shape[-2] ** 2
+        return self.loc.double().mean(-2) + 0.5 * growth, growth
 
     def rsample_log(self) -> Tensor:
         """A draw of log z, (*blocks, n)."""

@@ -215,7 +215,11 @@ class _Exactly(torch.autograd.Function):
 
     @staticmethod
     def forward(kappa: Tensor, formula: Formula, d: int) -> tuple[Tensor, Tensor]:
-        return formula(kappa, terms(kappa, d))
+        is_number = kappa.numel() == 1 and type(kappa) is Tensor and kappa.device.type == "cpu"
+        if not (is_number and eager()):
+            return formula(kappa, terms(kappa, d))
+        known = _terms_of_number(kappa.item(), d)
+        return formula(kappa, Series(*(torch.full_like(kappa, value) for value in known)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -302,9 +306,6 @@ def terms(kappa: Tensor, d: int) -> Series:
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return Series(*_terms_op(kappa, d))
-    is_number = kappa.numel() == 1 and type(kappa) is Tensor and kappa.device.type == "cpu"
-    if is_number and eager() and not torch.is_grad_enabled():
-        return Series(*(torch.full_like(kappa, q) for q in _terms_of_number(kappa.item(), d)))
     return _terms(kappa, d)
 
 
