@@ -24,7 +24,7 @@ from kasuri.posteriors.radial.radii import Radii, half_cauchy_kls, kl_to_half_ca
 from kasuri.priors.base import Prior, take_charge
 from kasuri.priors.normal import Normal
 
-NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights, only of radii and directions; write prior.kl(posterior)"
+NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights; write prior.kl(posterior)"
 
 
 class RadialPrior(Prior):

@@ -239,6 +239,9 @@ def test_impossible_options_are_refused():
         ({"double": "scales"}, 'belongs to grouping="double"'),
         ({"positions": 0}, "1 or more"),
         ({"scale": math.inf}, "a positive number"),
+        ({"gap": "a"}, "gap='a'"),
+        ({"spread": "a"}, "spread='a'"),
+        ({"positions": 1.5}, "positions=1.5"),
     ):
         with pytest.raises(ValueError, match=words):
             kasuri.Radial(**options)
@@ -253,9 +256,6 @@ def test_impossible_options_are_refused():
         kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="local")
     with pytest.raises(ValueError, match="flipping signs"):
         kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="flipout")
-    both = kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(grouping="double"))
-    with pytest.raises(TypeError, match=r"prior=kasuri\.RadialPrior\(\)"):
-        kasuri.ELBO(both, kasuri.Categorical(), kasuri.Normal(1.0), num_data=10)
 
 
 def test_parameters_are_as_many_as_documented():

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import jacrev, vmap
 
+import kasuri
 from kasuri.posteriors.radial import vmf_sampling as sampling
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import cosine_slope
@@ -318,3 +319,19 @@ def test_one_concentration_for_many_draws_has_the_sum_of_their_gradients(inside)
             draws = sampling.sample_gap(kappa, 7, (50,))
         gradients.append(torch.autograd.grad(draws.square().sum(), kappa)[0].sum())
     torch.testing.assert_close(*gradients)
+
+
+def test_members_of_a_compiled_vmap_draw_for_themselves():
+    torch.compiler.reset()
+    kappa = float64(3.0)  # the same for all, and not batched
+    draw = vmap(lambda shift: sampling.sample_gap(kappa, 7, (1,)) + shift, randomness="different")
+    compiled = torch.compile(draw, fullgraph=True, backend="aot_eager")
+    assert compiled(torch.zeros(50)).unique().numel() == 50
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_exported_program_needs_nothing_of_kasuri(training):
+    bnn = kasuri.bayesianize(torch.nn.Linear(5, 3), kasuri.Radial()).train(training)
+    program = torch.export.export(bnn, (torch.randn(2, 5),))
+    assert not any("kasuri" in str(node.target) for node in program.graph.nodes)

@@ -173,6 +173,21 @@ def test_single_precision_in_and_out_is_double_precision_inside():
     assert vmf.inverse_mean_resultant(torch.tensor(0.5), 3).dtype == torch.float32
 
 
+@pytest.mark.parametrize("d", [2, 30, 1000])
+def test_one_concentration_has_the_values_and_derivatives_of_many(d):
+    many = float64(0.0, 0.3, 70.0).requires_grad_()
+    for function in (vmf.ell, vmf.mean_resultant, vmf.mean_resultant_complement, vmf.divergence):
+        values = function(many, d)
+        slopes = torch.autograd.grad(values.sum(), many)[0]
+        for index in range(3):
+            single = many.detach()[index].clone().requires_grad_()
+            for _ in range(2):  # the second time it is known
+                value = function(single, d)
+                (slope,) = torch.autograd.grad(value, single)
+                torch.testing.assert_close(value, values[index], rtol=1e-14, atol=1e-300)
+                torch.testing.assert_close(slope, slopes[index], rtol=1e-14, atol=1e-300)
+
+
 def test_extreme_concentrations_stay_finite():
     kappa = float64(0.0, math.exp(-100), 1e12, math.exp(100)).requires_grad_()
     for d in (2, 30, 1000):
