@@ -124,9 +124,7 @@ class RadialPrior(Prior):
     def _kl_of(self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]]) -> Tensor:
         """KL of the radii and directions of posteriors, in float64.
 
-        Args:
-            posteriors: each with a mask, True for the weights that are left, or None; rows and columns
-                without one count nothing.
+        Each comes with a mask of the weights that are left, or None; empty rows and columns count nothing.
         """
         radii = [(own, self.local) for q, _ in posteriors for _, own in q.own_radii()]
         radii += [(polar.layer, self.layer) for q, _ in posteriors for _, polar in q.polars()]
@@ -157,9 +155,8 @@ class RadialPrior(Prior):
     def _require_factors(self, radii: Radii) -> None:
         if self.form == "augmented" and radii.loc.shape[-2] != 2:
             raise ValueError(
-                'RadialPrior(form="augmented") speaks of two log-normal factors of every radius, and this '
-                "posterior does not have them: write kasuri.Radial(factors=2), or "
-                'kasuri.RadialPrior(form="direct")'
+                'RadialPrior(form="augmented") needs two factors of every radius: write '
+                'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
             )
 
     def _kl_of_directions(self, posterior: RadialPosterior, side: Side, polar: Polar) -> Tensor:
@@ -193,6 +190,10 @@ class RadialPrior(Prior):
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
         """From a file; those of version 0.2 name the kind of radius, of which one is left."""
         options = {key: value for key, value in options.items() if key != "shape"}
+        if not isinstance(
+            options.get("mean", ""), str
+        ):  # a weight: its directions are in the file, too
+            options["mean"] = "initial"
         kind = options.pop("radius", "half-cauchy")
         if kind != "half-cauchy":
             raise ValueError(

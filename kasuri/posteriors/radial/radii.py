@@ -127,13 +127,7 @@ class Radii(nn.Module):
 
 
 def kl_to_gamma(q: LogNormal, shape: float, scale: float) -> Tensor:
-    """KL(q ‖ Gamma(shape, scale)), elementwise: -H - a E log z + E z/θ + a log θ + log Γ(a).
-
-    Args:
-        q: of the radii.
-        shape: a.
-        scale: θ, the inverse of a rate.
-    """
+    """KL(q ‖ Gamma(a, θ)), θ the inverse of a rate: -H - a E log z + E z/θ + a log θ + log Γ(a)."""
     log_scale = math.log(scale)
     paid = held(q.log_moment(1) - log_scale, PAID_TOP).exp()
     return paid - q.log_entropy() - shape * (q.loc - log_scale) + math.lgamma(shape)
@@ -148,11 +142,7 @@ def kl_to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     """KL(q ‖ C⁺(scale)), elementwise: -H - E log z + E log(1 + z²/γ²) + log(πγ/2).
 
     The expectation is a sum over nodes: exact to 1e-6 nats where log z has a standard deviation of up to
-    2, to 1e-4 up to 3; all else is in closed form.
-
-    Args:
-        q: of the radii.
-        scale: γ, the median of the prior.
+    2, to 1e-4 up to 3; all else is in closed form. γ is the median of the prior.
     """
     loc = q.loc - math.log(scale)
     nodes, weights = NODES.to(loc.device), WEIGHTS.to(loc.device)

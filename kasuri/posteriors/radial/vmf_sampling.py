@@ -73,13 +73,7 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
 
 
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
-    """Independent draws of 1 - ω of this size, with implicit gradients in κ.
-
-    Args:
-        kappa: concentrations in float64, which broadcast to that size.
-        d: dimension of the space around the sphere.
-        size: shape of the result.
-    """
+    """Independent draws of 1 - ω of this size, with implicit gradients in κ, which is in float64."""
     kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
     gap = _gap(fixed.expand(size), d)
@@ -192,12 +186,7 @@ def _first_accepted(
 def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
 
-    Differentiable in both arguments.
-
-    Args:
-        gap: (...) 1 - ω.
-        kappa: (...) concentrations; both broadcast.
-        d: dimension of the space around the sphere.
+    Differentiable in both arguments, which broadcast.
     """
     nodes, weights = torch.tensor(RULE, dtype=gap.dtype, device=gap.device)
     kappa = kappa.unsqueeze(-1)

@@ -299,10 +299,6 @@ def terms(kappa: Tensor, d: int) -> Series:
     Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
     others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled code sees
     one operation, with first derivatives: a compiler would take a minute over the formula.
-
-    Args:
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
     """
     if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return Series(*_terms_op(kappa, d))

@@ -10,6 +10,7 @@ from torch import nn
 
 import kasuri
 from kasuri.posteriors.mean_field import MeanFieldPosterior
+from kasuri.posteriors.radial.distributions import VonMisesFisher
 from kasuri.posteriors.radial.polar import to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
 from kasuri.testing import randomised
@@ -42,9 +43,7 @@ def log_density(q, weight):
     ((side, polar),) = q.polars()
     vectors = to_vectors(weight, side, q.positions)
     radius = vectors.norm(dim=-1)
-    directions = kasuri.posteriors.radial.distributions.VonMisesFisher(
-        polar.directions.mode(), polar.directions.concentration()
-    )
+    directions = VonMisesFisher(polar.directions.mode(), polar.directions.concentration())
     total = directions.log_prob(vectors / radius.unsqueeze(-1)).sum()
     local, common = polar.local.law(), polar.layer.law()
     covariance = local.log_variance.exp().diag_embed() + common.log_variance.exp().unsqueeze(-1)

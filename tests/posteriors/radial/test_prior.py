@@ -12,6 +12,7 @@ import kasuri
 from kasuri.network.random import conversion_of
 from kasuri.posteriors.masked import masked
 from kasuri.posteriors.radial import radii as radii_module
+from kasuri.posteriors.radial.distributions import VonMisesFisher
 from kasuri.posteriors.radial.polar import concentration_at
 from kasuri.storage import build
 from kasuri.testing import randomised
@@ -37,9 +38,9 @@ def directional(q, kappa_p, means=None):
     for side, polar in q.polars():
         mode, kappa = polar.directions.mode(), polar.directions.concentration()
         d = mode.shape[-1]
-        posterior = kasuri.posteriors.radial.distributions.VonMisesFisher(mode, kappa)
+        posterior = VonMisesFisher(mode, kappa)
         mean = mode if means is None else means[side]
-        prior = kasuri.posteriors.radial.distributions.VonMisesFisher(mean, tensor(kappa_p(d)))
+        prior = VonMisesFisher(mean, tensor(kappa_p(d)))
         total = total + kl_divergence(posterior, prior).sum()
     return total
 
@@ -108,6 +109,8 @@ def test_options_of_older_files_are_understood():
         "options": {"local": 0.1, "radius": "half-cauchy", "shape": 1.0},
     }
     assert build(prior).options() == kasuri.RadialPrior(0.1).options() | {"others": ANY}
+    weight = {"class": "RadialPrior", "options": {"mean": [[1.0, 2.0], [3.0, 4.0]]}}
+    assert build(weight).mean == "initial"
     for description in (family, prior):
         description["options"]["radius"] = "weibull"
         with pytest.raises(ValueError, match="weibull"):
