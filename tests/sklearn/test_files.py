@@ -6,7 +6,6 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import kasuri
 from kasuri.sklearn import BayesianClassifier, BayesianRegressor
@@ -31,7 +30,7 @@ CHANGES = [
     {"likelihood": "gamma", "posterior": "mean-field"},
     {
         "posterior": kasuri.Radial(),
-        "prior": kasuri.RadialPrior(mean=Tensor([[1.0, 0.5], [0.2, 1.0], [-1.0, 0.1], [0.3, 0.3]])),
+        "prior": kasuri.RadialPrior(mean="initial"),
         "hidden_layer_sizes": [4],
     },
     {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},

@@ -15,6 +15,7 @@ A common factor can wander between s, z and, with both sides, z': only a prior o
 Reference: Radial and directional posteriors for Bayesian neural networks.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,10 +25,17 @@ from torch import Tensor
 from kasuri.checks import is_number, is_whole
 from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import start as radial_start
-from kasuri.posteriors.radial.directions import Directions, concentration_at
-from kasuri.posteriors.radial.polar import Polar, to_vectors
+from kasuri.posteriors.radial.polar import (
+    Directions,
+    Polar,
+    along_columns,
+    concentration_at,
+    mean_radius,
+    to_vectors,
+)
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
 from kasuri.posteriors.radial.radii import LogNormal, Radii
+from kasuri.posteriors.radial.von_mises_fisher import mean_resultant
 
 _CHOICES = {
     "grouping": ("row", "column", "double"),
@@ -51,9 +59,6 @@ class Radial(MatrixFamily):
         grouping: "row", "column" or "double".
         double: how "double" joins both sides. "hadamard": (s z_i ξ_ij) (s' z'_j ζ_ji), as published;
             "scales": s z_i z'_j ξ_ij.
-        rescale: multiply the "hadamard" product by the root of a column's length, √out (convolutions:
-            of out times positions). Without it unit radii make weights that are too small by so
-            much; the start at a given weight is not affected.
         concentration: one κ per "layer" and side, or one per "group" (row or column).
         factors: of a radius: 2 for kasuri.RadialPrior(form="augmented"), 1 for all else, in which a second
             one would be redundant.
@@ -79,7 +84,6 @@ class Radial(MatrixFamily):
 
     grouping: str = "row"
     double: str = "hadamard"
-    rescale: bool = False
     concentration: str = "layer"
     factors: int = 1
     gap: float | None = None
@@ -90,50 +94,41 @@ class Radial(MatrixFamily):
     def __post_init__(self) -> None:
         """Refuse options that do not exist or contradict each other."""
         super().__post_init__()
-        self._check_numbers()
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices or isinstance(value, bool):
                 options = " or ".join(f"{name}={choice!r}" for choice in choices)
                 raise ValueError(f"Radial({name}={value!r}): write {options}")
+        for name in ("gap", "min_gap", "spread"):
+            value, top = getattr(self, name), math.inf if name == "spread" else 1
+            if value is not None and not (is_number(value) and 0 < value < top):
+                raise ValueError(f"Radial({name}={value!r}): a number between 0 and {top}")
+        if self.gap is not None and self.min_gap is not None and self.gap <= self.min_gap:
+            raise ValueError(
+                f"Radial(gap={self.gap}, min_gap={self.min_gap}): the start must be above the bound"
+            )
+        if not is_whole(self.positions, 1):
+            raise ValueError(f"Radial(positions={self.positions!r}): a whole number, 1 or more")
         if self.max_scale is not None:
             raise ValueError(
-                f"Radial(max_scale={self.max_scale}): standard deviations of weights follow from radii and "
-                "concentrations and have no bound of their own; for small concentrations to start from, "
-                "or a prior that asks for them, see gap= here and in kasuri.RadialPrior"
+                f"Radial(max_scale={self.max_scale}): standard deviations follow from radii and "
+                "concentrations and have no bound of their own; see gap= and min_gap="
             )
         if self.double != "hadamard" and self.grouping != "double":
             raise ValueError(
                 f'Radial(double={self.double!r}, grouping={self.grouping!r}): it belongs to grouping="double"'
             )
-        if self.rescale and (self.grouping, self.double) != ("double", "hadamard"):
-            raise ValueError(
-                'Radial(rescale=True): it belongs to grouping="double", double="hadamard"; leave it out'
-            )
-
-    def _check_numbers(self) -> None:
-        for name in ("gap", "min_gap"):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 < value < 1):
-                raise ValueError(f"Radial({name}={value!r}): 1 - cosine, between 0 and 1, e.g. 0.1")
-        if self.gap is not None and self.min_gap is not None and self.gap <= self.min_gap:
-            raise ValueError(
-                f"Radial(gap={self.gap}, min_gap={self.min_gap}): the start must be above the bound"
-            )
-        if self.spread is not None and not (is_number(self.spread) and self.spread > 0):
-            raise ValueError(f"Radial(spread={self.spread!r}): a standard deviation is positive")
-        if not is_whole(self.positions, 1):
-            raise ValueError(f"Radial(positions={self.positions!r}): a whole number, 1 or more")
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "Radial":
-        """From a file; those of version 0.2 name the kind of radius, of which one is left."""
+        """From a file; those of version 0.2 name options of which one choice is left."""
         options = dict(options)
-        kind = options.pop("radius", "log-normal")
-        if kind != "log-normal":
-            raise ValueError(
-                f"Radial(radius={kind!r}) of version 0.2: radii must be log-normal now"
-            )
+        for name, left in (("radius", "log-normal"), ("rescale", False)):
+            value = options.pop(name, left)
+            if value != left:
+                raise ValueError(
+                    f"Radial({name}={value!r}) of version 0.2: it must be {left!r} now"
+                )
         return cls(**options)
 
     def for_kernel(self, positions: int) -> "Radial":
@@ -141,13 +136,15 @@ class Radial(MatrixFamily):
         return replace(self, positions=positions)
 
     def __call__(self, weight: Tensor) -> RadialPosterior | MeanFieldPosterior:
-        """The posterior around an initial weight (*blocks, out, in)."""
+        """The posterior around an initial weight (*blocks, out, in), split into radii and directions."""
         self.require_matrix(weight)
-        if weight.shape[-1] % self.positions:
+        outs, ins = weight.shape[-2:]
+        if ins % self.positions:
             raise ValueError(
-                f"Radial(positions={self.positions}) of {weight.shape[-1]} columns: every input has as many"
+                f"Radial(positions={self.positions}) of {ins} columns: every input has as many"
             )
-        if 1 in self._sides(weight):
+        rows, columns = {outs, ins}, {outs * self.positions, ins // self.positions}
+        if 1 in {"row": rows, "column": columns, "double": rows | columns}[self.grouping]:
             instead = self.for_vectors()(weight)
             instead.note = INSTEAD
             return instead
@@ -155,53 +152,70 @@ class Radial(MatrixFamily):
         longest = float(torch.linalg.vector_norm(start, dim=-1).max())
         if not longest < LONGEST:
             raise ValueError(
-                f"Radial() was asked for a weight with a row of length {longest:g}: lengths have to be "
-                f"numbers below {LONGEST:,}; divide the weight and multiply what it gives"
+                f"Radial() of a weight with a row of length {longest:g}: lengths must be numbers below "
+                f"{LONGEST:,}; divide the weight and multiply what it gives"
             )
-        build = {"row": self._rows, "column": self._columns, "double": self._double}[self.grouping]
-        return build(start).to(weight.dtype)
+        if self.grouping == "row":
+            posterior = RadialPosterior(rows=self._one_side(start))
+        elif self.grouping == "column":
+            vectors = to_vectors(start, "columns", self.positions)
+            columns_alone = self._one_side(vectors)
+            posterior = RadialPosterior(columns=columns_alone, positions=self.positions)
+        elif self.double == "hadamard":
+            posterior = self._hadamard(start)
+        else:
+            posterior = self._scales(start)
+        return posterior.to(weight.dtype)
 
-    def _sides(self, weight: Tensor) -> set[int]:
-        """Lengths of the matrices (out, in · positions) and (out · positions, in) that the grouping uses."""
-        outs, ins = weight.shape[-2:]
-        rows, columns = {outs, ins}, {outs * self.positions, ins // self.positions}
-        return {"row": rows, "column": columns, "double": rows | columns}[self.grouping]
+    def _one_side(self, vectors: Tensor) -> Polar:
+        growth, own = self._growth(vectors), self.concentration == "group"
+        kappas = self._given(vectors)
+        if not kappas:
+            kappas = [radial_start.one_side(vectors, growth, self.scale, own)]
+        return self._polar(vectors, growth, kappas[0])
 
-    def _rows(self, weight: Tensor) -> RadialPosterior:
-        start = radial_start.single(weight, self._growth(weight), self._how())
-        return RadialPosterior(weight.shape, rows=self._polar(start))
+    def _hadamard(self, weight: Tensor) -> RadialPosterior:
+        """Rows sign √|w| times columns √|w|. Both share the noise and the mean of log-radii."""
+        positions, roots = self.positions, weight.abs().sqrt()
+        growths = self._growth(weight), self._growth(to_vectors(weight, "columns", positions))
+        sides = weight.sign() * roots, to_vectors(roots, "columns", positions)
+        kappas = self._given(*sides)
+        if not kappas:
+            squares = [
+                radial_start.squared_radii(*pair) for pair in zip(sides, growths, strict=True)
+            ]
+            size = squares[0].unsqueeze(-1) * along_columns(squares[1], positions)
+            kappas = radial_start.both_sides(weight, sides, size, positions, self.scale)
+        rows, columns = (self._polar(*three) for three in zip(sides, growths, kappas, strict=True))
+        logs = [mean_radius(*side.radii()).log().mean(-1) for side in (rows, columns)]
+        uneven = ((logs[0] - logs[1]) / 2).detach()[..., None, None]
+        rows.layer.loc.data -= uneven
+        columns.layer.loc.data += uneven
+        return RadialPosterior(rows, columns, positions=positions)
 
-    def _columns(self, weight: Tensor) -> RadialPosterior:
-        vectors = to_vectors(weight, "columns", self.positions)
-        start = radial_start.single(vectors, self._growth(vectors), self._how())
-        columns = self._polar(start)
-        return RadialPosterior(weight.shape, columns=columns, positions=self.positions)
+    def _scales(self, weight: Tensor) -> RadialPosterior:
+        """Columns get their norms, up to a common factor that makes their geometric mean 1; rows the rest."""
+        positions = self.positions
+        columns = to_vectors(weight, "columns", positions)
+        growth, column_growth = self._growth(weight), self._growth(columns, common=False)
+        logs = torch.linalg.vector_norm(columns, dim=-1).log()
+        logs = logs - logs.mean(-1, keepdim=True)
+        rows = weight / along_columns(logs.exp(), positions)
+        kappas = self._given(rows)
+        if not kappas:
+            size = radial_start.squared_radii(rows, growth).unsqueeze(-1)
+            size = size * along_columns((2 * logs + column_growth).exp(), positions)
+            kappas = radial_start.both_sides(weight, (rows,), size, positions, self.scale)
+        radii = self._radii(logs, column_growth)
+        polar = self._polar(rows, growth, kappas[0])
+        return RadialPosterior(polar, column_radii=radii, positions=positions)
 
-    def _double(self, weight: Tensor) -> RadialPosterior:
-        product = self.double == "hadamard"
-        columns = to_vectors(weight, "columns", self.positions)
-        growths = self._growth(weight), self._growth(columns, common=product)
-        if product:
-            factor = columns.shape[-1] ** 0.5 if self.rescale else 1.0
-            one, other = radial_start.hadamard(weight, self.positions, growths, factor, self._how())
-            return RadialPosterior(
-                weight.shape,
-                rows=self._polar(one),
-                columns=self._polar(other),
-                positions=self.positions,
-                factor=factor,
-            )
-        one, logs = radial_start.scaled(weight, self.positions, growths, self._how())
-        return RadialPosterior(
-            weight.shape,
-            rows=self._polar(one),
-            column_radii=self._radii(logs, growths[1]),
-            positions=self.positions,
-        )
-
-    def _how(self) -> radial_start.Concentrating:
-        own = self.concentration == "group"
-        return radial_start.Concentrating(self.scale, self.gap, self.min_gap, own)
+    def _given(self, *sides: Tensor) -> list[Tensor]:
+        """κ of the vectors (*blocks, n, d) of each side, (*blocks, 1), if they do not follow the scale."""
+        if self.gap is None:
+            return []
+        kappas = [concentration_at(vectors.shape[-1], self.gap) for vectors in sides]
+        return [v.new_full((*v.shape[:-2], 1), k) for v, k in zip(sides, kappas, strict=True)]
 
     def _growth(self, vectors: Tensor, common: bool = True) -> Tensor:
         """Log(E r²/(E r)²) of the radii, that of a common factor included."""
@@ -212,16 +226,22 @@ class Radial(MatrixFamily):
             growth = torch.full_like(norms, (1 + common) * self.spread**2 / self.factors)
         return growth * (2 * self.noise * torch.randn_like(growth)).exp()
 
-    def _polar(self, start: radial_start.Start) -> Polar:
+    def _polar(self, vectors: Tensor, growth: Tensor, kappa: Tensor) -> Polar:
+        """Radii and directions of which the vectors are the means, at these concentrations or the bound."""
+        *blocks, count, d = vectors.shape
         bound = None
         if self.min_gap is not None:
-            bound = concentration_at(start.directions.shape[-1], self.min_gap)
-        directions = Directions(start.directions, start.concentration, bound)
+            bound = concentration_at(d, self.min_gap)
+            kappa = kappa.clamp(max=0.99 * bound)
+        kappa = kappa.expand(*blocks, count if self.concentration == "group" else 1)
+        norms = torch.linalg.vector_norm(vectors, dim=-1)
+        log_radii = norms.log() - mean_resultant(kappa, d).log()
         # the layer's factor starts with the common size, and with little of the noise
-        share = 1 / (1 + start.growth.shape[-1]) if self.spread is None else 0.5
-        noise = start.growth.amin(-1, keepdim=True) * share
-        size = (start.log_radii - start.growth / 2).mean(-1, keepdim=True) + noise / 2
-        local = self._radii(start.log_radii - size, start.growth - noise)
+        share = 1 / (1 + count) if self.spread is None else 0.5
+        noise = growth.amin(-1, keepdim=True) * share
+        size = (log_radii - growth / 2).mean(-1, keepdim=True) + noise / 2
+        local = self._radii(log_radii - size, growth - noise)
+        directions = Directions(vectors / norms.unsqueeze(-1), kappa, bound)
         return Polar(directions, local, self._radii(size, noise))
 
     def _radii(self, log_means: Tensor, growth: Tensor) -> Radii:

@@ -1,12 +1,20 @@
-"""Vectors as radius times direction, and the rows or columns of a matrix as such vectors."""
+"""Vectors as radius times direction, and the rows or columns of a matrix as such vectors.
 
+Directions are unit vectors (*blocks, n, d), each von Mises-Fisher around its own mean. Parameters: d numbers
+for every mean direction (their length means nothing) and one concentration per block, or one per vector.
+"""
+
+import copy
+from functools import reduce
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kasuri.numerics.safe import held
-from kasuri.posteriors.radial.directions import Directions
+from kasuri.numerics.safe import LOG_CEILING, held, soft_min, soft_min_inverse
+from kasuri.posteriors.parts import along, entries
+from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
 from kasuri.posteriors.radial.vmf_sampling import sample_scaled
 
@@ -15,10 +23,13 @@ Side = Literal["rows", "columns"]
 # Radii are held below e^10, E z² / (E z)² below e^12: the second moment of a product of two
 # matrices of such radii, and its gradients, then fit float32
 LOG_TOP, GROWTH_TOP = 10.0, 12.0
+SHORTEST = 1e-12  # of what is left of a unit vector: next to nothing, but with a direction
 
 
 def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
     """The rows (..., out, in) of a matrix, or its columns as (..., in/positions, out · positions).
+
+    It is its own inverse: given such vectors it returns the matrix.
 
     Args:
         matrix: (..., out, in).
@@ -32,52 +43,119 @@ def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
     """
     if side == "rows":
         return matrix
-    if positions == 1:
-        return matrix.mT
-    outs, ins = matrix.shape[-2:]
-    split = matrix.reshape(*matrix.shape[:-1], ins // positions, positions)
-    return split.transpose(-3, -2).reshape(*matrix.shape[:-2], ins // positions, outs * positions)
-
-
-def to_matrix(vectors: Tensor, side: Side, positions: int) -> Tensor:
-    """The matrix (..., out, in) with these rows or columns."""
-    if side == "rows":
-        return vectors
-    if positions == 1:
-        return vectors.mT
-    ins, size = vectors.shape[-2:]
-    split = vectors.reshape(*vectors.shape[:-1], size // positions, positions)
-    return split.transpose(-3, -2).reshape(*vectors.shape[:-2], size // positions, ins * positions)
+    split = matrix.unflatten(-1, (-1, positions))
+    return split.transpose(-3, -2).flatten(-2)
 
 
 def along_columns(values: Tensor, positions: int) -> Tensor:
     """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in)."""
-    spread = values.unsqueeze(-1).expand(*values.shape, positions)
-    return spread.reshape(*values.shape[:-1], 1, -1)
+    return values.repeat_interleave(positions, -1).unsqueeze(-2)
+
+
+def mean_radius(*radii: Radii) -> Tensor:
+    """Mean of the product of independent radii, which broadcast, in float64."""
+    return held(reduce(torch.add, [each.log_moments()[0] for each in radii]), LOG_TOP).exp()
 
 
 def radius_moments(*radii: Radii) -> tuple[Tensor, Tensor]:
     """(mean, variance) of the product of independent radii, which broadcast, in float64."""
-    laws = [one.law() for one in radii]
-    log_mean, growth = laws[0].log_moment(1), laws[0].growth()
-    for law in laws[1:]:
-        log_mean, growth = log_mean + law.log_moment(1), growth + law.growth()
+    log_mean, growth = (
+        reduce(torch.add, both)
+        for both in zip(*(each.log_moments() for each in radii), strict=True)
+    )
     mean = held(log_mean, LOG_TOP).exp()
     return mean, mean.square() * torch.expm1(held(growth, GROWTH_TOP))
 
 
 def draw_radius(*radii: Radii) -> Tensor:
     """A draw of the product of independent radii, in float64."""
-    log = radii[0].rsample_log()
-    for one in radii[1:]:
-        log = log + one.rsample_log()
-    return held(log, LOG_TOP).exp()
+    return held(reduce(torch.add, [each.rsample_log() for each in radii]), LOG_TOP).exp()
 
 
 def product_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """(mean, variance) of a product of independent numbers with these, without cancellation."""
     (mean_a, var_a), (mean_b, var_b) = a, b
     return mean_a * mean_b, var_a * (mean_b.square() + var_b) + mean_a.square() * var_b
+
+
+def concentration_at(d: int, gap: float) -> float:
+    """The κ at which the most likely cosine to the mean direction is 1 - gap, in d ≥ 4 dimensions.
+
+    In lower dimensions that of d = 4.
+
+    Examples:
+        >>> concentration_at(784, 0.5)
+        520.6666666666666
+    """
+    return (max(4, d) - 3) * (1 - gap) / (1 - (1 - gap) ** 2)
+
+
+class Directions(nn.Module):
+    """vMF(normalize(loc), κ) with κ = exp(log_concentration), softly bounded if wanted.
+
+    Args:
+        loc: (*blocks, n, d) of any lengths.
+        concentration: (*blocks, 1) or (*blocks, n) at the start.
+        bound: upper bound of κ for the whole of training.
+    """
+
+    def __init__(self, loc: Tensor, concentration: Tensor, bound: float | None = None) -> None:
+        super().__init__()
+        concentration = concentration.double()
+        if bound is not None:
+            concentration = soft_min_inverse(concentration.clamp(max=0.99 * bound), bound)
+        self.loc = nn.Parameter(loc.contiguous())
+        self.log_concentration = nn.Parameter(concentration.log().clamp(max=LOG_CEILING))
+        self.bound = bound
+
+    @property
+    def dimension(self) -> int:
+        """Of the space around the spheres, d."""
+        return self.loc.shape[-1]
+
+    def mode(self) -> Tensor:
+        """The mean directions, (*blocks, n, d)."""
+        return F.normalize(self.loc, dim=-1)
+
+    def concentration(self) -> Tensor:
+        """κ in float64, (*blocks, 1) or (*blocks, n)."""
+        kappa = held(self.log_concentration.double(), LOG_CEILING).exp()
+        return kappa if self.bound is None else soft_min(kappa, self.bound)
+
+    def resultant(self) -> Tensor:
+        """A(κ), the length of E[x], in float64, (*blocks, 1) or (*blocks, n)."""
+        return vmf.mean_resultant(self.concentration(), self.dimension)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of every component, (*blocks, n, d): A' along the mean, A/κ across."""
+        mode, kappa = self.mode(), self.concentration().unsqueeze(-1)
+        along_mean, across, resultant = (
+            function(kappa, self.dimension).to(mode.dtype)
+            for function in (vmf.mean_resultant_slope, vmf.tangent_variance, vmf.mean_resultant)
+        )
+        squares = mode.square()
+        return resultant * mode, along_mean * squares + across * (1 - squares).clamp(min=0)
+
+    def entropy(self) -> Tensor:
+        """With respect to the surface of the sphere, in float64, (*blocks, n)."""
+        return vmf.entropy(self.concentration(), self.dimension).expand(self.loc.shape[:-1])
+
+    def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
+        """KL to vMF priors, in float64, (*blocks, n).
+
+        Args:
+            concentration: of the priors; 0 for the uniform distribution.
+            mean: their mean directions (*blocks, n, d); by default those of the posteriors.
+        """
+        kappa, d = self.concentration(), self.dimension
+        if mean is None:
+            return vmf.divergence(kappa, d, concentration).expand(self.loc.shape[:-1])
+        gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
+        return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
+
+    def extra_repr(self) -> str:
+        """Number and dimension."""
+        return f"{self.loc.shape[-2]} in {self.dimension} dimensions"
 
 
 class Polar(nn.Module):
@@ -106,21 +184,16 @@ class Polar(nn.Module):
 
     def mean(self) -> Tensor:
         """E[s] E[z_i] A(κ) μ_i."""
-        length = radius_moments(*self.radii())[0] * self.directions.resultant()
-        mode = self.directions.mode()
-        return length.to(mode.dtype).unsqueeze(-1) * mode
-
-    def at_mode(self) -> Tensor:
-        """E[s] E[z_i] μ_i."""
-        mode = self.directions.mode()
-        return radius_moments(*self.radii())[0].to(mode.dtype).unsqueeze(-1) * mode
+        loc = self.directions.loc
+        length = mean_radius(*self.radii()) * self.directions.resultant()
+        norm = torch.linalg.vector_norm(loc, dim=-1).clamp(min=SHORTEST)
+        return loc * (length.to(loc.dtype) / norm).unsqueeze(-1)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """(mean, variance) of every component."""
-        mode = self.directions.mode()
-        resultant = self.directions.resultant().to(mode.dtype).unsqueeze(-1)
-        mean, variance = (m.to(mode.dtype).unsqueeze(-1) for m in radius_moments(*self.radii()))
-        return product_moments((mean, variance), (resultant * mode, self.directions.variance()))
+        dtype = self.directions.loc.dtype
+        mean, variance = (m.to(dtype).unsqueeze(-1) for m in radius_moments(*self.radii()))
+        return product_moments((mean, variance), self.directions.moments())
 
     def squares(self) -> Tensor:
         """E‖s z_i ξ_i‖² in float64, (*blocks, n)."""
@@ -136,3 +209,48 @@ class Polar(nn.Module):
         logs = (local.loc + common.loc).sum()
         radial = joint_log_entropy(local, common).sum()
         return radial + self.directions.dimension * logs + self.directions.entropy().sum()
+
+    @torch.no_grad()
+    def part(self, side: Side, rows: Tensor, columns: Tensor, positions: int) -> "Polar":
+        """The vectors of some rows (*blocks, n') and columns (*blocks, m') of a matrix, radial again.
+
+        Some components of a direction are not von Mises-Fisher distributed, nor is their length that of the
+        whole. The part has the means of the old vectors, the second moment of all of them together (of each,
+        if each has a concentration of its own), and the spreads of their radii; it is not the marginal.
+        """
+        index = rows if side == "rows" else inputs_left(columns, positions)
+        old = self.directions
+        kappa = old.concentration()
+        own = kappa.shape[-1] > 1
+        kappa = along(kappa, index) if own else kappa
+        left = entries(to_vectors(old.mode(), side, positions), rows, columns)
+        means = to_vectors(left, side, positions).double()
+        before, after, bound = old.dimension, means.shape[-1], old.bound
+        factor = torch.ones_like(kappa)
+        if after < before:  # else whole vectors, of the same law
+            length = torch.linalg.vector_norm(means, dim=-1).clamp(min=SHORTEST)
+            means = means / length.unsqueeze(-1)
+            resultant = vmf.mean_resultant(kappa, before)
+            across = vmf.tangent_variance(kappa, before)
+            # E‖x‖² of what is left of a unit vector x, and the square of its mean
+            beyond = vmf.mean_resultant_slope(kappa, before) + resultant.square() - across
+            second = beyond * length.square() + across * after
+            first = (resultant * length).square()
+            if not own:  # one concentration for all: in total
+                weights = along(self.squares(), index)
+                first, second = ((weights * m).sum(-1, keepdim=True) for m in (first, second))
+            ratio = (first / second).sqrt().clamp(max=1 - 1e-15)
+            kappa = vmf.inverse_mean_resultant(ratio, after)
+            if bound is not None:  # of the same cosine, see `concentration_at`
+                bound *= (max(4, after) - 3) / (max(4, before) - 3)
+                kappa = kappa.clamp(max=0.99 * bound)
+            factor = length * resultant / vmf.mean_resultant(kappa, after)
+        local = self.local.some(index)
+        local.loc.add_(factor.log().unsqueeze(-2))
+        directions = Directions(means, kappa, bound).to(old.loc.dtype)
+        return Polar(directions, local, copy.deepcopy(self.layer))
+
+
+def inputs_left(columns: Tensor, positions: int) -> Tensor:
+    """The inputs to which these columns belong."""
+    return columns[..., ::positions] // positions

@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.checks import is_number
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior
-from kasuri.posteriors.radial.directions import Directions, concentration_at
-from kasuri.posteriors.radial.polar import Side, to_vectors
+from kasuri.posteriors.radial.polar import Polar, Side, concentration_at, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
 from kasuri.posteriors.radial.radii import Radii, half_cauchy_kls, kl_to_half_cauchy_augmented
-from kasuri.posteriors.radial.start import filled, hadamard_vectors, scaled_rows
 from kasuri.priors.base import Prior, take_charge
 from kasuri.priors.normal import Normal
+
+NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights; write prior.kl(posterior)"
 
 
 class RadialPrior(Prior):
@@ -41,8 +40,7 @@ class RadialPrior(Prior):
             published, which is larger and needs kasuri.Radial(factors=2).
         mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
             are free and only their concentration costs, as published; "uniform" for a uniform
-            distribution of directions; "initial" for those the posterior has when the objective is
-            made; or a weight (*blocks, out, in) whose directions they are.
+            distribution of directions; or "initial" for those the posterior has when the objective is made.
         gap: of the prior's κ, at which the most likely cosine to its mean is 1 - gap.
         others: prior of other posteriors, by default kasuri.Normal(1.0).
 
@@ -66,7 +64,7 @@ class RadialPrior(Prior):
         layer: float = 1.0,
         *,
         form: str = "direct",
-        mean: str | Tensor | Sequence[Any] = "posterior",
+        mean: str = "posterior",
         gap: float = 0.5,
         others: Prior | None = None,
     ) -> None:
@@ -79,20 +77,16 @@ class RadialPrior(Prior):
                 f"RadialPrior(gap={gap!r}): 1 - cosine, between 0 and 1; for directions without a prior "
                 'mean write mean="uniform"'
             )
-        if isinstance(mean, list | tuple):  # from a file
-            mean = torch.tensor(mean)
-        if not isinstance(mean, Tensor) and mean not in ("posterior", "uniform", "initial"):
+        if mean not in ("posterior", "uniform", "initial"):
             raise ValueError(
-                f'RadialPrior(mean={mean!r}): write "posterior", "uniform", "initial", or a weight'
+                f'RadialPrior(mean={mean!r}): write "posterior", "uniform" or "initial"'
             )
         if form not in ("direct", "augmented"):
             raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
         if not isinstance(others, Prior | None):
             raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. kasuri.Normal(1.0)")
-        self.local, self.layer, self.form, self.gap = local, layer, form, gap
+        self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
-        self.mean = mean if isinstance(mean, str) else "initial"
-        self._given = mean if isinstance(mean, Tensor) else None
         self._governed: list[RadialPosterior] = []  # whose mean directions are buffers, in order
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
@@ -113,10 +107,8 @@ class RadialPrior(Prior):
             return
         self._governed = governed
         for index, q in enumerate(governed):
-            given = None if self._given is None else directions_of(self._given, q)
             for side, polar in q.polars():
-                mode = polar.directions.mode().detach()
-                mode = mode.clone() if given is None else given[side].to(mode)
+                mode = polar.directions.mode().detach().clone()
                 self.register_buffer(f"mean_{index}_{side}", mode)
 
     def kl(self, *posteriors: Posterior) -> Tensor:
@@ -132,30 +124,22 @@ class RadialPrior(Prior):
     def _kl_of(self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]]) -> Tensor:
         """KL of the radii and directions of posteriors, in float64.
 
-        Args:
-            posteriors: each with a mask, True for the weights that are left, or None; rows and columns
-                without one count nothing.
+        Each comes with a mask of the weights that are left, or None; empty rows and columns count nothing.
         """
-        scaled: list[tuple[Radii, float]] = []
-        groups: list[tuple[RadialPosterior, Tensor | None, Side] | None] = []
-        for q, mask in posteriors:
-            for side, radii in q.own_radii():
-                scaled.append((radii, self.local))
-                groups.append((q, mask, side))
-            for _, polar in q.polars():
-                scaled.append((polar.layer, self.layer))
-                groups.append(None)
+        radii = [(own, self.local) for q, _ in posteriors for _, own in q.own_radii()]
+        radii += [(polar.layer, self.layer) for q, _ in posteriors for _, polar in q.polars()]
+        kls = iter(self._radial_kls(radii))
         terms = []
-        for each, group in zip(self._radial_kls(scaled), groups, strict=True):
-            if group is not None:
-                q, mask, side = group
-                directions = q.directions(side)
-                if directions is not None:
-                    each = each + self._kl_of_directions(q, side, directions)
+        for q, mask in posteriors:
+            polars = dict(q.polars())
+            for side, _ in q.own_radii():
+                each = next(kls)
+                if side in polars:
+                    each = each + self._kl_of_directions(q, side, polars[side])
                 if mask is not None:
                     each = each * to_vectors(mask, side, q.positions).any(-1)
-            terms.append(each.sum())
-        return torch.stack(terms).sum()
+                terms.append(each.sum())
+        return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
 
     def _radial_kls(self, scaled: Sequence[tuple[Radii, float]]) -> list[Tensor]:
         """KL of every radius, given its prior's scale."""
@@ -171,14 +155,12 @@ class RadialPrior(Prior):
     def _require_factors(self, radii: Radii) -> None:
         if self.form == "augmented" and radii.loc.shape[-2] != 2:
             raise ValueError(
-                'RadialPrior(form="augmented") speaks of two log-normal factors of every radius, and this '
-                "posterior does not have them: write kasuri.Radial(factors=2), or "
-                'kasuri.RadialPrior(form="direct")'
+                'RadialPrior(form="augmented") needs two factors of every radius: write '
+                'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
             )
 
-    def _kl_of_directions(
-        self, posterior: RadialPosterior, side: Side, directions: Directions
-    ) -> Tensor:
+    def _kl_of_directions(self, posterior: RadialPosterior, side: Side, polar: Polar) -> Tensor:
+        directions = polar.directions
         if self.mean == "uniform":
             return directions.kl(0.0)
         kappa = concentration_at(directions.dimension, self.gap)
@@ -187,35 +169,31 @@ class RadialPrior(Prior):
         index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
         if index is None:
             raise ValueError(
-                "RadialPrior has no mean directions for this posterior: they are taken down by "
-                "kasuri.ELBO(bnn, likelihood, prior), or by prior.prepare([posterior, ...])"
+                "RadialPrior has no mean directions for this posterior: call prior.prepare([posterior, ...])"
             )
         return directions.kl(kappa, self.get_buffer(f"mean_{index}_{side}"))
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
         """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
-        raise TypeError(
-            "RadialPrior.expected_log_prob(posterior): it is a prior of radii and directions, not a density "
-            "of weights; write prior.kl(posterior)"
-        )
+        raise TypeError(NOT_OF_WEIGHTS)
 
     def log_prob(self, weight: Tensor) -> Tensor:
         """Refused: a weight alone does not say which radii it is made of."""
-        raise TypeError(
-            "RadialPrior.log_prob(weight): it is a prior of radii and directions, and a weight alone does "
-            "not say which it is made of; write prior.kl(posterior)"
-        )
+        raise TypeError(NOT_OF_WEIGHTS)
 
     def options(self) -> dict[str, Any]:
-        """Everything but mean directions, which are buffers; a given weight as lists."""
+        """Everything but mean directions, which are buffers."""
         names = ("local", "layer", "form", "mean", "gap", "others")
-        options = {name: getattr(self, name) for name in names}
-        return options if self._given is None else options | {"mean": self._given.tolist()}
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
         """From a file; those of version 0.2 name the kind of radius, of which one is left."""
         options = {key: value for key, value in options.items() if key != "shape"}
+        if not isinstance(
+            options.get("mean", ""), str
+        ):  # a weight: its directions are in the file, too
+            options["mean"] = "initial"
         kind = options.pop("radius", "half-cauchy")
         if kind != "half-cauchy":
             raise ValueError(
@@ -226,28 +204,7 @@ class RadialPrior(Prior):
     def extra_repr(self) -> str:
         """The scales of the radii and the prior of directions."""
         scales = f"local={self.local:g}, layer={self.layer:g}, form={self.form!r}"
-        mean = repr(self.mean)
-        if self._given is not None:
-            mean = f"a weight ({'x'.join(map(str, self._given.shape))})"
-        return f"{scales}, mean={mean}, gap={self.gap:g}"
-
-
-def directions_of(weight: Tensor, posterior: RadialPosterior) -> dict[Side, Tensor]:
-    """The mean directions that a posterior of this kind has around a weight."""
-    if weight.shape != posterior.shape:
-        raise ValueError(
-            f"RadialPrior(mean=weight): the weight is {tuple(weight.shape)} and the posterior "
-            f"{tuple(posterior.shape)}; write weight.flatten(1) for one of a convolution, and give priors by "
-            "name if there are several matrices (*blocks, out, in)"
-        )
-    start = filled(weight, 1.0, posterior.positions)
-    if posterior.rows is not None and posterior.columns is not None:
-        rows, columns = hadamard_vectors(start, posterior.positions)
-    else:
-        rows, columns = start, to_vectors(start, "columns", posterior.positions)
-        if posterior.column_radii is not None:
-            rows = scaled_rows(start, posterior.positions)[0]
-    return {"rows": F.normalize(rows, dim=-1), "columns": F.normalize(columns, dim=-1)}
+        return f"{scales}, mean={self.mean!r}, gap={self.gap:g}"
 
 
 def _shared_out(

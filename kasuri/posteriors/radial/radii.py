@@ -9,6 +9,7 @@ All KLs are -H(log z) - E[log p(z) + log z]. Exponentials are held at e^30 in va
 parameters cost much and are driven back, and nothing overflows.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from kasuri.numerics.safe import held
 from kasuri.posteriors.base import LOG_TWO_PI
+from kasuri.posteriors.parts import along
 from kasuri.streams import normal
 
 LOG_SCALE_TOP = 4.0  # of the standard deviation of log z, which would be absurd long before
@@ -99,11 +101,25 @@ class Radii(nn.Module):
         log_variance = torch.logsumexp(logs, -2) - 2 * math.log(self.loc.shape[-2])
         return LogNormal(self.loc.double().mean(-2), log_variance)
 
+    def log_moments(self) -> tuple[Tensor, Tensor]:
+        """Log E z, and the growth log(E z² / (E z)²)."""
+        variances = (2 * held(self.log_scale.double(), LOG_SCALE_TOP)).exp()
+        growth = variances.sum(-2) / self.loc.shape[-2] ** 2
+        return self.loc.double().mean(-2) + 0.5 * growth, growth
+
     def rsample_log(self) -> Tensor:
         """A draw of log z, (*blocks, n)."""
         scale = held(self.log_scale.double(), LOG_SCALE_TOP).exp()
         noise = normal(scale.shape, dtype=scale.dtype, device=scale.device)
         return (self.loc + scale * noise).mean(-2)
+
+    @torch.no_grad()
+    def some(self, index: Tensor) -> "Radii":
+        """These radii (*blocks, n') alone."""
+        other = copy.deepcopy(self)
+        for name, value in self.named_parameters():
+            setattr(other, name, nn.Parameter(along(value, index.unsqueeze(-2))))
+        return other
 
     def extra_repr(self) -> str:
         """How many."""
@@ -111,13 +127,7 @@ class Radii(nn.Module):
 
 
 def kl_to_gamma(q: LogNormal, shape: float, scale: float) -> Tensor:
-    """KL(q ‖ Gamma(shape, scale)), elementwise: -H - a E log z + E z/θ + a log θ + log Γ(a).
-
-    Args:
-        q: of the radii.
-        shape: a.
-        scale: θ, the inverse of a rate.
-    """
+    """KL(q ‖ Gamma(a, θ)), θ the inverse of a rate: -H - a E log z + E z/θ + a log θ + log Γ(a)."""
     log_scale = math.log(scale)
     paid = held(q.log_moment(1) - log_scale, PAID_TOP).exp()
     return paid - q.log_entropy() - shape * (q.loc - log_scale) + math.lgamma(shape)
@@ -132,11 +142,7 @@ def kl_to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     """KL(q ‖ C⁺(scale)), elementwise: -H - E log z + E log(1 + z²/γ²) + log(πγ/2).
 
     The expectation is a sum over nodes: exact to 1e-6 nats where log z has a standard deviation of up to
-    2, to 1e-4 up to 3; all else is in closed form.
-
-    Args:
-        q: of the radii.
-        scale: γ, the median of the prior.
+    2, to 1e-4 up to 3; all else is in closed form. γ is the median of the prior.
     """
     loc = q.loc - math.log(scale)
     nodes, weights = NODES.to(loc.device), WEIGHTS.to(loc.device)
@@ -155,15 +161,12 @@ def kl_to_half_cauchy_augmented(alpha: LogNormal, beta: LogNormal, scale: float)
 
 
 def half_cauchy_kls(pairs: Sequence[tuple[Radii, float]]) -> list[Tensor]:
-    """`kl_to_half_cauchy` of several radii with their scales, in one evaluation.
-
-    For few radii a call costs more than the sums.
-    """
+    """`kl_to_half_cauchy` of several radii with their scales, in one evaluation: calls are what costs."""
     laws = [radii.law() for radii, _ in pairs]
-    locs = [
-        (law.loc - math.log(scale)).flatten() for law, (_, scale) in zip(laws, pairs, strict=True)
-    ]
-    spreads = [law.log_variance.flatten() for law in laws]
-    whole = kl_to_half_cauchy(LogNormal(torch.cat(locs), torch.cat(spreads)), 1.0)
-    parts = whole.split([len(loc) for loc in locs])
-    return [part.view(law.loc.shape) for part, law in zip(parts, laws, strict=True)]
+    locs = [law.loc - math.log(scale) for law, (_, scale) in zip(laws, pairs, strict=True)]
+    flat = LogNormal(
+        torch.cat([loc.flatten() for loc in locs]),
+        torch.cat([law.log_variance.flatten() for law in laws]),
+    )
+    parts = kl_to_half_cauchy(flat, 1.0).split([loc.numel() for loc in locs])
+    return [part.view(loc.shape) for part, loc in zip(parts, locs, strict=True)]

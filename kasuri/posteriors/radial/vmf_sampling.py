@@ -1,8 +1,8 @@
 """Draws of a von Mises-Fisher distribution, with gradients in direction and concentration.
 
 x = ω μ + √(1 - ω²) τ, τ uniform among the unit vectors across μ. The cosine ω is found by rejection from a
-proposal that needs no random numbers but uniform ones, so that draws work inside vmap and
-torch.compile. Internally ω is kept as the gap 1 - ω, which has all its digits where κ is large.
+proposal that needs uniform random numbers only. Internally ω is kept as the gap 1 - ω, which has all its
+digits where κ is large.
 
 The gradient of ω in κ is the implicit one, at a fixed value of the distribution function F:
 -(∂F/∂κ) / (∂F/∂ω). With θ = arccos ω it is an integral over the tail on that side of θ where cos φ - A
@@ -26,18 +26,15 @@ from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
 from kasuri.streams import normal, normal_like, uniform
 
-# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; where there can
-# be no loop, 40 proposals leave fewer than 1e-18 of the draws without one, less than uniform
-# numbers in double precision can tell from none.
+# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not.
+# Where there can be no loop, 40 proposals leave fewer than 1e-18 of the draws without an accepted one.
 AT_ONCE, WITHOUT_LOOP = 2, 40
 FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than more proposals
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
 
-# A tail ends where the logarithm of a density has fallen by so much, half of it if d = 2. Half as many nodes
-# leave 1e-4 of a slope, whose expectation a draw in single precision knows to a few percent.
+# A tail ends where the logarithm of a density has fallen by so much, half of it if d = 2.
 TAIL, RULE = 72.0, gauss_legendre(24)
-TAIL_OF_SINGLE, RULE_OF_SINGLE = 48.0, gauss_legendre(12)
 
 
 def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
@@ -75,26 +72,8 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
     return (cosine * mean + sine * moved).to(loc.dtype)
 
 
-def sample_cosine(kappa: Tensor, d: int, shape: Sequence[int] = ()) -> Tensor:
-    """Independent draws of ω = μᵀx, (*shape, ...), with implicit gradients in κ.
-
-    Args:
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
-        shape: shape of the sample.
-    """
-    check_dimension(d)
-    return (1 - sample_gap(kappa.double(), d, (*shape, *kappa.shape))).to(kappa.dtype)
-
-
 def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
-    """Independent draws of 1 - ω of this size, with implicit gradients in κ.
-
-    Args:
-        kappa: concentrations in float64, which broadcast to that size.
-        d: dimension of the space around the sphere.
-        size: shape of the result.
-    """
+    """Independent draws of 1 - ω of this size, with implicit gradients in κ, which is in float64."""
     kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
     gap = _gap(fixed.expand(size), d)
@@ -109,6 +88,8 @@ def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
 class _Implicit(torch.autograd.Function):
     """`gap` as a function of κ, which has as many dimensions and broadcasts: its functions are expensive."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(kappa: Tensor, gap: Tensor, d: int) -> Tensor:
         return gap.clone()
@@ -117,66 +98,46 @@ class _Implicit(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         kappa, _, ctx.d = inputs
         ctx.save_for_backward(output, kappa)
-        ctx.save_for_forward(output, kappa)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         gap, kappa = ctx.saved_tensors
         return (-grad * cosine_slope(gap, kappa, ctx.d)).sum_to_size(kappa.shape), None, None
 
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kappa: Tensor, gap: Tensor, d: int
-    ) -> tuple[Tensor, int]:
-        each = kappa.unsqueeze(0) if dims[0] is None else kappa.movedim(dims[0], 0)
-        size = (info.batch_size, *gap.shape)
-        draws = gap.expand(size) if dims[1] is None else gap.movedim(dims[1], 0)
-        found: Tensor = _Implicit.apply(each, draws, d)
-        return found, 0
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        gap, kappa = ctx.saved_tensors
-        return -tangent * cosine_slope(gap, kappa, ctx.d)
-
 
 def _gap(kappa: Tensor, d: int) -> Tensor:
     """A draw of 1 - ω for every κ, a float64 tensor."""
-    if torch.compiler.is_compiling():
-        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
     if eager():
         return accepted_gap(kappa, d)
+    if torch.compiler.is_exporting():
+        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
     # a random number is batched wherever draws are to differ, whether κ is batched or not
     token = uniform((), dtype=kappa.dtype, device=kappa.device)
-    drawn: Tensor = _Drawn.apply(kappa, token, d)
+    drawn: Tensor = _gap_op(kappa, token, d)
     return drawn
 
 
-class _Drawn(torch.autograd.Function):
-    """Draws for all members of a vmap at once, in the loop that vmap itself cannot run."""
+@torch.library.custom_op(
+    "kasuri::vmf_gap", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+def _gap_op(kappa: Tensor, token: Tensor, d: int) -> Tensor:
+    """The loop, which neither vmap nor a compiler can run, as one operation for them."""
+    return accepted_gap(kappa, d)
 
-    @staticmethod
-    def forward(kappa: Tensor, token: Tensor, d: int) -> Tensor:
-        return accepted_gap(kappa, d)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
+@_gap_op.register_fake
+def _(kappa: Tensor, token: Tensor, d: int) -> Tensor:
+    return torch.empty(kappa.shape, dtype=kappa.dtype, device=kappa.device)
 
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
-    ) -> tuple[Tensor, int]:
-        size, along = (info.batch_size, *kappa.shape), dims[0]
-        if dims[1] is None:  # randomness="same": one set of random numbers for every κ
-            assert along is not None
-            alike = torch.vmap(
-                lambda one: _first_accepted(one, d, WITHOUT_LOOP)[0], along, randomness="same"
-            )
-            return alike(kappa), 0
-        each = kappa.expand(size) if along is None else kappa.movedim(along, 0)
-        drawn: Tensor = _Drawn.apply(each, token.select(dims[1], 0), d)
-        return drawn, 0
+
+@_gap_op.register_vmap
+def _(
+    info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
+) -> tuple[Tensor, int]:
+    (each,) = members([kappa], dims, info.batch_size)
+    if dims[1] is None:  # randomness="same": one set of random numbers for every κ, and no loop
+        return _first_accepted(each, d, WITHOUT_LOOP, each.shape[1:])[0], 0
+    return _gap_op(each, token.select(dims[1], 0), d), 0
 
 
 def accepted_gap(kappa: Tensor, d: int) -> Tensor:
@@ -189,16 +150,19 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     return gap.view(kappa.shape)
 
 
-def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
-    """1 - ω of the first accepted one of `count` proposals, or of the closest, and whether there was one.
+def _first_accepted(
+    kappa: Tensor, d: int, count: int, shape: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor]:
+    """1 - ω of the first accepted one of `count` proposals, and whether there was one.
+
+    Random numbers have the shape of κ, or one that broadcasts to it.
 
     A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
     the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
     """
+    size = (3, *(kappa.shape if shape is None else shape), count)
+    radial, angular, threshold = uniform(size, dtype=kappa.dtype, device=kappa.device).unbind()
     kappa = kappa.unsqueeze(-1)
-    radial, angular, threshold = uniform(
-        (3, *kappa.shape[:-1], count), dtype=kappa.dtype, device=kappa.device
-    ).unbind()
     root = torch.hypot(2 * kappa, torch.full_like(kappa, d - 1))
     mode = 2 * kappa / (root + (d - 1))
     mode_gap = (d - 1) * (1 + (d - 1) / (root + 2 * kappa)) / (root + (d - 1))  # 1 - mode
@@ -214,34 +178,31 @@ def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
     gap = mode_gap * t_gap / scale
     log_ratio = kappa * (mode_gap - gap) - (d - 1) * scale.log()
     # not "≥": a κ that is not a number must give such draws, not an endless search
-    log_threshold = torch.log1p(-threshold)
-    accepted = (log_ratio < log_threshold).logical_not()
-    turn = torch.arange(count, 0, -1, dtype=kappa.dtype, device=kappa.device)
-    # the first accepted one; if there is none, the one that came closest
-    first = torch.where(accepted, turn, log_ratio - log_threshold).argmax(-1, keepdim=True)
+    accepted = (log_ratio < torch.log1p(-threshold)).logical_not()
+    first = accepted.to(torch.uint8).argmax(-1, keepdim=True)  # the first of the largest
     return gap.gather(-1, first).squeeze(-1), accepted.any(-1)
 
 
-def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Tensor:
+def cosine_slope(gap: Tensor, kappa: Tensor, d: int) -> Tensor:
     """dω/dκ at a fixed value of the distribution function, for ω = 1 - gap, in float64.
 
-    Differentiable in both arguments.
-
-    Args:
-        gap: (...) 1 - ω.
-        kappa: (...) concentrations; both broadcast.
-        d: dimension of the space around the sphere.
-        single: whether 1e-4 is enough, with half as many nodes.
+    Differentiable in both arguments, which broadcast.
     """
-    rule = RULE_OF_SINGLE if single else RULE
-    nodes, weights = (torch.tensor(n, dtype=gap.dtype, device=gap.device) for n in rule)
+    nodes, weights = torch.tensor(RULE, dtype=gap.dtype, device=gap.device)
     kappa = kappa.unsqueeze(-1)
     complement = mean_resultant_complement(kappa, d)
     gap = gap.unsqueeze(-1).clamp(1e-300, 2 - 1e-15)
     square = gap * (2 - gap)  # sin² θ
     sine = square.sqrt()
     theta = torch.atan2(sine, 1 - gap)
-    width = _tail(gap, sine, theta, kappa, complement, d, TAIL_OF_SINGLE if single else TAIL)
+    # how far the tail goes: the log-density falls at some rate where the tail begins, and faster by the
+    # precision about its mode
+    up = gap > complement  # the tail is on the side of π
+    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
+    rate = torch.where(up, -fall, fall).clamp(min=0)
+    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
+    reach = 2 * TAIL / (rate + (rate.square() + 2 * TAIL * precision).sqrt())
+    width = torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
     half = width * (0.5 * nodes)
     risen = 2 * torch.sin(theta + half) * torch.sin(half)  # cos θ - cos φ
     there = gap + risen  # 1 - cos φ
@@ -250,27 +211,6 @@ def cosine_slope(gap: Tensor, kappa: Tensor, d: int, single: bool = False) -> Te
     log = (0.5 * (d - 2)) * squares.log() - kappa * risen
     size = (sine * width.abs()).squeeze(-1)
     return size * (((complement - there).abs() * log.exp()) @ weights)
-
-
-def _tail(
-    gap: Tensor,
-    sine: Tensor,
-    theta: Tensor,
-    kappa: Tensor,
-    complement: Tensor,
-    d: int,
-    nats: float,
-) -> Tensor:
-    """How far the tail beyond θ goes, negative towards 0, until the log-density has fallen by so much.
-
-    It falls at some rate where the tail begins, and faster by the precision about its mode.
-    """
-    up = gap > complement  # the tail is on the side of π
-    fall = ((d - 2) * (1 - gap) / sine - kappa * sine).detach()
-    rate = torch.where(up, -fall, fall).clamp(min=0)
-    precision = torch.hypot(2 * kappa, torch.full_like(kappa, d - 2)).detach()
-    reach = 2 * nats / (rate + (rate.square() + 2 * nats * precision).sqrt())
-    return torch.where(up, torch.minimum(math.pi - theta, reach), -torch.minimum(theta, reach))
 
 
 def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
@@ -347,7 +287,7 @@ class _SampleScaled(torch.autograd.Function):
         kept = r * cosine / length
         of_loc = torch.mul(grad, kept).addcmul_(noise, turned)
         of_loc.addcmul_(wide, -(kept * p + turned * along) / square)
-        slope = cosine_slope(gap, kappa, loc.shape[-1], single=loc.dtype == torch.float32)
+        slope = cosine_slope(gap, kappa, loc.shape[-1])
         return (
             of_loc.to(loc.dtype),
             (of_cosine * slope).sum_to_size(kappa.shape),

@@ -3,8 +3,7 @@
 vMF(x | μ, κ) = exp(κ μᵀx - ℓ(κ)) / S_d, with S_d the surface of the sphere and ℓ(0) = 0. Concentrations
 are tensors of any shape, d is a number of at least 2, and κ = 0 is the uniform distribution. All is
 computed in float64, whatever comes in and goes out: to 1e-12 relative for d from 2 to 4000 and κ from 0
-to 1e5, and without a cliff beyond. Derivatives are those of
-the functions, not of their approximations.
+to 1e5, and without a cliff beyond. Derivatives are those of the functions, not of their approximations.
 
 Everything follows from ℓ_ν(κ) = log[Γ(ν+1) (2/κ)^ν I_ν(κ)], ν = d/2 - 1. At a large order b it has Debye's
 expansion in 1/b, which holds for all κ at once; the recurrence of Bessel functions leads from there
@@ -22,6 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kasuri.numerics.torch_internals import eager
+
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Series`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
 TERMS = 16
@@ -30,8 +31,6 @@ FEWER = ((400.0, 4), (100.0, 6), (40.0, 9))  # terms that are enough from these 
 
 NEWTON = 3  # steps of the inverse before the two with derivatives; the start is within percents
 CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would be those of rounding
-
-Function = Callable[[Tensor], Tensor]
 
 
 def ell(kappa: Tensor, d: int) -> Tensor:
@@ -45,13 +44,21 @@ def ell(kappa: Tensor, d: int) -> Tensor:
         >>> ell(torch.tensor([0.0, 1.0]), 3)  # log(sinh κ / κ)
         tensor([0.0000, 0.1614])
     """
-    return _narrow(kappa, d, _exactly(lambda k: terms(k, d).ell, _ratio(d)))
+    return _exactly(_ell, kappa, d)
 
 
-def divergence_from_uniform(kappa: Tensor, d: int) -> Tensor:
-    """KL(vMF(μ, κ) ‖ uniform) = κ A(κ) - ℓ(κ), (...)."""
-    value = _exactly(lambda k: terms(k, d).divergence, lambda k: k * _slope(d)(k))
-    return _narrow(kappa, d, value)
+def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
+    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) if prior = 0."""
+
+    def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+        return of.divergence - prior * k * of.spread, (k - prior) * of.slope
+
+    value = _exactly(formula, kappa, d)
+    if prior == 0:
+        return value
+    if torch.compiler.is_compiling():  # which sees no caches
+        return value + terms(torch.full_like(value, prior), d).ell
+    return value + _terms_of_number(prior, d)[0]
 
 
 def mean_resultant(kappa: Tensor, d: int) -> Tensor:
@@ -61,28 +68,36 @@ def mean_resultant(kappa: Tensor, d: int) -> Tensor:
         >>> mean_resultant(torch.tensor([0.0, 1.0]), 3)  # coth κ - 1/κ
         tensor([0.0000, 0.3130])
     """
-    return _narrow(kappa, d, _ratio(d))
+    return _exactly(_ratio, kappa, d)
 
 
 def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
     """1 - A(κ), accurate where A is close to 1, (...)."""
-    return _narrow(kappa, d, _complement(d))
+
+    def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+        # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
+        return (of.slope + (d - 1) * of.spread) / (1 + k * of.spread), -of.slope
+
+    return _exactly(formula, kappa, d)
 
 
 def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
     """A'(κ), the variance of μᵀx, (...)."""
-    return _narrow(kappa, d, _slope(d))
+    check_dimension(d)
+    return terms(kappa.double(), d).slope.to(real_type(kappa))
 
 
 def tangent_variance(kappa: Tensor, d: int) -> Tensor:
     """A(κ)/κ, the variance of x in every direction across μ, (...)."""
-    return _narrow(kappa, d, lambda k: terms(k, d).spread)
+    check_dimension(d)
+    return terms(kappa.double(), d).spread.to(real_type(kappa))
 
 
 def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     """The κ with A(κ) = resultant, (...): infinite at 1, not a number beyond.
 
-    The length of the mean of unit vectors gives the maximum-likelihood concentration.
+    The length of the mean of unit vectors gives the maximum-likelihood concentration. By Newton's method; its
+    last two steps carry the derivatives, each doubling the orders that are right.
 
     Args:
         resultant: (...) in [0, 1].
@@ -92,7 +107,23 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
         >>> inverse_mean_resultant(mean_resultant(torch.tensor([0.5, 50.0]), 7), 7)
         tensor([ 0.5000, 50.0000])
     """
-    return _narrow(resultant, d, lambda r: _inverse(r, d))
+    check_dimension(d)
+    wide = resultant.double()
+    inner = torch.where(wide < 1, wide, 0.0)
+    about = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
+    # so close to 1 that steps would be those of rounding; `about` is as exact as a resultant can tell there
+    close = inner > 1 - CLOSE
+    inner = torch.where(close, 0.0, inner)
+    fixed = inner.detach()
+    kappa = torch.where(close, 0.0, about.detach())
+    for _ in range(NEWTON):
+        now = terms(kappa, d)
+        kappa = kappa - (kappa * now.spread - fixed) / now.slope
+    for _ in range(2):
+        kappa = kappa - (mean_resultant(kappa, d) - inner) / terms(kappa, d).slope
+    beyond = torch.where(wide == 1, math.inf, math.nan)
+    kappa = torch.where(wide < 1, torch.where(close, about, kappa), beyond)
+    return kappa.to(real_type(resultant))
 
 
 def kl(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
@@ -125,157 +156,101 @@ def log_surface(d: int) -> float:
 
 def entropy(kappa: Tensor, d: int) -> Tensor:
     """Differential entropy with respect to the surface of the sphere, log S_d - KL to uniform, (...)."""
-    return (log_surface(d) - divergence_from_uniform(kappa.double(), d)).to(_type_of(kappa))
+    return (log_surface(d) - divergence(kappa.double(), d)).to(real_type(kappa))
 
 
 def check_dimension(d: int) -> None:
     """Refuse spheres that are no manifold."""
     if d < 2:
         raise ValueError(
-            f"a von Mises-Fisher distribution in dimension {d}: the unit sphere of R^1 is two points and has "
-            "no directions to concentrate on; use d >= 2, or a Bernoulli sign"
+            f"a von Mises-Fisher distribution in dimension {d}: the unit sphere of R^1 is two points; "
+            "use d >= 2, or a Bernoulli sign"
         )
 
 
-def _narrow(kappa: Tensor, d: int, function: Function) -> Tensor:
-    """The function in float64, of and as the tensor's own type."""
-    check_dimension(d)
-    return function(kappa.double()).to(_type_of(kappa))
+def real_type(tensor: Tensor) -> torch.dtype:
+    """The tensor's own type; of whole numbers torch's default."""
+    return tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype()
 
 
-def _type_of(kappa: Tensor) -> torch.dtype:
-    """Of results; those of whole numbers are none."""
-    return kappa.dtype if kappa.is_floating_point() else torch.get_default_dtype()
+class Series(NamedTuple):
+    """Quantities of order ν = d/2 - 1 at κ, each accurate relative to its own size."""
+
+    ell: Tensor  # ℓ(κ)
+    divergence: Tensor  # κ ℓ'(κ) - ℓ(κ)
+    spread: Tensor  # ℓ'(κ) / κ, which is 1/d at 0
+    slope: Tensor  # ℓ''(κ)
 
 
-def _inverse(resultant: Tensor, d: int) -> Tensor:
-    """Newton's method; its last two steps carry the derivatives, each doubling the orders that are right."""
-    inner = torch.where(resultant < 1, resultant, 0.0)
-    about = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
-    # so close to 1 that steps would be those of rounding; `about` is as exact as a resultant can tell there
-    close = inner > 1 - CLOSE
-    inner = torch.where(close, 0.0, inner)
-    fixed = inner.detach()
-    kappa = torch.where(close, 0.0, about.detach())
-    for _ in range(NEWTON):
-        found = terms(kappa, d)
-        kappa = kappa - (kappa * found.spread - fixed) / found.slope
-    for _ in range(2):
-        kappa = kappa - (_ratio(d)(kappa) - inner) / _slope(d)(kappa)
-    beyond = torch.where(resultant == 1, math.inf, math.nan)
-    return torch.where(resultant < 1, torch.where(close, about, kappa), beyond)
+Formula = Callable[[Tensor, Series], tuple[Tensor, Tensor]]  # a value and its derivative in κ
 
 
-def _ratio(d: int) -> Function:
-    """A(κ)."""
-    return _exactly(lambda k: k * terms(k, d).spread, _slope(d))
+def _ell(kappa: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+    return of.ell, kappa * of.spread
 
 
-def _complement(d: int) -> Function:
-    """1 - A(κ)."""
-
-    def value(kappa: Tensor) -> Tensor:
-        found = terms(kappa, d)
-        # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
-        return (found.slope + (d - 1) * found.spread) / (1 + kappa * found.spread)
-
-    return _exactly(value, lambda k: -_slope(d)(k))
+def _ratio(kappa: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+    return kappa * of.spread, of.slope
 
 
-def _slope(d: int) -> Function:
-    """A'(κ); its plain derivative is accurate."""
-    return lambda k: terms(k, d).slope
+def _exactly(formula: Formula, kappa: Tensor, d: int) -> Tensor:
+    """The value of a formula with the derivative it gives, in float64; out comes κ's own type.
 
-
-def _exactly(value: Function, derivative: Function) -> Function:
-    """`value` with a derivative of its own; while compiling, the plain function.
-
-    torch.compile cannot trace such functions; the plain derivatives have errors of 1e-15 κ.
+    Differentiating the series itself would lose digits where κ is large. Compiled code has the first
+    derivative only.
     """
-
-    def function(kappa: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return value(kappa)
-        return _Exactly.apply(kappa, value, derivative)
-
-    return function
+    check_dimension(d)
+    wide = kappa.double()
+    if torch.compiler.is_compiling():
+        fixed = wide.detach()
+        value, slope = formula(fixed, terms(fixed, d))
+        value = value + slope * (wide - fixed)
+    else:
+        value = _Exactly.apply(wide, formula, d)[0]
+    return value.to(real_type(kappa))
 
 
 class _Exactly(torch.autograd.Function):
     """Element by element: for vmap a batch is more elements, and every operation is called once."""
 
     @staticmethod
-    def forward(kappa: Tensor, value: Function, derivative: Function) -> Tensor:
-        return value(kappa)
+    def forward(kappa: Tensor, formula: Formula, d: int) -> tuple[Tensor, Tensor]:
+        is_number = kappa.numel() == 1 and type(kappa) is Tensor and kappa.device.type == "cpu"
+        if not (is_number and eager()):
+            return formula(kappa, terms(kappa, d))
+        known = _terms_of_number(kappa.item(), d)
+        return formula(kappa, Series(*(torch.full_like(kappa, value) for value in known)))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        kappa, _, ctx.derivative = inputs
-        ctx.save_for_backward(kappa)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        kappa, ctx.formula, ctx.d = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(kappa, output[1])
         ctx.save_for_forward(kappa)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (kappa,) = ctx.saved_tensors
-        return grad * ctx.derivative(kappa), None, None
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        kappa, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # it will be differentiated again
+            slope = _derivative(ctx.formula, kappa, ctx.d)
+        return grad * slope, None, None
 
     @staticmethod
     def vmap(
-        info: Any,
-        dims: tuple[int | None, ...],
-        kappa: Tensor,
-        value: Function,
-        derivative: Function,
-    ) -> tuple[Tensor, int | None]:
-        found: Tensor = _Exactly.apply(kappa, value, derivative)
-        return found, dims[0]
+        info: Any, dims: tuple[int | None, ...], kappa: Tensor, formula: Formula, d: int
+    ) -> tuple[tuple[Tensor, Tensor], int | None]:
+        both: tuple[Tensor, Tensor] = _Exactly.apply(kappa, formula, d)
+        return both, dims[0]
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None]:
         (kappa,) = ctx.saved_tensors
-        return tangent * ctx.derivative(kappa)
+        return tangent * _derivative(ctx.formula, kappa, ctx.d), None
 
 
-def divergence(kappa: Tensor, prior: float, d: int) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, in float64, in one evaluation.
-
-    Args:
-        kappa: (...) concentrations in float64.
-        prior: concentration of the prior, 0 for the uniform distribution.
-        d: dimension of the space around the sphere.
-    """
-
-    def value(kappa: Tensor) -> Tensor:
-        found = terms(kappa, d)
-        return found.divergence - prior * kappa * found.spread
-
-    function = _exactly(value, lambda k: (k - prior) * _slope(d)(k))
-    if prior == 0:
-        return function(kappa)
-    if torch.compiler.is_compiling():  # which sees no caches
-        return function(kappa) + terms(torch.full_like(kappa, prior), d).ell
-    return function(kappa) + _ell_of_number(prior, d)
-
-
-@lru_cache(maxsize=1024)
-def _ell_of_number(kappa: float, d: int) -> float:
-    return float(terms(torch.tensor(kappa, dtype=torch.float64, device="cpu"), d).ell)
-
-
-class Series(NamedTuple):
-    """Quantities of order ν = d/2 - 1 at κ, each accurate relative to its own size.
-
-    Args:
-        ell: ℓ(κ).
-        divergence: κ ℓ'(κ) - ℓ(κ).
-        spread: ℓ'(κ) / κ, which is 1/d at 0.
-        slope: ℓ''(κ).
-    """
-
-    ell: Tensor
-    divergence: Tensor
-    spread: Tensor
-    slope: Tensor
+def _derivative(formula: Formula, kappa: Tensor, d: int) -> Tensor:
+    """That of a formula, as a function whose own derivatives are accurate: those of `slope` are."""
+    return mean_resultant(kappa, d) if formula is _ell else formula(kappa, terms(kappa, d))[1]
 
 
 def debye_polynomials(count: int) -> list[dict[int, float]]:
@@ -302,55 +277,109 @@ def debye_polynomials(count: int) -> list[dict[int, float]]:
     return [{e + 1: c / (e + 1) for e, c in slope.items()} for slope in slopes]
 
 
-def _table() -> Tensor:
-    """(3, exponents, terms): c_ke · (1, e, e²)."""
-    found = torch.zeros(3 * TERMS, TERMS, dtype=torch.float64, device="cpu")
-    for k, polynomial in enumerate(debye_polynomials(TERMS)):
+_POLYNOMIALS = debye_polynomials(TERMS)
+
+
+@lru_cache(maxsize=1024)
+def _coefficients(b: float) -> tuple[list[list[float]], float, float]:
+    """(e, c_e, c_e e, c_e e²) for every exponent e; Σ c_e e + ½ and Σ c_e e², of order b."""
+    count = next((count for order, count in FEWER if b >= order), TERMS)
+    sums = [0.0] * (3 * count)
+    for k, polynomial in enumerate(_POLYNOMIALS[:count]):
         for e, c in polynomial.items():
-            found[e - 1, k] = c
-    exponents = torch.arange(1, 3 * TERMS + 1, dtype=torch.float64, device="cpu").unsqueeze(-1)
-    return torch.stack([found, found * exponents, found * exponents.square()])
-
-
-_TABLE = _table()
+            sums[e - 1] += c / b ** (k + 1)
+    table = [[e, c, c * e, c * e**2] for e, c in enumerate(sums, 1)]
+    # ½ log p, the last of the leading terms, has the derivatives of a power with S_1 = ½
+    return table, sum(row[2] for row in table) + 0.5, sum(row[3] for row in table)
 
 
 def terms(kappa: Tensor, d: int) -> Series:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
     Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
-    others lose digits at large κ, and their accurate values are in `slope` and `spread`.
-
-    Args:
-        kappa: (...) concentrations.
-        d: dimension of the space around the sphere.
+    others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled code sees
+    one operation, with first derivatives: a compiler would take a minute over the formula.
     """
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        return Series(*_terms_op(kappa, d))
+    return _terms(kappa, d)
+
+
+@lru_cache(maxsize=4096)
+def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
+    """Kept by value: a layer asks for those of its one κ several times in a step, and in every evaluation."""
+    wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
+    return tuple(part.item() for part in _terms(wide, d))
+
+
+def _terms(kappa: Tensor, d: int) -> Series:
     order = d / 2 - 1
     steps = max(0, math.ceil(LOWEST - order))
-    found = _expansion(kappa, order + steps)
+    q = kappa.square()
+    now = _expansion(q, order + steps)
+    if not steps:
+        return now
+    # I_{o-1} = I_{o+1} + (2o/κ) I_o, for spreads and slopes; the others are sums over the orders
+    spreads, slopes, orders = [now.spread], [now.slope], []
     for step in range(steps):
-        found = _down(kappa, found, order + steps - step)
-    return found
+        twice = 2 * (order + steps - step)
+        spreads.append((q * spreads[-1] + twice).reciprocal())
+        slopes.append((twice - q * slopes[-1]) * spreads[-1].square())
+        orders.append(twice)
+    above = torch.stack(spreads[:-1], -1)
+    twices = torch.tensor(orders, dtype=kappa.dtype, device=kappa.device)
+    wide = q.unsqueeze(-1)
+    logs = torch.log1p(wide * above / twices).sum(-1)
+    rise = (torch.stack(spreads[1:], -1) * (torch.stack(slopes[:-1], -1) + above)).sum(-1)
+    return Series(now.ell + logs, now.divergence + (q * rise - logs), spreads[-1], slopes[-1])
 
 
-def _expansion(kappa: Tensor, b: float) -> Series:
-    """The quantities at a large order b.
+@torch.library.custom_op("kasuri::vmf_terms", mutates_args=())
+def _terms_op(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return tuple(part.clone() for part in _terms(kappa, d))  # type: ignore[return-value]
+
+
+@_terms_op.register_fake
+def _(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return tuple(torch.empty_like(kappa) for _ in range(4))  # type: ignore[return-value]
+
+
+@_terms_op.register_vmap
+def _(info: Any, dims: tuple[int | None, ...], kappa: Tensor, d: int) -> tuple[Any, Any]:
+    return _terms_op(kappa, d), (dims[0],) * 4
+
+
+def _save_terms(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
+    ctx.d = inputs[1]
+    ctx.save_for_backward(inputs[0], *output[2:])
+
+
+def _terms_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    """By Bessel's equation, A'' = -2 A A' - (d-1) (A/κ)'; close to 0 by the first term of a power series."""
+    kappa, spread, slope = ctx.saved_tensors
+    d, small = ctx.d, kappa < 1e-3
+    bend = torch.where(small, -2 * kappa / (d * d * (d + 2)), (slope - spread) / kappa)
+    curve = torch.where(small, 3 * bend, -2 * kappa * spread * slope - (d - 1) * bend)
+    found = grads[0] * (kappa * spread) + grads[1] * (kappa * slope)
+    return found + grads[2] * bend + grads[3] * curve, None
+
+
+_terms_op.register_autograd(_terms_backward, setup_context=_save_terms)
+
+
+def _expansion(q: Tensor, b: float) -> Series:
+    """The quantities at a large order b, of q = κ².
 
     With R = √(b² + κ²) and p = b/R the sums are S_j = Σ_e c_e e^j p^e; d(p^e)/dκ = -e κ/R² p^e.
     """
-    count = next((count for order, count in FEWER if b >= order), TERMS)
-    small = torch.full((count,), 1 / b, dtype=kappa.dtype, device=kappa.device)
-    coefficients = _TABLE[:, : 3 * count, :count].to(kappa.device) @ small.cumprod(0)
-    at_one = coefficients.sum(-1)
-    exponents = torch.arange(1, 3 * count + 1, dtype=kappa.dtype, device=kappa.device)
-    q = kappa.square()
+    rows, first, second = _coefficients(b)
+    table = torch.tensor(rows, dtype=q.dtype, device=q.device)
     root = (q + b * b).sqrt()
     wide = b + root
     log_p = torch.log1p(q / (b * b)) * -0.5
-    powers = torch.expm1(log_p.unsqueeze(-1) * exponents)  # p^e - 1, exact where κ is small
-    s0, s1, s2 = (powers @ coefficients.mT).unbind(-1)
-    # ½ log p, the last of the leading terms, has the derivatives of a power with S_1 = ½
-    s1, s2 = s1 + (at_one[1] + 0.5), s2 + at_one[2]
+    powers = torch.expm1(log_p.unsqueeze(-1) * table[:, 0])  # p^e - 1, exact where κ is small
+    s0, s1, s2 = (powers @ table[:, 1:]).unbind(-1)
+    s1, s2 = s1 + first, s2 + second
     inverse = 1 / root.square()
     w = q * inverse  # 1 - p²
     s = q / (b * wide)
@@ -361,18 +390,4 @@ def _expansion(kappa: Tensor, b: float) -> Series:
         divergence=log_s - rest - s1 * w,
         spread=1 / wide - s1 * inverse,
         slope=b / (root * wide) + (s1 * (2 * w - 1) + s2 * w) * inverse,
-    )
-
-
-def _down(kappa: Tensor, above: Series, order: float) -> Series:
-    """The quantities of order - 1 from those of `order`, by I_{o-1} = I_{o+1} + (2o/κ) I_o."""
-    q, twice = kappa.square(), 2 * order
-    ahead = q * above.spread
-    spread = 1 / (twice + ahead)
-    log = torch.log1p(ahead / twice)
-    return Series(
-        ell=above.ell + log,
-        divergence=above.divergence + q * spread * (above.slope + above.spread) - log,
-        spread=spread,
-        slope=(twice - q * above.slope) * spread.square(),
     )

@@ -12,8 +12,7 @@ from scipy import special, stats
 
 import kasuri
 from kasuri.posteriors.radial import radii
-from kasuri.posteriors.radial.directions import concentration_at
-from kasuri.posteriors.radial.polar import radius_moments
+from kasuri.posteriors.radial.polar import concentration_at, radius_moments
 from kasuri.posteriors.radial.radii import LogNormal
 from tests.posteriors.radial.oracles import kl, tensor
 

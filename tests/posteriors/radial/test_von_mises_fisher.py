@@ -51,7 +51,7 @@ def test_values(oracle, d):
     kappa = float64(*KAPPAS)
     found = [oracle[d, one] for one in KAPPAS]
     agrees(vmf.ell(kappa, d), [ell for ell, *_ in found])
-    agrees(vmf.divergence_from_uniform(kappa, d), [one[1] for one in found])
+    agrees(vmf.divergence(kappa, d), [one[1] for one in found])
     agrees(vmf.mean_resultant(kappa, d), [one[2] for one in found])
     agrees(vmf.mean_resultant_complement(kappa, d), [1 - one[2] for one in found])
     agrees(vmf.mean_resultant_slope(kappa, d), [one[3] for one in found])
@@ -78,7 +78,7 @@ def test_first_second_and_third_derivatives(oracle, d):
     agrees(slope_of(second), bends, 1e-11)
     agrees(slope_of(slope_of(vmf.mean_resultant(kappa, d))), bends, 1e-11)
     agrees(-slope_of(vmf.mean_resultant_complement(kappa, d)), slopes)
-    first = slope_of(vmf.divergence_from_uniform(kappa, d))
+    first = slope_of(vmf.divergence(kappa, d))
     agrees(first, [k * s for k, s in zip(KAPPAS, slopes, strict=True)])
     expected = [s + k * b for k, s, b in zip(KAPPAS, slopes, bends, strict=True)]
     # the sum passes through 0: relative to its terms
@@ -101,7 +101,7 @@ def test_divergences_of_any_size(d, kappa):
             close = dict(rel=1e-11, abs=1e-15 * (kappa + other))
             q, p = float64(kappa).requires_grad_(), float64(other).requires_grad_()
             assert vmf.kl(q, p, float64(0.0), d).item() == pytest.approx(float(expected), **close)
-            fast = vmf.divergence(q, other, d)
+            fast = vmf.divergence(q, d, other)
             assert fast.item() == pytest.approx(
                 float(expected), rel=1e-11, abs=3e-15 * (kappa + other)
             )
@@ -118,9 +118,9 @@ def test_divergences_of_any_size(d, kappa):
 @pytest.mark.parametrize("d", [2, 7, 700])
 def test_the_fast_divergence_inside_transforms(d):
     kappa = float64(0.5, 40.0, 3000.0)
-    found = vmap(lambda k: vmf.divergence(k, 2.0, d))(kappa)
-    torch.testing.assert_close(found, vmf.divergence(kappa, 2.0, d))
-    second = vmap(torch.func.grad(torch.func.grad(lambda k: vmf.divergence(k, 2.0, d))))(kappa)
+    found = vmap(lambda k: vmf.divergence(k, d, 2.0))(kappa)
+    torch.testing.assert_close(found, vmf.divergence(kappa, d, 2.0))
+    second = vmap(torch.func.grad(torch.func.grad(lambda k: vmf.divergence(k, d, 2.0))))(kappa)
     wide = kappa.clone().requires_grad_()
     slope = (wide - 2.0) * vmf.mean_resultant_slope(wide, d)
     torch.testing.assert_close(
@@ -131,7 +131,7 @@ def test_the_fast_divergence_inside_transforms(d):
 @pytest.mark.parametrize("d", [2, 3, 10, 500])
 def test_derivatives_pass_gradcheck(d):
     kappa = float64(0.0, 0.1, 2.0, 50.0).requires_grad_()
-    for function in (vmf.ell, vmf.mean_resultant, vmf.divergence_from_uniform, vmf.entropy):
+    for function in (vmf.ell, vmf.mean_resultant, vmf.divergence, vmf.entropy):
         assert torch.autograd.gradcheck(lambda k, f=function: f(k, d), (kappa,))
         assert torch.autograd.gradgradcheck(lambda k, f=function: f(k, d), (kappa,))
     q, p = float64(2.0, 3.0, 4.0).requires_grad_(), float64(2.1, 1.0, 9.0).requires_grad_()
@@ -163,7 +163,7 @@ def test_inverse(d):
 
 def test_single_precision_in_and_out_is_double_precision_inside():
     kappa = torch.tensor([0.0, 1e-6, 1.0, 1e5], requires_grad=True)
-    for function in (vmf.ell, vmf.divergence_from_uniform, vmf.mean_resultant_slope, vmf.entropy):
+    for function in (vmf.ell, vmf.divergence, vmf.mean_resultant_slope, vmf.entropy):
         for d in (2, 1000):
             narrow, wide = function(kappa, d), function(kappa.double(), d)
             assert narrow.dtype == torch.float32
@@ -173,10 +173,25 @@ def test_single_precision_in_and_out_is_double_precision_inside():
     assert vmf.inverse_mean_resultant(torch.tensor(0.5), 3).dtype == torch.float32
 
 
+@pytest.mark.parametrize("d", [2, 30, 1000])
+def test_one_concentration_has_the_values_and_derivatives_of_many(d):
+    many = float64(0.0, 0.3, 70.0).requires_grad_()
+    for function in (vmf.ell, vmf.mean_resultant, vmf.mean_resultant_complement, vmf.divergence):
+        values = function(many, d)
+        slopes = torch.autograd.grad(values.sum(), many)[0]
+        for index in range(3):
+            single = many.detach()[index].clone().requires_grad_()
+            for _ in range(2):  # the second time it is known
+                value = function(single, d)
+                (slope,) = torch.autograd.grad(value, single)
+                torch.testing.assert_close(value, values[index], rtol=1e-14, atol=1e-300)
+                torch.testing.assert_close(slope, slopes[index], rtol=1e-14, atol=1e-300)
+
+
 def test_extreme_concentrations_stay_finite():
     kappa = float64(0.0, math.exp(-100), 1e12, math.exp(100)).requires_grad_()
     for d in (2, 30, 1000):
-        for function in (vmf.ell, vmf.divergence_from_uniform, vmf.mean_resultant_slope):
+        for function in (vmf.ell, vmf.divergence, vmf.mean_resultant_slope):
             values = function(kappa, d)
             (grad,) = torch.autograd.grad(values.sum(), kappa)
             assert values.isfinite().all()
@@ -208,10 +223,8 @@ def test_transforms_of_functions():
         vmap(jacrev(lambda k: vmf.mean_resultant(k, d)))(kappa), slope, rtol=1e-12
     )
     assert torch.allclose(hessian(lambda k: vmf.ell(k, d).sum())(kappa), slope.diag(), rtol=1e-12)
-    bend = vmap(hessian(lambda k: vmf.divergence_from_uniform(k, d)))(kappa)
-    again = torch.autograd.functional.hessian(
-        lambda k: vmf.divergence_from_uniform(k, d).sum(), kappa
-    )
+    bend = vmap(hessian(lambda k: vmf.divergence(k, d)))(kappa)
+    again = torch.autograd.functional.hessian(lambda k: vmf.divergence(k, d).sum(), kappa)
     assert torch.allclose(bend.diag(), again, rtol=1e-10)
     other = kappa.flip(0)
     one_by_one = torch.stack([vmf.kl(q, p, q / 20, d) for q, p in zip(kappa, other, strict=True)])
@@ -223,7 +236,7 @@ def large(q, p):  # no recurrence; `kl` compiles in the tests of the distributio
 
 
 def small(q, p):  # two steps of the recurrence
-    return vmf.divergence_from_uniform(q, 26) + vmf.ell(p, 26) + vmf.divergence(q, 2.0, 26)
+    return vmf.divergence(q, 26) + vmf.ell(p, 26) + vmf.divergence(q, 26, 2.0)
 
 
 @pytest.mark.parametrize("function", [large, small])
