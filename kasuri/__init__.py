@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from kasuri import training as training
     from kasuri import vae as vae
     from kasuri.compression.compress import compress as compress
-    from kasuri.compression.quantise import quantise as quantise
     from kasuri.diagnostics.findings import diagnose as diagnose
     from kasuri.exporting.export import export as export
     from kasuri.prediction import metrics as metrics
@@ -84,7 +83,6 @@ _LATER = {
     "mc_dropout": "kasuri.prediction.baselines:mc_dropout",
     "metrics": "kasuri.prediction.metrics",
     "predict_moments": "kasuri.prediction.moments.predict_moments:predict_moments",
-    "quantise": "kasuri.compression.quantise:quantise",
     "testing": "kasuri.testing",
     "training": "kasuri.training",
     "vae": "kasuri.vae",
@@ -139,7 +137,6 @@ __all__ = [
     "named_posteriors",
     "predict",
     "predict_moments",
-    "quantise",
     "save",
     "schedules",
     "summary",

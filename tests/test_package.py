@@ -135,7 +135,7 @@ import kasuri
 spent = time.process_time() - start
 print(json.dumps([sorted(set(sys.modules) - before), spent, kasuri.__file__]))
 """
-OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pandas", "torch_pruning", "onnx")
+OPTIONAL = ("safetensors", "sklearn", "scipy", "transformers", "pandas", "onnx")
 
 
 def imported(code: str = IMPORT) -> subprocess.CompletedProcess[str]:

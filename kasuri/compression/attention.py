@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 
 from kasuri.compression.probes import TOLERANCE, distance, outputs
-from kasuri.compression.units import parents_of
 
 _OPTIONS = {
     "key_padding_mask": None,
@@ -163,29 +162,6 @@ def _wired(query: nn.Linear, inner: nn.MultiheadAttention, batch_first: bool) ->
     return GraphModule(root, graph, "Attention")
 
 
-def head_masks(
-    module: nn.MultiheadAttention, values: Sequence[int], outs: Sequence[int]
-) -> dict[str, Tensor]:
-    """Masks that drop the maps to values of some heads, and the maps from some heads to outputs."""
-    size = module.embed_dim // module.num_heads
-
-    def left(heads: Sequence[int]) -> Tensor:
-        stays = torch.ones(module.num_heads, dtype=torch.bool)
-        stays[list(heads)] = False
-        return stays.repeat_interleave(size)
-
-    either = left([*values, *outs])[:, None]  # to what a dead head attends does not matter
-    masks = {
-        "q_proj_weight": either,
-        "k_proj_weight": either,
-        "v_proj_weight": left(values)[:, None],
-    }
-    if module.in_proj_weight is not None:
-        masks = {"in_proj_weight": torch.cat(list(masks.values()))}
-    masks["out_proj.weight"] = left(outs)
-    return {name: mask.expand_as(module.get_parameter(name)) for name, mask in masks.items()}
-
-
 def shrink_heads(
     net: nn.Module, inputs: list[Any]
 ) -> tuple[nn.Module, dict[str, list[int]], list[str]]:
@@ -220,8 +196,10 @@ def _replaced(
     new = without_heads(old, gone)
     if _size(new) >= _size(old):
         return net, "torch's attention with fewer heads needs a map more, and would be larger"
-    for parent, attribute in parents_of(trial).get(id(old), []):
-        parent._modules[attribute] = new
+    for parent in list(trial.modules()):
+        for attribute, child in parent._modules.items():
+            if child is old:
+                parent._modules[attribute] = new
     trial = new if old is trial else trial
     for module in trial.modules():
         if isinstance(module, nn.TransformerEncoder):

@@ -1,34 +1,27 @@
 """`kasuri.compress`: a smaller network out of a posterior, and a report."""
 
 import copy
-import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
-from kasuri.checks import is_number, is_whole, near_misses
+from kasuri.checks import is_number, is_whole
 from kasuri.compression import importance, probes, report, search
 from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
-from kasuri.compression.coupling import Group, find_groups
+from kasuri.compression.coupling import Group, find_groups, heads_of
 from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
 from kasuri.compression.importance import RADII, WEIGHTS, Weight
-from kasuri.compression.kept_posterior import (
-    Slim,
-    masked_posteriors,
-    small_posterior,
-    weights_left,
-)
+from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, PerLayer, Threshold, Validation
-from kasuri.compression.shrink import Shrunk, shrink, trusted
-from kasuri.compression.tuning import finetune as tuned
-from kasuri.compression.units import OUT, Masks, masked_net
+from kasuri.compression.shrink import Shrunk, left_of, shrink, trusted
+from kasuri.compression.units import Masks, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.training.fit import fit
 
 
 def compress(
@@ -40,8 +33,6 @@ def compress(
     threshold: Threshold | None = None,
     validation: Validation | None = None,
     keep_posterior: bool | None = None,
-    slim: Slim | None = None,
-    finetune: Mapping[str, Any] | None = None,
     calls: int = 20,
 ) -> tuple[nn.Module, CompressionReport]:
     """A network with fewer units (or weights) than the Bayesian one, and a report of what was done.
@@ -61,8 +52,8 @@ def compress(
         model: a network from `bayesianize`, trained; or its kasuri.ELBO or what kasuri.fit gave, which know
             priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
-        criterion: "snr" (signal-to-noise), "ard", "group_ard", "kl" (share in the KL; needs the ELBO),
-            or for kasuri.Radial "log_mode" and "product_mode".
+        criterion: "snr" (signal-to-noise), "ard", "group_ard", or for kasuri.Radial "log_mode" and
+            "product_mode".
         structure: "either": a unit goes if the layer that makes it (its row), or all that read it (their
             columns), can do without it; "both": both have to agree; "rows" or "columns": one side is asked.
             A side whose weights are not random has no say. "weights": weights go one by one, and
@@ -73,8 +64,6 @@ def compress(
         validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
-        slim: kasuri.compression.Slim(rank, floor): fewer numbers for the uncertainty of a kept posterior.
-        finetune: options of kasuri.fit, `train` among them, to train the small plain network further.
         calls: of both networks to measure latency; 0 for none.
 
     Examples:
@@ -97,13 +86,17 @@ def compress(
         threshold = Gap() if validation is None else Loss()
     _check_structure(structure, criterion, example)
     _check_threshold(threshold, validation, example)
-    _check_rest(criterion, keep_posterior, slim, finetune, calls, example)
+    if criterion not in importance.CRITERIA:
+        known = ", ".join(map(repr, importance.CRITERIA))
+        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
+    if not is_whole(calls, 0):
+        raise ValueError(f"compress(calls={calls!r}): calls must be a whole number, 0 for none")
     model = probes.uncompiled(objective_of(model))
     bnn = importance.network_of(model)
     require_posteriors(bnn)
     weights = importance.matrices_of(model)
     if example is None:
-        return _by_matrix(bnn, weights, criterion, structure, threshold, keep_posterior, slim)
+        return _by_matrix(bnn, weights, criterion, structure, threshold, keep_posterior)
     assert isinstance(structure, str)
     assert threshold is not None
 
@@ -117,7 +110,9 @@ def compress(
     notes += probes.unvaried(probed)
 
     statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
-    decider = Decider(work, groups, statistics, structure, probes.input_readers(work, sample))
+    everything = [*groups, *heads_of(work)]
+    inputs = probes.input_readers(work, sample)
+    decider = Decider(work, everything, statistics, structure, inputs)
     loss, prices = None, {}
     if isinstance(threshold, Loss):
         loss = search.masked_loss(search.validation_loss(validation, model), plain)
@@ -134,18 +129,17 @@ def compress(
         heads = {}
     notes += [*found.notes, *done.notes, *head_notes]
     result = _like(small, plain)
-    if finetune is not None:
-        notes.append(f"fine-tuned: loss of the last epoch {tuned(result, finetune, model)[-1]:.4g}")
     after = count(result, example)
     timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
         result, said = small_posterior(masked_posteriors(bnn, masks), work, result, done.plan)
-        result, slimmed = (result, []) if slim is None else slim(result)
-        notes += [*said, *slimmed]
+        notes += said
         variational = _size(bnn), _size(result)
 
-    left = weights_left(work, done.plan, masks)
+    left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
+    for part in (left_of(work, done.plan), masks):
+        left |= {name: left[name] & here for name, here in part.items() if name in left}
     units = (*_units(groups, done), *_heads(work, heads))
     unused = decider.decision(found.levels).inputs if structure != WEIGHTS else {}
     return result, CompressionReport(
@@ -177,7 +171,6 @@ def _by_matrix(
     structure: Any,
     threshold: Any,
     keep_posterior: bool,
-    slim: Slim | None,
 ) -> tuple[nn.Module, CompressionReport]:
     """Every matrix by itself: the network with certain zeros, in the same shapes."""
     if not weights:
@@ -187,8 +180,7 @@ def _by_matrix(
         )
     kept = importance.masks_by_matrix(weights, criterion, threshold, sides_asked(structure))
     masks = {name: weights[name].view.tensor(mask) for name, mask in kept.items()}
-    sparse = masked_posteriors(bnn, masks)
-    result, notes = (sparse, []) if slim is None else slim(sparse)
+    result = masked_posteriors(bnn, masks)
     plain = collapse(result).eval()
     return result if keep_posterior else plain, CompressionReport(
         criterion=criterion,
@@ -198,7 +190,6 @@ def _by_matrix(
         matrices=_matrices(weights, masks),
         bits=tuple(report.bit_widths(weights, masks)),
         variational=(_size(bnn), _size(result)) if keep_posterior else None,
-        notes=tuple(notes),
         masks=masks,
     )
 
@@ -246,51 +237,6 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
         )
 
 
-def _check_rest(
-    criterion: str,
-    keep_posterior: bool,
-    slim: Slim | None,
-    finetune: Any,
-    calls: Any,
-    example: Any,
-) -> None:
-    if criterion not in importance.CRITERIA:
-        known = ", ".join(map(repr, importance.CRITERIA))
-        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
-    if not is_whole(calls, 0):
-        raise ValueError(
-            f"compress(calls={calls!r}): the number of calls to measure latency must be a whole number, "
-            "0 for none"
-        )
-    if not keep_posterior and slim is not None:
-        raise ValueError(
-            "compress(slim=...): a plain network has no standard deviations; add keep_posterior=True"
-        )
-    if finetune is None:
-        return
-    if keep_posterior:
-        raise ValueError(
-            "compress(keep_posterior=True, finetune=...): a posterior is trained by an ELBO, which "
-            "belongs to one network; make a new one for the result, or hand the result to kasuri.fit"
-        )
-    if example is None:
-        raise ValueError(
-            "compress(finetune=...): the small network is trained further, and without an example there is "
-            "none; give one, or hand the result to kasuri.fit"
-        )
-    if not (isinstance(finetune, Mapping) and "train" in finetune):
-        raise ValueError(
-            "compress(finetune={...}): the options of kasuri.fit, train among them, e.g. "
-            "finetune={'train': (x, y), 'epochs': 3}"
-        )
-    known_options = inspect.signature(fit).parameters.keys() - {"model"}
-    if unknown := [name for name in finetune if name not in known_options]:
-        raise ValueError(
-            f"compress(finetune={{{unknown[0]!r}: ...}}): kasuri.fit has no such option; "
-            f"{near_misses(unknown[0], known_options)}"
-        )
-
-
 def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
     """The small network in the precision and on the device of the plain one, by name."""
     kinds = {**dict(plain.named_parameters()), **dict(plain.named_buffers())}
@@ -324,7 +270,7 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
 def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
     found = []
     for group in groups:
-        maker = group.on(OUT)[0]
+        maker = group.makers[0]
         cut = done.plan.get(maker.layer)
         gone = 0
         if cut is not None:

@@ -1,38 +1,45 @@
-"""Which units of which layers go together.
+"""Which units of which layers go together, found by marking them.
 
-The dependency graph is built on a copy of the plain network in which recurrent layers and attention are
-replaced by linear ones with the same inputs and outputs: their own graphs are full of details that
-say nothing about units. What the graph says is not believed blindly: `kasuri.compression.shrink` tries it out
-and compares outputs before and after.
+A copy of the network is run again and again. Every layer that makes units gives what it gave in the first
+run, whatever it is given now; some units of one layer are replaced by NaN. NaN goes wherever a number goes:
+through activations, sums, concatenations, flattening and pooling. So where the next layers see NaN, they read
+these units. The units of a layer are marked by the binary digits of their numbers, a run for each digit and
+its value: a place that reads one unit spells out its number, and a place that reads several of them has a
+digit that is both 0 and 1.
+
+What this says is not believed blindly: `kasuri.compression.shrink` tries it out and compares outputs.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from kasuri.checks import told
-from kasuri.compression.dependency_graph import Coupled, CoupledUnits, coupled_units
 from kasuri.compression.probes import run
 from kasuri.compression.units import (
+    FOLLOWS,
     IN,
+    MAKES,
     OUT,
     OWN,
+    READS,
+    feature_dim,
     is_depthwise,
-    is_follower,
-    parents_of,
     sides_of,
-    simple_recurrent,
+    tensor_of,
     units_on,
 )
+from kasuri.network.contexts import plain_path
 
-FOLLOWS = "follows"
 OUTPUTS = "they are outputs of the network"
-_SEVERAL = "has several layers, directions or a projection, which share one number of units"
-_UNRESOLVED = "the graph cannot follow them (as in grouped-query attention)"
+
+Place = tuple[str, str, int]  # a layer, its side, and an index there
+Unit = tuple[str, int]  # a layer that makes it, and its number there
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,9 @@ class Member:
 
     Args:
         layer: name of the module in the plain network.
-        side: "out", "in", "own", or "follows" for layers that act on every unit by itself.
-        places: for each unit of the group its indices on that side (several after a flatten).
+        side: one of those of `units`.
+        places: for each unit of the group its indices on that side: several after a flatten, none where it is
+            not read.
     """
 
     layer: str
@@ -51,8 +59,7 @@ class Member:
 
     def of(self, units: Tensor) -> list[int]:
         """Where the units that are True are on this side."""
-        chosen = units.nonzero().flatten().tolist()
-        return [place for unit in chosen for place in self.places[unit]]
+        return [place for unit in units.nonzero().flatten().tolist() for place in self.places[unit]]
 
     def any(self, here: Tensor) -> Tensor:
         """Units with at least one of their places among those that are True."""
@@ -68,7 +75,7 @@ class Group:
     """Units that are made and read together: unit i is one and the same in all members.
 
     Args:
-        name: of the layer that it was found from.
+        name: of the first layer that makes them.
         size: number of units.
         members: at least one that makes them.
         obstacle: why none of them can be taken out, if none can.
@@ -83,9 +90,37 @@ class Group:
         """The members on these sides."""
         return [member for member in self.members if member.side in sides]
 
+    @property
+    def makers(self) -> list[Member]:
+        """Layers that make the units."""
+        return self.on(*MAKES)
 
+    @property
+    def readers(self) -> list[Member]:
+        """Layers that read them."""
+        return self.on(*READS)
+
+
+def heads_of(net: nn.Module) -> list[Group]:
+    """Heads of attention, which one layer makes and reads."""
+    return [
+        Group(
+            name,
+            module.num_heads,
+            tuple(Member(name, side, _singly(module.num_heads)) for side in sides_of(module)),
+        )
+        for name, module in net.named_modules()
+        if isinstance(module, nn.MultiheadAttention)
+    ]
+
+
+def _singly(size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((index,) for index in range(size))
+
+
+@torch.no_grad()
 def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
-    """The groups of a plain network, and what could not be traced.
+    """The groups of a plain network, and which layers are of kinds that cannot be cut.
 
     Args:
         net: plain, in double precision, in evaluation mode.
@@ -95,147 +130,201 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double().eval()
         >>> groups, _ = find_groups(net, torch.zeros(1, 3).double())
         >>> [(g.name, g.size, g.obstacle) for g in groups]
-        [('2', 2, 'they are outputs of the network'), ('0', 4, None)]
+        [('0', 4, None), ('2', 2, 'they are outputs of the network')]
     """
-    traced, names = _for_tracing(net)
-    try:
-        found = [_group(one, net, names) for one in coupled_units(traced, example, run, _tensors)]
-    except ImportError:
-        raise
-    except Exception as error:
-        return [], [f"the network could not be traced ({told(error)}): no unit was taken out"]
-    groups = [group for group in found if group is not None]
-    return groups, list(_unseen(net, groups))
+    marking = _Marking(net, example)
+    makers = {
+        name: _followed(marking, name, units_on(module, OUT))
+        for name, module in net.named_modules()
+        if OUT in sides_of(module) and not is_depthwise(module) and name in marking.given
+    }
+    notes = [
+        f"{name!r} ({type(module).__name__}) stays as it is: units of its kind cannot be taken out"
+        for name, module in net.named_modules()
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.Bilinear) and not sides_of(module)
+    ]
+    return [_group(net, makers, names) for names in _connected(makers)], notes
 
 
-def _tensors(out: Any) -> list[Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(out)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+@dataclass
+class _Followed:
+    """Where the units of one layer are read, and why they cannot go, if they cannot."""
+
+    size: int
+    places: dict[Place, int] = field(default_factory=dict)
+    obstacle: str | None = None
 
 
-def _for_tracing(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, str]]:
-    """A copy with stand-ins, and the names that its modules have in the network itself."""
-    traced = copy.deepcopy(net)
-    for parameter in traced.parameters():
-        if parameter.is_floating_point():
-            parameter.requires_grad_()
-    names = {module: name for name, module in traced.named_modules()}
-    parents = parents_of(traced)
-    for module, name in list(names.items()):
-        stand_in: nn.Module | None = None
-        if isinstance(module, nn.RNNBase):
-            stand_in = _Recurrent(module)
-        elif isinstance(module, nn.MultiheadAttention):
-            stand_in = _Attention(module)
-        elif isinstance(module, nn.PReLU) and module.num_parameters == 1:
-            stand_in = nn.ReLU()  # one slope for all: no units of its own
-        elif isinstance(module, nn.TransformerEncoder):
-            module.use_nested_tensor = False  # looks into the attention of its first layer
-        if stand_in is not None:
-            names |= {inner: name for inner in stand_in.modules()}
-            traced = stand_in if module is traced else traced
-            for parent, attribute in parents.get(id(module), []):
-                parent._modules[attribute] = stand_in
-    return traced, names
+class _Marking:
+    """A copy of a network in which units of one layer can be marked.
+
+    `given` has what every layer gave in the first run, call by call.
+    """
+
+    def __init__(self, net: nn.Module, example: Any) -> None:
+        self.net, self.example = copy.deepcopy(net), example
+        self.given: dict[str, list[Any]] = {}
+        for name, module in self.net.named_modules():
+            if self._stops(module):
+                module.forward = self._recorded(name, module.forward)
+        self.run()
+        for name, module in self.net.named_modules():
+            side = next(iter(sides_of(module)), None)
+            if self._stops(module):
+                module.forward = self._replayed(name, module)
+            elif side is not None:
+                module.register_forward_pre_hook(self._looked(name, side, module), with_kwargs=True)
+
+    @staticmethod
+    def _stops(module: nn.Module) -> bool:
+        """Whether units end here: layers that make others of them, and those of kinds that are not known."""
+        if is_depthwise(module) or isinstance(module, nn.PReLU) or FOLLOWS in sides_of(module):
+            return False
+        is_leaf = next(module.children(), None) is None
+        return bool(sides_of(module)) or (is_leaf and bool(module._parameters))
+
+    def run(self, root: str = "", marks: Tensor | None = None) -> None:
+        """Run with marks on some units of a layer, and note who sees them."""
+        self.root, self.marks = root, marks
+        self.calls = dict.fromkeys(self.given, 0)
+        self.seen: dict[tuple[str, str], Tensor] = {}
+        self.obstacles: list[str] = []
+        with plain_path():
+            out = run(self.net, self.example)
+        if any(map(_has_nan, tree_leaves(out))):
+            self.obstacles.append(OUTPUTS)
+
+    def _recorded(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            out = forward(*args, **kwargs)
+            self.given.setdefault(name, []).append(copy.deepcopy(out))
+            return out
+
+        return recorded
+
+    def _replayed(self, name: str, module: nn.Module) -> Callable[..., Any]:
+        side = IN if IN in sides_of(module) else ""
+        look = self._looked(name, side, module)
+
+        def replayed(*args: Any, **kwargs: Any) -> Any:
+            look(module, args, kwargs)
+            self.calls[name] += 1
+            out = copy.deepcopy(self.given[name][self.calls[name] - 1])
+            if name == self.root and self.marks is not None:
+                dim, units = feature_dim(module), self.marks.nonzero().flatten()
+                for leaf in _tensors(out):
+                    leaf.index_fill_(dim, units, torch.nan)
+            return out
+
+        return replayed
+
+    def _looked(self, name: str, side: str, module: nn.Module) -> Callable[..., None]:
+        """Note which units of an input are marked; what else is given to a layer must not be."""
+
+        def look(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            given = [*args, *kwargs.values()]
+            rest = given[1:] if side else given
+            if side and _has_nan(x := tensor_of(given[0])):
+                dim = feature_dim(module)
+                here = x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
+                self.seen[name, side] = self.seen.get((name, side), here) | here
+            if any(map(_has_nan, _tensors(rest))):
+                kind = type(module).__name__
+                self.obstacles.append(f"{name!r} ({kind}) mixes units, or its kind is not known")
+
+        return look
 
 
-class _Recurrent(nn.Module):
-    """In the place of a recurrent layer: all its outputs through one linear layer."""
-
-    def __init__(self, layer: nn.RNNBase) -> None:
-        super().__init__()
-        self.batch_first, self.pair = layer.batch_first, isinstance(layer, nn.LSTM)
-        self.states = layer.num_layers * (1 + layer.bidirectional)
-        self.hidden = layer.proj_size or layer.hidden_size
-        size = self.hidden * (1 + layer.bidirectional)
-        weight = layer.weight_ih_l0
-        self.inner = nn.Linear(layer.input_size, size, device=weight.device, dtype=weight.dtype)
-
-    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y = self.inner(x)
-        last = y.select(1 if self.batch_first and y.dim() == 3 else 0, -1)
-        h = last[..., : self.hidden] if last.shape[-1] != self.hidden else last
-        h = h.unsqueeze(0)
-        h = h.expand(self.states, *h.shape[1:]) if self.states > 1 else h
-        return y, (h, h * 1) if self.pair else h
+def _tensors(value: Any) -> list[Tensor]:
+    """All tensors, those of packed sequences too."""
+    if isinstance(value, tuple | list):
+        return [tensor for part in value for tensor in _tensors(tensor_of(part))]
+    return [leaf for leaf in tree_leaves(tensor_of(value)) if isinstance(leaf, Tensor)]
 
 
-class _Attention(nn.Module):
-    """In the place of attention: something of the right shape through linear layers."""
-
-    def __init__(self, layer: nn.MultiheadAttention) -> None:
-        super().__init__()
-        weight = layer.out_proj.weight
-        self.batch_first = layer.batch_first
-        self._qkv_same_embed_dim, self.in_proj_bias = False, None
-        self.num_heads = layer.num_heads
-
-        def linear(size: int) -> nn.Linear:
-            return nn.Linear(size, layer.embed_dim, device=weight.device, dtype=weight.dtype)
-
-        self.query, self.key, self.value = map(linear, (layer.embed_dim, layer.kdim, layer.vdim))
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, None]:
-        along = 1 if self.batch_first and query.dim() == 3 else 0
-        means = (
-            self.key(key).mean(along, keepdim=True),
-            self.value(value).mean(along, keepdim=True),
-        )
-        return self.query(query) + means[0] + means[1], None
+def _has_nan(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any())
 
 
-def _group(found: CoupledUnits, net: nn.Module, names: Mapping[nn.Module, str]) -> Group | None:
-    """Coupled units by names of layers; None if no known layer makes them."""
-    members: dict[tuple[str, str], Member] = {}
-    obstacles: list[str] = [] if found.resolved else [_UNRESOLVED]
-    for coupled in found.members:
-        if isinstance(coupled.target, nn.Parameter):
-            obstacles.append("a bare parameter is added to them or multiplied with them")
-        elif isinstance(coupled.target, str):
-            obstacles.append(OUTPUTS)
-        elif coupled.target in names:
-            name = names[coupled.target]
-            module = net.get_submodule(name)
-            side, reason = _side(name, module, coupled.makes)
-            if side is None:
-                obstacles.append(reason)
-                continue
-            places = _places(coupled, found.size)
-            members[name, side] = Member(name, side, places)
-            if side == OUT and simple_recurrent(module):
-                members[name, OWN] = Member(name, OWN, places)
-    every = tuple(members.values())
-    if not any(member.side == OUT for member in every):
-        return None
-    obstacle = obstacles[0] if obstacles else _obstacle(every, net)
-    return Group(names.get(found.root, ""), found.size, every, obstacle)
+def _followed(marking: _Marking, root: str, size: int) -> _Followed:
+    """Where every unit of a layer is read."""
+    found = _Followed(size)
+    units, digits = torch.arange(size), max(1, (size - 1).bit_length())
+    spelt: dict[tuple[str, str], Tensor] = {}  # (digits, values of a digit, places)
+    for digit in range(digits):
+        for value in (0, 1):
+            try:
+                marking.run(root, (units >> digit) % 2 == value)
+            except Exception as error:
+                found.obstacle = f"the network does not run when they are marked ({told(error)})"
+                return found
+            found.obstacle = next(iter(marking.obstacles), found.obstacle)
+            for key, here in marking.seen.items():
+                empty = torch.zeros(digits, 2, len(here), dtype=torch.bool)
+                spelt.setdefault(key, empty)[digit, value] = here
+    powers = 2 ** torch.arange(digits)
+    for (layer, side), marks in spelt.items():
+        here = marks.any(1).any(0)
+        if bool((marks.sum(1) != 1)[:, here].any()):
+            found.obstacle = found.obstacle or f"they are mixed before {layer!r} reads them"
+            continue
+        numbers = (powers @ marks[:, 1].long()).tolist()
+        places = here.nonzero().flatten().tolist()
+        found.places |= {(layer, side, place): numbers[place] for place in places}
+    return found
 
 
-def _side(name: str, module: nn.Module, makes: bool) -> tuple[str | None, str]:
-    """The side on which a layer is a member, or None and why it cannot be one."""
-    if is_follower(module):
-        return FOLLOWS, ""
-    if isinstance(module, nn.MultiheadAttention):
-        return None, f"{name!r} is attention, whose embedding keeps its size"
-    if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
-        return None, f"{name!r} {_SEVERAL}"
-    side = OUT if makes or is_depthwise(module) else IN
-    if side not in sides_of(module):
-        return None, f"{name!r} ({type(module).__name__}) mixes units, or its kind is not known"
-    return side, ""
+def _connected(makers: Mapping[str, _Followed]) -> list[list[str]]:
+    """Layers that make the same units, together."""
+    together = {name: [name] for name in makers}
+    owner: dict[Place, str] = {}
+    for name, followed in makers.items():
+        for place in followed.places:
+            first, second = together[owner.setdefault(place, name)], together[name]
+            if first is not second:
+                first += second
+                together |= dict.fromkeys(second, first)
+    return list({id(names): names for names in together.values()}.values())
 
 
-def _places(coupled: Coupled, size: int) -> tuple[tuple[int, ...], ...]:
-    """For every unit its indices in a member."""
-    places: list[list[int]] = [[] for _ in range(size)]
-    for place, unit in coupled.units.items():
-        places[unit].append(place)
-    return tuple(tuple(sorted(spread)) for spread in places)
+def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]) -> Group:
+    """The units of some layers, those that are read at the same places being the same."""
+    same: dict[Unit, Unit] = {}
+
+    def first(unit: Unit) -> Unit:
+        while unit in same:
+            unit = same[unit]
+        return unit
+
+    owner: dict[Place, Unit] = {}
+    for name in names:
+        for place, number in makers[name].places.items():
+            one, other = first(owner.setdefault(place, (name, number))), first((name, number))
+            if one != other:
+                same[other] = one
+    made = [(name, number) for name in names for number in range(makers[name].size)]
+    order = {unit: index for index, unit in enumerate(dict.fromkeys(map(first, made)))}
+    spread: dict[tuple[str, str], list[list[int]]] = {}
+
+    def put(layer: str, side: str, place: int, unit: Unit) -> None:
+        places = spread.setdefault((layer, side), [[] for _ in order])
+        places[order[first(unit)]].append(place)
+
+    for name, number in made:
+        for side in (OUT, OWN) if OWN in sides_of(net.get_submodule(name)) else (OUT,):
+            put(name, side, number, (name, number))
+    for (layer, side, index), unit in owner.items():
+        put(layer, side, index, unit)
+    members = tuple(
+        Member(*key, tuple(tuple(sorted(places)) for places in every))
+        for key, every in spread.items()
+    )
+    obstacles = (makers[name].obstacle for name in names)
+    obstacle = next((one for one in obstacles if one is not None), None) or _obstacle(members, net)
+    return Group(names[0], len(order), members, obstacle)
 
 
-def _obstacle(members: tuple[Member, ...], net: nn.Module) -> str | None:
+def _obstacle(members: Iterable[Member], net: nn.Module) -> str | None:
     if not any(member.side == IN for member in members):
         return OUTPUTS
     holders: dict[int, set[str]] = {}
@@ -246,21 +335,4 @@ def _obstacle(members: tuple[Member, ...], net: nn.Module) -> str | None:
         module = net.get_submodule(member.layer)
         if any(len(holders[id(p)]) > 1 for p in module.parameters(recurse=False)):
             return f"a weight of {member.layer!r} is tied to another layer's"
-        if member.side != FOLLOWS and not is_depthwise(module):
-            top = units_on(module, member.side)
-            if any(place >= top for places in member.places for place in places):
-                return f"the graph gives {member.layer!r} units that it does not have"
     return None
-
-
-def _unseen(net: nn.Module, groups: list[Group]) -> Iterator[str]:
-    """Layers with units of which the graph says nothing."""
-    seen = {member.layer for group in groups for member in group.members}
-    for name, module in net.named_modules():
-        known = sides_of(module) and not isinstance(module, nn.Embedding)
-        if isinstance(module, nn.RNNBase) and not simple_recurrent(module):
-            yield f"{name!r} stays as it is: it {_SEVERAL}"
-        elif (known or isinstance(module, nn.RNNCellBase | nn.Bilinear)) and name not in seen:
-            around = net.get_submodule(name.rpartition(".")[0])
-            if not isinstance(around, nn.MultiheadAttention):
-                yield f"{name!r} ({type(module).__name__}): the graph has no units of it"

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.attention import head_masks
 from kasuri.compression.coupling import Group, Member
-from kasuri.compression.importance import HEAD_OUTPUTS, HEAD_VALUES, WEIGHTS, Key, Statistic
-from kasuri.compression.units import IN, OUT, OWN, masks_without
+from kasuri.compression.importance import WEIGHTS, Key, Statistic
+from kasuri.compression.units import IN, MAKES, masks_without
 
 STRUCTURES = ("either", "both", "rows", "columns", "weights")
 Levels = dict[Key, float]
@@ -28,13 +27,12 @@ class Decision:
     """What is set to 0.
 
     Args:
-        gone: by layer and side, units whose weights go: on side "out" incoming ones, else outgoing ones.
-        heads: by attention layer, (heads whose values go, heads whose outputs go).
+        gone: by layer and side, units whose weights go: of layers that make them incoming ones, else
+            outgoing ones.
         inputs: by layer, inputs of the network whose columns go: nobody else has a say there.
     """
 
     gone: dict[Key, set[int]] = field(default_factory=dict)
-    heads: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
     inputs: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -44,7 +42,7 @@ class Decider:
 
     Args:
         net: plain.
-        groups: of its units.
+        groups: of its units, heads of attention too.
         statistics: of units, or of single weights.
         structure: who has to agree, of `kasuri.compress`.
         inputs: layers that read the inputs of the network.
@@ -56,47 +54,31 @@ class Decider:
     structure: str
     inputs: Collection[str]
 
-    def masks(self, levels: Levels) -> dict[str, Tensor]:
-        """Masks of the weights that are set to 0."""
+    def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
+        """Masks of the weights that are set to 0; `whole`: of units that are taken out, all of them."""
         if self.structure == WEIGHTS:
             masks = {key[0]: one.logs >= levels[key] for key, one in self.statistics.items()}
         else:
-            masks = self._masks(self.decision(levels))
+            gone = self.decision(levels).gone
+            masks = masks_without(self.net, self._whole(gone) if whole else gone)
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
-    def masks_with_units(self, levels: Levels) -> dict[str, Tensor]:
-        """The same with all weights of units that are taken out: those that nobody makes or nobody reads."""
-        if self.structure == WEIGHTS:
-            return self.masks(levels)
-        decision = self.decision(levels)
-        gone = {key: set(units) for key, units in decision.gone.items()}
+    def _whole(self, gone: Mapping[Key, set[int]]) -> dict[Key, set[int]]:
+        """With all weights of units that nobody makes, or nobody reads."""
+        every = {key: set(units) for key, units in gone.items()}
+
+        def dropped(members: Sequence[Member], unit: int) -> bool:
+            return bool(members) and all(
+                every.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
+            )
+
         for group in self.groups:
-            if group.obstacle is not None:
-                continue
-            makers, readers = group.on(OUT), group.on(IN, OWN)
-
-            def dropped(members: Sequence[Member], unit: int) -> bool:
-                return all(
-                    gone.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
-                )
-
-            for unit in range(group.size):
-                if dropped(makers, unit) or (readers and dropped(readers, unit)):
-                    for member in (*makers, *readers):
-                        key = member.layer, member.side
-                        gone.setdefault(key, set()).update(member.places[unit])
-        return self._masks(Decision(gone, decision.heads))
-
-    def _masks(self, decision: Decision) -> dict[str, Tensor]:
-        masks = masks_without(self.net, decision.gone)
-        for layer, heads in decision.heads.items():
-            module = self.net.get_submodule(layer)
-            assert isinstance(module, nn.MultiheadAttention)
-            masks |= {
-                f"{layer}.{name}" if layer else name: mask
-                for name, mask in head_masks(module, *heads).items()
-            }
-        return masks
+            for unit in range(group.size) if group.obstacle is None else ():
+                if dropped(group.makers, unit) or dropped(group.readers, unit):
+                    for member in (*group.makers, *group.readers):
+                        places = every.setdefault((member.layer, member.side), set())
+                        places.update(member.places[unit])
+        return every
 
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
@@ -105,8 +87,6 @@ class Decider:
         for group in self.groups:
             if group.obstacle is None:
                 self._decide_group(decision, group, low)
-        for layer in {layer: None for layer, side in low if side in (HEAD_VALUES, HEAD_OUTPUTS)}:
-            self._decide_heads(decision, layer, low)
         if "columns" in sides_asked(self.structure):
             self._decide_inputs(decision, low)
         return decision
@@ -125,16 +105,16 @@ class Decider:
         return none if rows is None else rows, none if columns is None else columns
 
     def _decide_group(self, decision: Decision, group: Group, low: Mapping[Key, Tensor]) -> None:
-        makers, readers = group.on(OUT), group.on(IN, OWN)
+        makers, readers = group.makers, group.readers
         chosen = self._goes(_agreed(makers, low, group.size), _agreed(readers, low, group.size))
         if chosen is None:
             return
         rows, columns = _one_left(*chosen, self._worth(group))
         for member in (*makers, *readers):
             gone = decision.gone.setdefault((member.layer, member.side), set())
-            gone.update(member.of(rows if member.side == OUT else columns))
+            gone.update(member.of(rows if member.side in MAKES else columns))
             is_spread = any(len(spread) > 1 for spread in member.places)
-            if member.side != OUT and is_spread and "columns" in sides_asked(self.structure):
+            if member.side not in MAKES and is_spread and "columns" in sides_asked(self.structure):
                 gone.update(self._unread(member, low))
 
     def _unread(self, reader: Member, low: Mapping[Key, Tensor]) -> list[int]:
@@ -165,18 +145,6 @@ class Decider:
                 best = [max((float(logs[p]) for p in s), default=-math.inf) for s in member.places]
                 worth = torch.maximum(worth, torch.tensor(best, dtype=torch.float64))
         return worth
-
-    def _decide_heads(self, decision: Decision, layer: str, low: Mapping[Key, Tensor]) -> None:
-        sides = (HEAD_VALUES, HEAD_OUTPUTS)
-        chosen = self._goes(*(low.get((layer, side)) for side in sides))
-        if chosen is None:
-            return
-        known = [self.statistics[layer, side].logs for side in sides if (layer, side) in low]
-        values, outputs = _one_left(*chosen, torch.stack(known).amax(0))
-        decision.heads[layer] = (
-            values.nonzero().flatten().tolist(),
-            outputs.nonzero().flatten().tolist(),
-        )
 
     def _decide_inputs(self, decision: Decision, low: Mapping[Key, Tensor]) -> None:
         """Columns of inputs of the network, where nobody else has a say; one always stays."""

@@ -7,7 +7,6 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
 | "ard"       | mean² / (mean² + variance)             | 1                | share the data determine     |
-| "kl"        | KL(q ‖ p) of the weight by itself      | 1                | nats per weight              |
 
 "log_mode" and "product_mode" are statistics of the radii of `kasuri.Radial`, one per row or column. In layers
 of other posteriors beside them it is the logarithm of the length of the mean row or column.
@@ -26,24 +25,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.compression.units import IN, OUT, OWN, blocks, sides_of, weights_on
+from kasuri.compression.units import (
+    HEAD_OUTPUTS,
+    HEAD_VALUES,
+    IN,
+    OUT,
+    OWN,
+    sides_of,
+    unit_index,
+    units_on,
+)
 from kasuri.network.random import named_layers, posterior_of
 from kasuri.network.views import View
 from kasuri.objectives.elbo import ELBO
-from kasuri.posteriors.base import LOG_TWO_PI, Posterior
+from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.point import PointPosterior
 from kasuri.priors.base import Prior
-from kasuri.priors.normal import Normal, NormalPrior
-from kasuri.priors.relevance import ARD, GroupARD
+from kasuri.priors.relevance import GroupARD
 
 RADII = {"log_mode": "mode", "product_mode": "product_mode"}
 # of ratios, what is above this is needed, whatever gaps there are: as much signal as noise
-CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5), "kl": math.log(0.5 * math.log(2))}
+CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5)}
 CRITERIA = (*CEILINGS, *RADII)
-HEAD_VALUES, HEAD_OUTPUTS = "values of heads", "outputs of heads"
 WEIGHTS = "weights"
 Key = tuple[str, str]  # name of a module of the plain network (or of a weight), side
+Pair = tuple[Tensor, Tensor]  # signal and noise
 
 
 @dataclass(frozen=True)
@@ -54,13 +61,11 @@ class Weight:
         posterior: of the weight as a matrix (*blocks, out, in).
         view: from the matrix to the tensor.
         prior: that governs it, if an objective was given.
-        governed: all posteriors under that prior.
     """
 
     posterior: Posterior
     view: View
     prior: Prior | None = None
-    governed: tuple[Posterior, ...] = ()
 
     @property
     def is_random(self) -> bool:
@@ -75,26 +80,20 @@ def network_of(model: nn.Module) -> nn.Module:
 
 def matrices_of(model: nn.Module) -> dict[str, Weight]:
     """Every matrix with a posterior, by the name of its tensor in the plain network."""
-    found: dict[str, Weight] = {}
-    every: dict[str, Posterior] = {}
+    priors: dict[str, Any] = {}
+    by_posterior: dict[int, Any] = {}
+    if isinstance(model, ELBO):
+        for governing, names in zip(model.priors, model.governed, strict=True):
+            priors |= dict.fromkeys(names, governing)
+    found = {}
     for name, layer, conversion in named_layers(network_of(model)):
         for parameter, view in conversion.views.items():
             full = f"{name}.{parameter}" if name else parameter
-            every[full] = posterior_of(layer, parameter)
-            if not view.vector:
-                found[full] = Weight(every[full], view)
-    if isinstance(model, ELBO):
-        for prior, names in zip(model.priors, model.governed, strict=True):
-            assert isinstance(prior, Prior)
-            governed = tuple(every[name] for name in names)
-            ids = {id(posterior) for posterior in governed}
-            for name, weight in found.items():
-                if id(weight.posterior) in ids:
-                    found[name] = Weight(weight.posterior, weight.view, prior, governed)
+            posterior = posterior_of(layer, parameter)
+            if not view.vector:  # tied matrices have one posterior, and the prior of the first name
+                prior = by_posterior.setdefault(id(posterior), priors.get(full))
+                found[full] = Weight(posterior, view, prior)
     return found
-
-
-Pair = tuple[Tensor, Tensor]
 
 
 @torch.no_grad()
@@ -109,7 +108,12 @@ def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, P
         tensor([0.2500, 0.2500, 0.2500], dtype=torch.float64)
     """
     posterior = weight.posterior
-    mean, variance = (_finite(name, part) for part in (posterior.mean, posterior.variance))
+    mean, variance = (part.detach().cpu().double() for part in (posterior.mean, posterior.variance))
+    if not bool(mean.isfinite().all() and variance.isfinite().all()):
+        raise ValueError(
+            f"means or variances of {name!r} are not all finite: this network did not train; take an "
+            "earlier checkpoint"
+        )
     squares = mean.square()
     if criterion == "group_ard":
         prior = weight.prior if isinstance(weight.prior, GroupARD) else GroupARD()
@@ -120,45 +124,7 @@ def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, P
     if criterion == "ard":
         moments = squares + variance
         pair = torch.where(moments > 0, squares / moments, 0.0), torch.ones_like(squares)
-    elif criterion == "kl":
-        pair = _kl(name, weight, squares, variance), torch.ones_like(squares)
     return pair, pair
-
-
-def _finite(name: str, values: Tensor) -> Tensor:
-    """On the processor, in double precision; refused if not finite."""
-    if not bool(values.isfinite().all()):
-        raise ValueError(
-            f"means or variances of {name!r} are not all finite, so nothing can be said about them: "
-            "this network did not train; take an earlier checkpoint"
-        )
-    return values.detach().cpu().double()
-
-
-def _kl(name: str, weight: Weight, squares: Tensor, variance: Tensor) -> Tensor:
-    """KL of every weight by itself, normal with its mean and variance, to its prior."""
-    prior = weight.prior
-    positive = variance.clamp(min=torch.finfo(variance.dtype).tiny)
-    if isinstance(prior, ARD):
-        log_precision = -(squares + positive).log()
-    elif isinstance(prior, GroupARD):
-        rows, columns = (p.cpu().double() for p in prior.precisions(weight.posterior))
-        log_precision = rows.log().unsqueeze(-1) + columns.log().unsqueeze(-2)
-    elif isinstance(prior, Normal) and prior.learn == "closed form":
-        log_precision = -2 * prior.fitted_scale(*weight.governed).cpu().double().log()
-    elif isinstance(prior, NormalPrior):
-        height = prior.log_prob(torch.zeros(weight.posterior.shape, dtype=torch.float64))
-        log_precision = 2 * height.detach().cpu().double() + LOG_TWO_PI
-    else:
-        given = "the network alone has no prior: hand its kasuri.ELBO to compress"
-        if prior is not None:
-            given = f"{type(prior).__name__} is none of these: take another criterion"
-        raise ValueError(
-            f"compress(criterion='kl'), {name!r}: the share of a weight in the KL is known for normal and "
-            f'relevance priors, and {given}, or criterion="snr"'
-        )
-    kl = 0.5 * (log_precision.exp() * (squares + positive) - 1 - log_precision - positive.log())
-    return torch.where(variance > 0, kl, 0.0)
 
 
 def quotient(signal: Tensor, noise: Tensor) -> Tensor:
@@ -167,7 +133,11 @@ def quotient(signal: Tensor, noise: Tensor) -> Tensor:
 
 
 def peel(
-    by_row: Pair, by_column: Pair, rows: bool = True, columns: bool = True
+    by_row: Pair,
+    by_column: Pair,
+    rows: bool = True,
+    columns: bool = True,
+    entries: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What every row (out,) and column (in,) is worth; with one side alone, its plain ratios.
 
@@ -176,37 +146,40 @@ def peel(
         by_column: as columns sum them.
         rows: whether rows may go, and their noise with them.
         columns: whether columns may.
+        entries: (out, in), 0 where there is no weight.
 
     Examples:
         >>> pair = torch.tensor([[4.0, 0.0], [0.1, 0.0]]), torch.ones(2, 2)
         >>> peel(pair, pair)
         (tensor([4.0000, 0.1000]), tensor([4., 0.]))
     """
+    entries = torch.ones_like(by_row[0]) if entries is None else entries
     sums = [[part.sum(1) for part in by_row], [part.sum(0) for part in by_column]]
+    ratios = [quotient(*side) for side in sums]
     if not (rows and columns):
-        return quotient(*sums[0]), quotient(*sums[1])
+        return ratios[0], ratios[1]
     # what a side loses with a row (column) is in the parts as the columns (rows) see them
     parts = [by_column, by_row]
-    worth = [torch.full_like(sums[side][0], math.inf) for side in (0, 1)]
+    left = [entries.sum(1), entries.sum(0)]
+    worth = [torch.full_like(side, math.inf) for side in ratios]
     here = [torch.ones_like(side, dtype=torch.bool) for side in worth]
-    ratios = [quotient(*side) for side in sums]
     highest = 0.0
     for _ in range(sum(map(len, worth))):
         lowest = [float(side.min()) for side in ratios]
         side = 0 if lowest[0] <= lowest[1] else 1
         if not math.isfinite(lowest[side]):
             break
-        place = int(ratios[side].argmin())
+        place, other = int(ratios[side].argmin()), 1 - side
         highest = max(highest, lowest[side])
         worth[side][place], here[side][place] = highest, False
         ratios[side][place] = math.inf
-        other = 1 - side
         for total, part in zip(sums[other], parts[side], strict=True):
             total -= part.select(side, place)
             total.clamp_(min=0)
+        left[other] = left[other] - entries.select(side, place)
         # without any entry left nothing is known any more: a lone row keeps its last ratio
-        if bool(here[side].any()):
-            ratios[other] = torch.where(here[other], quotient(*sums[other]), math.inf)
+        known = here[other] & (left[other] > 0)
+        ratios[other] = torch.where(known, quotient(*sums[other]), ratios[other])
     return worth[0], worth[1]
 
 
@@ -240,30 +213,27 @@ def statistics_of(
         sides: what may go: "rows", "columns", or "weights" one by one.
     """
     weights = {name: weight for name, weight in weights.items() if weight.is_random}
-    found: dict[Key, Statistic] = {}
-    if criterion in RADII and not any(_has_radii(weight) for weight in weights.values()):
-        logs: dict[Key, Tensor] = {}
-    elif WEIGHTS in sides:
-        logs = {
-            (name, WEIGHTS): quotient(*_tensors(name, weight, criterion)[0]).log()
-            for name, weight in weights.items()
-        }
+    logs: dict[Key, Tensor] = {}
+    if criterion in RADII and not any(map(_has_radii, weights.values())):
+        weights = {}
+    if WEIGHTS in sides:
+        for name, weight in weights.items():
+            logs[name, WEIGHTS] = quotient(*_tensors(name, weight, criterion)[0]).log()
     else:
-        logs = {
-            (name, side): values
-            for name, module in net.named_modules()
-            for side, values in _of_module(name, module, weights, criterion, sides).items()
-        }
-    for key, values in logs.items():
-        finite = values[values.isfinite()]
-        offset = float(finite.max()) if criterion in RADII and len(finite) else 0.0
-        found[key] = Statistic(*key, values, offset)
-    if not found:
+        for name, module in net.named_modules():
+            found = _of_module(name, module, weights, criterion, sides)
+            logs |= {(name, side): values for side, values in found.items()}
+    if not logs:
         raise ValueError(
             f"compress(criterion={criterion!r}): no layer has such a statistic; "
             '"log_mode" and "product_mode" are for kasuri.Radial, and layers need random weights'
         )
-    return found
+    statistics = {}
+    for key, values in logs.items():
+        finite = values[values.isfinite()]
+        offset = float(finite.max()) if criterion in RADII and len(finite) else 0.0
+        statistics[key] = Statistic(*key, values, offset)
+    return statistics
 
 
 def _tensors(name: str, weight: Weight, criterion: str) -> tuple[Pair, Pair]:
@@ -288,40 +258,41 @@ def _of_module(
     prefix = f"{name}." if name else ""
     if isinstance(module, nn.MultiheadAttention):
         return _heads(prefix, module, weights, criterion)
-    own = {short: weights.get(f"{prefix}{short}") for short in weights_on(module, OUT)}
-    known = {short: weight for short, weight in own.items() if weight is not None}
-    if not sides_of(module) or len(known) < len(own):
+    if OUT not in sides_of(module):
+        return {}
+    index = {short: one for short, one in unit_index(module, OUT).items() if "bias" not in short}
+    known = {short: weights[prefix + short] for short in index if prefix + short in weights}
+    if len(known) < len(index):
         return {}
     if criterion in RADII:
         return _radii(module, known, criterion)
-    pairs = {
-        short: _tensors(f"{prefix}{short}", weight, criterion) for short, weight in known.items()
-    }
-    rows, columns = "rows" in sides, "columns" in sides
+    pairs = {short: _tensors(prefix + short, weight, criterion) for short, weight in known.items()}
     if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
         return {OUT: peel(*pairs["weight"], rows=False)[1].log()}
-    if isinstance(module, nn.RNNBase):
-        out, ins = peel(*_pooled_gates(module, pairs), rows, columns)
-        size = module.input_size
-        return {OUT: out.log(), IN: ins[:size].log(), OWN: ins[size:].log()}
-    by_row, by_column = ([blocks(module, p).sum(-1) for p in pair] for pair in pairs["weight"])
-    peeled = [
-        peel((row[0], row[1]), (column[0], column[1]), rows, columns)
-        for row, column in zip(zip(*by_row, strict=True), zip(*by_column, strict=True), strict=True)
-    ]
-    out, ins = (torch.cat(side) for side in zip(*peeled, strict=True))
-    return {OUT: out.log(), IN: ins.log()}
+
+    def summed(side: int, part: int) -> Tensor:
+        return _by_units(module, {short: pair[side][part] for short, pair in pairs.items()})
+
+    by_row, by_column = ((summed(side, 0), summed(side, 1)) for side in (0, 1))
+    ones = {short: torch.ones_like(pair[0][0]) for short, pair in pairs.items()}
+    asked = "rows" in sides, "columns" in sides
+    out, ins = peel(by_row, by_column, *asked, entries=_by_units(module, ones))
+    read = [side for side in (IN, OWN) if side in sides_of(module)]
+    parts = ins.split([units_on(module, side) for side in read])
+    return {OUT: out.log()} | {side: part.log() for side, part in zip(read, parts, strict=True)}
 
 
-def _pooled_gates(module: nn.RNNBase, pairs: Mapping[str, tuple[Pair, Pair]]) -> tuple[Pair, Pair]:
-    """(hidden, inputs and hidden) of a recurrent layer, gates summed."""
-
-    def pooled(side: int, part: int) -> Tensor:
-        halves = [pairs[name][side][part] for name in ("weight_ih_l0", "weight_hh_l0")]
-        sums = [half.reshape(-1, module.hidden_size, half.shape[-1]).sum(0) for half in halves]
-        return torch.cat(sums, 1)
-
-    return (pooled(0, 0), pooled(0, 1)), (pooled(1, 0), pooled(1, 1))
+def _by_units(module: nn.Module, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Sums over positions and gates: (units made, units read), of recurrent layers their own at the end."""
+    made, sums = units_on(module, OUT), []
+    for side in (IN, OWN):
+        if side in sides_of(module):
+            ((name, columns),) = unit_index(module, side).items()
+            read, values = units_on(module, side), tensors[name]
+            places = (unit_index(module, OUT)[name] * read + columns).expand(values.shape)
+            total = values.new_zeros(made * read)
+            sums.append(total.index_add(0, places.flatten(), values.flatten()).reshape(made, read))
+    return torch.cat(sums, 1)
 
 
 def _heads(

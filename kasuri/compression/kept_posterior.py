@@ -1,102 +1,23 @@
-"""The smaller Bayesian network: masked posteriors, marginals of what is left, fewer standard deviations."""
+"""The smaller Bayesian network: masked posteriors, marginals of what is left."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from kasuri.checks import is_number, is_whole
-from kasuri.compression.cutting import Cut, CuttingPlan, apply_plan
-from kasuri.compression.units import Masks
-from kasuri.diagnostics.spectra import matrix_posteriors
-from kasuri.diagnostics.tying import choose_rank, tie
+from kasuri.compression.shrink import CuttingPlan, left_of
+from kasuri.compression.units import Masks, part_of
 from kasuri.network.convert import Plan, apply_plans, replace_posteriors
 from kasuri.network.estimators import check, shared
-from kasuri.network.random import Conversion, named_layers, named_posteriors, posterior_of
+from kasuri.network.random import Conversion, named_layers, posterior_of
 from kasuri.network.views import View, view_of
 from kasuri.posteriors.base import Builder, Family, Located, Posterior
 from kasuri.posteriors.masked import Masked, MaskedPosterior, behind_mask, masked
-from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior, independent
+from kasuri.posteriors.mean_field import MeanField, independent
 from kasuri.posteriors.parts import entries
-from kasuri.posteriors.point import Point, PointPosterior
-
-
-@dataclass(frozen=True)
-class Slim:
-    """Fewer numbers for the uncertainty of a kept posterior.
-
-    Args:
-        rank: tie the standard deviations of mean-field matrices to this rank, as `kasuri.diagnostics.tie`
-            does; "auto" to have it chosen, matrix by matrix. Masked matrices are left, and named.
-        floor: matrices and vectors with standard deviations of at most this become points; masked ones are
-            left, and named.
-    """
-
-    rank: int | str | None = None
-    floor: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.rank is not None and self.rank != "auto" and not is_whole(self.rank, 1):
-            raise ValueError(
-                f'Slim(rank={self.rank!r}): the rank must be a whole number, 1 or more, or "auto"'
-            )
-        if self.floor is not None and not (is_number(self.floor) and self.floor > 0):
-            raise ValueError(f"Slim(floor={self.floor!r}): a standard deviation must be positive")
-
-    def __call__(self, bnn: nn.Module) -> tuple[nn.Module, list[str]]:
-        """A copy of a Bayesian network with fewer variational parameters, and what was done.
-
-        Examples:
-            >>> import kasuri
-            >>> bnn = kasuri.bayesianize(nn.Linear(30, 20), kasuri.MeanField(scale=0.01))
-            >>> Slim(rank=1)(bnn)[1]
-            ["'weight': standard deviations tied, rank 1"]
-            >>> [type(q).__name__ for _, q in kasuri.named_posteriors(Slim(floor=1.0)(bnn)[0])]
-            ['PointPosterior', 'PointPosterior']
-        """
-        net, notes = copy.deepcopy(bnn), []
-        if self.floor is not None:
-            notes += _make_points(net, self.floor)
-        if self.rank is None:
-            return net, notes
-        free, covered = [], []
-        for name, posterior in matrix_posteriors(net).items():
-            if isinstance(behind_mask(posterior), MeanFieldPosterior):
-                if isinstance(posterior, MaskedPosterior):
-                    covered.append(f"{name!r}: not tied, some of its weights are 0 for certain")
-                elif min(posterior.shape[-2:]) > 1:
-                    free.append(name)
-        notes += covered
-        if not free:
-            notes.append("no mean-field matrix is left whose standard deviations could be tied")
-            return net, notes
-        ranks = choose_rank(net) if isinstance(self.rank, str) else dict.fromkeys(free, self.rank)
-        net = tie(net, {name: ranks[name] for name in free})
-        for name, posterior in matrix_posteriors(net).items():
-            if name in free and not isinstance(posterior, MeanFieldPosterior):
-                rank = getattr(posterior, "rank", self.rank)
-                notes.append(f"{name!r}: standard deviations tied, rank {rank}")
-        return net, notes
-
-
-@torch.no_grad()
-def _make_points(net: nn.Module, floor: float) -> list[str]:
-    new: dict[str, tuple[Posterior, Builder]] = {}
-    notes = []
-    for name, posterior in named_posteriors(net):
-        if isinstance(posterior, PointPosterior) or float(posterior.variance.max()) > floor**2:
-            continue
-        if isinstance(posterior, MaskedPosterior):
-            notes.append(f"{name!r}: no point, some of its weights are 0 for certain")
-        else:
-            new[name] = PointPosterior(posterior.mean.detach().clone()), Point()
-            notes.append(f"{name!r}: a point, its standard deviations are at most {floor:g}")
-    replace_posteriors(net, new)
-    return notes
+from kasuri.posteriors.point import PointPosterior
 
 
 def masked_posteriors(bnn: nn.Module, keep: Masks) -> nn.Module:
@@ -147,7 +68,7 @@ def small_posterior(
         small: after it.
         plan: what was done.
     """
-    index = origins(plain, plan)
+    left = left_of(plain, plan)
     notes: list[str] = []
     conversions, families = [], {}
     for name, layer, conversion in named_layers(bnn):
@@ -157,10 +78,9 @@ def small_posterior(
             full = f"{name}.{parameter}" if name else parameter
             posterior = posterior_of(layer, parameter)
             family = conversion.families[parameter]
-            tensors = [net.get_parameter(full).detach() for net in (plain, small, index)]
-            owner = small.get_submodule(name)
-            after = view_of(owner, tensors[1], gates)
-            new, families[full] = _part(posterior, family, view, after, *tensors)
+            mean = small.get_parameter(full).detach()
+            after = view_of(small.get_submodule(name), mean, gates)
+            new, families[full] = _part(posterior, family, view, after, mean, left.get(full))
             if type(behind_mask(new)) is not type(behind_mask(posterior)):
                 kind = type(behind_mask(posterior)).__name__.removesuffix("Posterior")
                 notes.append(
@@ -183,44 +103,21 @@ def _instead(new: Posterior, weight: Tensor) -> Posterior:
 
 
 @torch.no_grad()
-def origins(plain: nn.Module, plan: CuttingPlan) -> nn.Module:
-    """The plain network cut like the small one, each parameter holding where its entries came from."""
-    index = copy.deepcopy(plain).double()
-    for parameter in index.parameters():
-        places = torch.arange(parameter.numel(), dtype=torch.float64, device=parameter.device)
-        parameter.data = places.reshape(parameter.shape)
-    bare = {name: Cut(cut.out, cut.ins) for name, cut in plan.items()}
-    return apply_plan(index, bare)
-
-
-def weights_left(
-    plain: nn.Module, plan: CuttingPlan, keep: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """For each parameter, True at the entries that are neither masked nor taken out."""
-    left = {}
-    for name, index in origins(plain, plan).named_parameters():
-        here = torch.zeros(plain.get_parameter(name).shape, dtype=torch.bool)
-        here.view(-1)[index.detach().long().flatten()] = True
-        left[name] = here & keep[name] if name in keep else here
-    return left
-
-
-@torch.no_grad()
 def _part(
     posterior: Posterior,
     family: Builder,
     view: View,
     after: View,
-    plain: Tensor,
     small: Tensor,
-    index: Tensor,
+    left: Tensor | None,
 ) -> tuple[Posterior, Builder]:
     """The posterior of what is left of one parameter, and the family that files know it by."""
-    if index.shape == plain.shape:
+    if left is None or bool(left.all()):
         new: Posterior = copy.deepcopy(posterior)
     else:
-        counted = torch.arange(plain.numel(), device=plain.device).reshape(plain.shape)
-        blocks, rows, columns = _rows_and_columns(view.matrix(counted), after.matrix(index.long()))
+        counted = torch.arange(left.numel(), device=small.device).reshape(left.shape)
+        index = part_of(counted, left)
+        blocks, rows, columns = _rows_and_columns(view.matrix(counted), after.matrix(index))
         whole = posterior
         if blocks is not None:
             whole = posterior.some_blocks(blocks, single=rows.dim() == 1)

@@ -103,28 +103,25 @@ def uncompiled(model: nn.Module) -> nn.Module:
     return inner
 
 
-@contextmanager
-def watching(net: nn.Module, seen: Callable[..., None]) -> Iterator[None]:
-    """Call a hook after every layer, in evaluation mode; attention counts as one layer."""
-    inside = {
-        id(child)
-        for module in net.modules()
-        if isinstance(module, nn.MultiheadAttention)
-        for child in module.modules()
-        if child is not module
-    }
+@torch.no_grad()
+def watched(net: nn.Module, example: Any, look: Callable[[str, nn.Module, Any, Any], None]) -> None:
+    """Run a network and look at every layer's name, module, inputs and outputs; attention is one layer."""
+    names = {module: name for name, module in net.named_modules()}
+    attention = [module for module in names if isinstance(module, nn.MultiheadAttention)]
+    inside = {child for module in attention for child in module.children()}
+
+    def hook(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        look(names[module], module, [*args, *kwargs.values()], out)
+
     handles = [
-        module.register_forward_hook(seen, with_kwargs=True)
-        for module in net.modules()
-        if id(module) not in inside
+        module.register_forward_hook(hook, with_kwargs=True)
+        for module in names
+        if module not in inside
     ]
-    was = net.training
-    net.eval()
     try:
         with plain_path():
-            yield
+            run(net, example)
     finally:
-        net.train(was)
         for handle in handles:
             handle.remove()
 
@@ -264,15 +261,14 @@ def check_example(net: nn.Module, example: Any) -> None:
     given = {id(leaf) for leaf in tensors}
     single: list[str] = []
 
-    def look(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
+    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
+        x = next(iter(_tensors(inputs)), None)
         if x is not None and id(x) in given and x.dim() == _unbatched(module):
             single.append(f"{type(module).__name__} reads shape {tuple(x.shape)}")
 
     failed: Exception | None = None
     try:
-        with watching(net, look):
-            run(net, example)
+        watched(net, example, look)
     except Exception as error:
         failed = error
     if single:
@@ -334,26 +330,17 @@ def input_readers(net: nn.Module, example: Any) -> frozenset[str]:
                 factor, more = noise.normal_(generator=generator).to(parameter)
                 parameter.data = parameter.data * factor + more
         second = _inputs(other, example)
-        same = frozenset(n for n in same if n in second and _equal(first[n], second[n]))
+        same = frozenset(n for n in same if n in second and distance(first[n], second[n]) == 0)
     return same
 
 
 def _inputs(net: nn.Module, example: Any) -> dict[str, list[Tensor]]:
-    """What every layer was given, call by call; attention counts as one layer."""
-    names = {module: name for name, module in net.named_modules()}
+    """What every layer was given, call by call."""
     seen: dict[str, list[Tensor]] = {}
 
-    def look(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        given = [leaf.clone() for leaf in _tensors((args, kwargs))]
-        seen.setdefault(names[module], []).extend(given)
+    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
+        tensors = (leaf if leaf.is_complex() else leaf.double() for leaf in _tensors(inputs))
+        seen.setdefault(name, []).extend(leaf.clone() for leaf in tensors)
 
-    with watching(net, look):
-        run(net, example)
+    watched(net, example, look)
     return seen
-
-
-def _equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    return len(first) == len(second) and all(
-        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
-        for a, b in zip(first, second, strict=True)
-    )

@@ -260,7 +260,7 @@ def _stepwise(
         blocks_of(decider.groups, decider.statistics),
         decider.statistics,
         lambda levels: loss(decider.masks(levels)),
-        lambda levels: savings(decider.masks_with_units(levels)),
+        lambda levels: savings(decider.masks(levels, whole=True)),
         threshold.tolerance,
         wanted,
     )

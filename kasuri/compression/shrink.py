@@ -9,36 +9,85 @@ border. Such units can share one channel that stays (a carrier) and bears the co
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.utils.rnn import PackedSequence
 
-from kasuri.compression.coupling import FOLLOWS, Group, Member, find_groups
-from kasuri.compression.cutting import Cut, CuttingPlan, apply_plan, kept
-from kasuri.compression.probes import TOLERANCE, distance, outputs, run
+from kasuri.compression.coupling import Group, Member
+from kasuri.compression.probes import TOLERANCE, distance, outputs, watched
 from kasuri.compression.units import (
+    FOLLOWS,
     IN,
     OUT,
     OWN,
     alive,
-    blocks,
+    entries_left,
     feature_dim,
     is_depthwise,
     masked_net,
     masks_without,
+    sides_of,
+    take_out,
+    tensor_of,
+    unit_index,
     units_on,
-    weights_on,
     zero_padded,
 )
-from kasuri.network.contexts import plain_path
 
 ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
 TRIAL_CUTS = 2
 WRONG = "a trial without some of them changed the outputs: they are outputs, or their ways are not known"
+
+
+@dataclass
+class Cut:
+    """What becomes of one layer, in the indices of the layer as it was.
+
+    Args:
+        out: units it no longer makes.
+        ins: units it no longer reads.
+        bias: what its bias takes over, one number per entry of the bias.
+        carriers: for an input that stays, what its weights (out, positions) take over.
+    """
+
+    out: set[int] = field(default_factory=set)
+    ins: set[int] = field(default_factory=set)
+    bias: Tensor | None = None
+    carriers: dict[int, Tensor] = field(default_factory=dict)
+
+
+CuttingPlan = dict[str, Cut]
+
+
+@torch.no_grad()
+def apply_plan(net: nn.Module, plan: CuttingPlan) -> nn.Module:
+    """The network with a plan carried out on it (in place)."""
+    for name, cut in plan.items():
+        module = net.get_submodule(name)
+        for place, extra in cut.carriers.items():
+            weight = module.get_parameter("weight")
+            weight[:, place] += extra.reshape(weight[:, place].shape).to(weight)
+        if cut.bias is not None:
+            title = "bias_ih_l0" if isinstance(module, nn.RNNBase) else "bias"
+            if module._parameters.get(title) is None:
+                like = module.get_parameter("weight")
+                new = nn.Parameter(like.new_zeros(len(cut.bias)), requires_grad=like.requires_grad)
+                module.register_parameter(title, new)
+            module.get_parameter(title).add_(cut.bias)
+        take_out(module, cut.out, cut.ins)
+    return net
+
+
+def left_of(net: nn.Module, plan: CuttingPlan) -> dict[str, Tensor]:
+    """For each parameter of a layer that is cut, True at the entries that stay."""
+    return {
+        f"{name}.{title}" if name else title: left
+        for name, cut in plan.items()
+        for title, left in entries_left(net.get_submodule(name), cut.out, cut.ins).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -63,9 +112,6 @@ def shrink(
 ) -> Shrunk:
     """The network without units that do not matter; where outputs would change, units stay.
 
-    A unit that reads constants only is constant itself once they are in its bias, so what is left is
-    looked at again until nothing more goes.
-
     Args:
         net: plain, in double precision, in evaluation mode; it is not changed.
         inputs: of `probes`; the first is the example.
@@ -80,98 +126,48 @@ def shrink(
         >>> small.net[0].out_features, small.difference < 1e-12
         (2, True)
     """
-    done = _once(net, inputs, groups, carry)
-    more = done.plan
-    while more:
-        again, _ = find_groups(done.net, inputs[0])
-        step = _once(done.net, inputs, again, carry=False)
-        more = step.plan
-        done = Shrunk(step.net, _composed(net, done, more), done.difference, done.notes)
-    return replace(done, difference=distance(outputs(net, inputs), outputs(done.net, inputs)))
-
-
-def _once(net: nn.Module, inputs: list[Any], groups: Sequence[Group], carry: bool) -> Shrunk:
     free = [group for group in groups if group.obstacle is None]
-    readers = {member.layer for group in free for member in group.on(IN)}
-    own = {member.layer for group in free for member in group.on(OWN)}
-    constants = find_constants(net, inputs, readers, own)
-    plans, notes = {}, []
-    for group in free:
-        plan, said = _plan_group(net, group, constants, carry)
-        notes += said
-        if plan:
-            plans[group.name] = plan
+    constants = find_constants(net, inputs, free)
     before = outputs(net, inputs)
-    whole = _merged(plans.values())
-    small, difference = _attempt(net, whole, inputs, before)
-    if small is not None:
-        return Shrunk(small, whole, difference, notes)
-    done: CuttingPlan = {}
-    small, difference = copy.deepcopy(net), 0.0
-    for name, plan in plans.items():
-        further = _merged([done, plan])
-        trial, change = _attempt(net, further, inputs, before)
-        if trial is None:
-            notes.append(f"units of {name!r} stay: without them the outputs would change")
+    done = _attempt(net, free, constants, carry, inputs, before)
+    if done is not None:
+        return done
+    kept: list[Group] = []
+    notes = []
+    for group in free:
+        if _attempt(net, [*kept, group], constants, carry, inputs, before) is None:
+            notes.append(f"units of {group.name!r} stay: without them the outputs would change")
         else:
-            small, done, difference = trial, further, change
-    return Shrunk(small, done, difference, notes)
+            kept.append(group)
+    done = _attempt(net, kept, constants, carry, inputs, before)
+    assert done is not None
+    return replace(done, notes=[*done.notes, *notes])
 
 
 def _attempt(
-    net: nn.Module, plan: CuttingPlan, inputs: list[Any], before: list[Tensor]
-) -> tuple[nn.Module | None, float]:
-    """The network with a plan carried out, if its outputs are the same."""
+    net: nn.Module,
+    groups: Sequence[Group],
+    constants: "Constants",
+    carry: bool,
+    inputs: list[Any],
+    before: list[Tensor],
+) -> Shrunk | None:
+    """The network without the dead units of some groups, if its outputs are the same."""
+    plan, notes = _plan(net, groups, constants, carry)
     try:
         small = apply_plan(copy.deepcopy(net), plan)
-        after = outputs(small, inputs)
+        difference = distance(before, outputs(small, inputs))
     except (RuntimeError, ValueError, IndexError, AssertionError):
-        return None, float("nan")
-    difference = distance(before, after)
-    return (small, difference) if difference <= TOLERANCE else (None, difference)
-
-
-def _composed(net: nn.Module, first: Shrunk, then: CuttingPlan) -> CuttingPlan:
-    """Two plans, one after the other, in the indices of the network as it was at first.
-
-    What biases and carriers take over is that of the first plan; the rest is in the network.
-    """
-    whole = {
-        name: replace(cut, out=set(cut.out), ins=set(cut.ins)) for name, cut in first.plan.items()
-    }
-    for name, cut in then.items():
-        module, joint = net.get_submodule(name), whole.setdefault(name, Cut())
-        if cut.out:
-            stay = kept(units_on(module, OUT), joint.out)
-            joint.out |= {stay[index] for index in cut.out}
-        # a convolution may have become depthwise, where an output goes with its input
-        paired = is_depthwise(first.net.get_submodule(name)) and not is_depthwise(module)
-        if ins := cut.out if paired else cut.ins:
-            stay = kept(units_on(module, IN), joint.ins)
-            joint.ins |= {stay[index] for index in ins}
-    return whole
-
-
-def _merged(plans: Any) -> CuttingPlan:
-    """Several plans in one; what biases and carriers take over adds up."""
-    whole: CuttingPlan = {}
-    for plan in plans:
-        for name, cut in plan.items():
-            joint = whole.setdefault(name, Cut())
-            joint.out |= cut.out
-            joint.ins |= cut.ins
-            if cut.bias is not None:
-                joint.bias = cut.bias if joint.bias is None else joint.bias + cut.bias
-            joint.carriers |= cut.carriers
-    return whole
+        return None
+    return Shrunk(small, plan, difference, notes) if difference <= TOLERANCE else None
 
 
 def trusted(net: nn.Module, inputs: list[Any], groups: Sequence[Group]) -> list[Group]:
-    """The groups; those that the dependency graph is wrong about with an obstacle.
+    """The groups; those whose units are not what they seem with an obstacle.
 
     Half of the units of every group lose all weights that lead to them and from them, in a network
     with other weights. Nobody can miss them then: taking them out has to leave the outputs as they are. Where
-    it does not, the graph is wrong about the group, or its units are outputs as well.
+    it does not, the group is wrong, or its units are outputs as well.
 
     Args:
         net: plain, in double precision, in evaluation mode.
@@ -209,99 +205,96 @@ def _holds(net: nn.Module, inputs: list[Any], groups: Sequence[Group], seed: int
         for member in group.on(OUT, IN, OWN):
             gone.setdefault((member.layer, member.side), set()).update(member.of(units))
     masked = masked_net(net, masks_without(net, gone))
-    plans = [_plan_group(masked, group, Constants({}, {}), carry=False)[0] for group in groups]
-    return _attempt(masked, _merged(plans), inputs, outputs(masked, inputs))[0] is not None
+    before = outputs(masked, inputs)
+    return _attempt(masked, groups, {}, False, inputs, before) is not None
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What is the same for every example, position and time step; NaN where it varies.
-
-    Args:
-        inputs: of layers, by name.
-        outputs: of recurrent layers.
-    """
-
-    inputs: Mapping[str, Tensor]
-    outputs: Mapping[str, Tensor]
+Constants = Mapping[tuple[str, str], Tensor]
+"""By layer and side, what is the same for every example, position and time step; NaN where it varies."""
 
 
-@torch.no_grad()
-def find_constants(
-    net: nn.Module, inputs: Sequence[Any], reading: set[str], making: set[str]
-) -> Constants:
-    """Constant inputs of the layers `reading`, and constant outputs of recurrent layers, `making`."""
+def find_constants(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group]) -> Constants:
+    """Constant inputs of the layers that read units, and constant outputs of recurrent ones."""
+    wanted = {(member.layer, member.side) for group in groups for member in group.on(IN, OWN)}
     ranges: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
 
-    def note(key: tuple[str, str], value: Tensor, dim: int) -> None:
-        flat = value.detach().movedim(dim, -1).reshape(-1, value.shape[dim])
-        low, high = flat.amin(0), flat.amax(0)
-        if key in ranges:
-            low = torch.minimum(low, ranges[key][0])
-            high = torch.maximum(high, ranges[key][1])
-        ranges[key] = (low, high)
+    def look(name: str, module: nn.Module, given: Any, out: Any) -> None:
+        for side, value in ((IN, given), (OWN, out)):
+            if (name, side) not in wanted:
+                continue
+            x, dim = tensor_of(value[0]), feature_dim(module)
+            flat = x.movedim(dim, -1).reshape(-1, x.shape[dim])
+            low, high = flat.amin(0), flat.amax(0)
+            least, most = ranges.get((name, side), (low, high))
+            ranges[name, side] = torch.minimum(low, least), torch.maximum(high, most)
 
-    handles = []
-    for name in reading | making:
+    for x in inputs:
+        watched(net, x, look)
 
-        def seen(module: nn.Module, args: Any, kwargs: Any, out: Any, name: str = name) -> None:
-            x = args[0] if args else next(iter(kwargs.values()))
-            x = x.data if isinstance(x, PackedSequence) else x
-            note((name, IN), x, feature_dim(module))
-            if name in making:
-                y = out[0].data if isinstance(out[0], PackedSequence) else out[0]
-                note((name, OUT), y, -1)
+    def fixed(low: Tensor, high: Tensor) -> Tensor:
+        same = (high - low).abs() <= ROUNDING * torch.maximum(high.abs(), low.abs())
+        return torch.where(same, (low + high) / 2, math.nan)
 
-        handles.append(net.get_submodule(name).register_forward_hook(seen, with_kwargs=True))
-    try:
-        with plain_path():
-            for x in inputs:
-                run(net, x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    found = {key: _fixed(*pair) for key, pair in ranges.items()}
-    return Constants(
-        {name: value for (name, side), value in found.items() if side == IN},
-        {name: value for (name, side), value in found.items() if side == OUT},
-    )
+    return {key: fixed(*pair) for key, pair in ranges.items()}
 
 
-def _fixed(low: Tensor, high: Tensor) -> Tensor:
-    same = (high - low).abs() <= ROUNDING * torch.maximum(high.abs(), low.abs())
-    return torch.where(same, (low + high) / 2, math.nan)
-
-
-def _plan_group(
-    net: nn.Module, group: Group, constants: Constants, carry: bool
+def _plan(
+    net: nn.Module, groups: Sequence[Group], constants: Constants, carry: bool
 ) -> tuple[CuttingPlan, list[str]]:
-    """What can be taken out of one group, and why other dead units stay.
+    """What can be taken out, and why other dead units stay.
+
+    A unit that reads constants only is constant itself, so groups are looked at until nothing more goes.
+    """
+    plan: CuttingPlan = {}
+    while True:
+        further: CuttingPlan = {}
+        notes: list[str] = []
+        for group in groups:
+            dead, carrier, said = _dead(net, group, constants, carry, plan)
+            _add_cuts(further, net, group, dead, constants, carrier)
+            notes += said
+        if all(name in plan and cut.out == plan[name].out for name, cut in further.items()):
+            return further, notes
+        plan = further
+
+
+def _dead(
+    net: nn.Module, group: Group, constants: Constants, carry: bool, plan: CuttingPlan
+) -> tuple[Tensor, int | None, list[str]]:
+    """Units of a group that can go, one that bears the constants of others, and why others stay.
 
     Args:
         net: the masked network.
         group: without an obstacle.
-        constants: of it.
+        constants: of the network.
         carry: whether carriers may be made.
+        plan: what goes in any case.
     """
     makers = [one for one in group.on(OUT) if not is_depthwise(net.get_submodule(one.layer))]
     idle = torch.full((group.size,), bool(makers))
-    silent, dead = idle.clone(), idle.clone()
+    silent, dead = idle.clone(), torch.ones(group.size, dtype=torch.bool)
     for maker in makers:
-        here = alive(net.get_submodule(maker.layer), OUT)
+        module, cut = net.get_submodule(maker.layer), plan.get(maker.layer, Cut())
+        unread = {
+            side: gone for side, gone in ((IN, cut.ins), (OWN, cut.out)) if side in sides_of(module)
+        }
+        here = alive(module, OUT, unread)
         idle &= ~maker.any(here)
-        if maker.layer in constants.outputs:
+        if (maker.layer, OWN) in constants:
             # without inputs a recurrent unit still swings in, unless it starts at 0 and stays there:
             # what looks constant in the example is not in longer sequences
-            here = here | (constants.outputs[maker.layer].cpu() != 0)
+            here = here | (constants[maker.layer, OWN].cpu() != 0)
         silent &= ~maker.any(here)
     edge = torch.zeros(group.size, dtype=torch.bool)
     for reader in group.on(IN, OWN):
-        unread, constant, at_edge = _reads(net, reader, silent, constants)
+        cut = plan.get(reader.layer, Cut())
+        unread_here, constant, at_edge = _reads(net, reader, cut.out, silent, constants)
         edge |= at_edge
-        dead &= unread | constant | at_edge
-    restless = bool((idle & ~dead).any())
-    edge &= dead
+        dead &= unread_here | constant | at_edge
     notes = []
+    if bool((idle & ~dead).any()):
+        notes.append(f"units of {group.name!r} without inputs stay: what they give is not constant")
+    edge &= dead
     carrier = _carrier(net, group, edge, constants) if carry else None
     if carrier is not None:
         dead[carrier] = False
@@ -312,22 +305,18 @@ def _plan_group(
             f"{int(edge.sum())} units of {group.name!r} stay: what they give is constant, but meets zero "
             "padding"
         )
-    if restless:
-        notes.append(f"units of {group.name!r} without inputs stay: what they give is not constant")
     if bool(dead.all()):
         dead[0] = False
-    dead = _balanced(net, group, _spare_inputs(net, group, dead))
-    return _cuts(net, group, dead, constants, carrier), notes
+    return _balanced(net, group, _spare_inputs(net, group, dead)), carrier, notes
 
 
 def _reads(
-    net: nn.Module, reader: Member, silent: Tensor, constants: Constants
+    net: nn.Module, reader: Member, gone: set[int], silent: Tensor, constants: Constants
 ) -> tuple[Tensor, Tensor, Tensor]:
     """How a layer reads every unit: not at all; as a constant; as a constant that ends at the border."""
     module = net.get_submodule(reader.layer)
-    unread = ~reader.any(alive(module, reader.side))
-    source = constants.outputs if reader.side == OWN else constants.inputs
-    values = source.get(reader.layer)
+    unread = ~reader.any(alive(module, reader.side, {OUT: gone}))
+    values = constants.get((reader.layer, reader.side))
     none = torch.zeros_like(unread)
     if values is None:
         return unread, none, none
@@ -348,7 +337,7 @@ def _carrier(net: nn.Module, group: Group, edge: Tensor, constants: Constants) -
     for reader in group.on(IN):
         if not zero_padded(net.get_submodule(reader.layer)):
             continue
-        values = constants.inputs[reader.layer].nan_to_num(0.0).abs().cpu()
+        values = constants[reader.layer, IN].nan_to_num(0.0).abs().cpu()
         # a unit that this layer does not read can bear constants only if it reads none of them
         read = any(reader.places[unit] for unit in edge.nonzero().flatten().tolist())
         away = 0.0 if read else torch.inf
@@ -379,7 +368,6 @@ def _balanced(net: nn.Module, group: Group, dead: Tensor) -> Tensor:
         and module.groups > 1
         and not is_depthwise(module)
     ]
-    dead = dead.clone()
     changed = True
     while changed:
         changed = False
@@ -396,43 +384,34 @@ def _balanced(net: nn.Module, group: Group, dead: Tensor) -> Tensor:
     return dead
 
 
-def _cuts(
-    net: nn.Module, group: Group, dead: Tensor, constants: Constants, carrier: int | None
-) -> CuttingPlan:
-    plan: CuttingPlan = {}
+def _add_cuts(
+    plan: CuttingPlan,
+    net: nn.Module,
+    group: Group,
+    dead: Tensor,
+    constants: Constants,
+    carrier: int | None,
+) -> None:
+    """Take the dead units of a group out of all its layers, constants going to where they are read."""
     if not bool(dead.any()):
-        return plan
+        return
     for member in group.on(OUT, FOLLOWS):
         plan.setdefault(member.layer, Cut()).out.update(member.of(dead))
     for reader in group.on(IN):
         module, places = net.get_submodule(reader.layer), reader.of(dead)
         cut = plan.setdefault(reader.layer, Cut())
         cut.ins.update(places)
-        values = constants.inputs.get(reader.layer)
-        if values is None:
+        values = constants.get((reader.layer, IN))
+        if values is None or not places:
             continue
-        values = values.nan_to_num(0.0)  # what varies is read with weights 0
+        given = torch.zeros_like(values)
+        given[places] = values[places].nan_to_num(0.0)  # what varies is read with weights 0
+        ((name, index),) = unit_index(module, IN).items()
+        share = module.get_parameter(name).detach() * given[index]
         if not zero_padded(module):
-            _fold(module, cut, places, values)
-        elif carrier is not None and places:
-            _carry(module, cut, places, reader.places[carrier][0], values)
-    return plan
-
-
-def _carry(module: nn.Module, cut: Cut, places: list[int], to: int, values: Tensor) -> None:
-    weight = module.get_parameter("weight").detach().flatten(2)
-    share = values[places] / values[to]
-    cut.carriers[to] = (weight[:, places] * share[None, :, None]).sum(1)
-
-
-def _fold(module: nn.Module, cut: Cut, places: list[int], values: Tensor) -> None:
-    """Σ over dropped inputs of weight times constant, for the bias."""
-    if isinstance(module, nn.RNNBase):
-        total = module.get_parameter(weights_on(module, IN)[0]).detach()[:, places] @ values[places]
-    else:
-        weight = blocks(module, module.get_parameter("weight").detach()).sum(-1)
-        chosen = torch.zeros_like(values)
-        chosen[places] = values[places]
-        total = (weight * chosen.reshape(weight.shape[0], 1, -1)).sum(2).flatten()
-    if bool((total != 0).any()):
-        cut.bias = total if cut.bias is None else cut.bias + total
+            total = share.flatten(1).sum(1)
+            if bool(total.any()):
+                cut.bias = total if cut.bias is None else cut.bias + total
+        elif carrier is not None:
+            to = reader.places[carrier][0]
+            cut.carriers[to] = share.sum(1) / values[to]

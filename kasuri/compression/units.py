@@ -2,18 +2,56 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils.rnn import PackedSequence
 
-OUT, IN, OWN = "out", "in", "own"
-"""Units a layer makes, units it reads, and those of its own it reads at the next time step."""
+from kasuri.network.views import in_channels_last, is_channels_last
+
+OUT, IN, OWN, FOLLOWS = "out", "in", "own", "follows"
+"""Units a layer makes, units it reads, its own that it reads at the next time step; units on which it acts
+one by one."""
+HEAD_VALUES, HEAD_OUTPUTS = "values of heads", "outputs of heads"
+MAKES, READS = (OUT, HEAD_VALUES), (IN, OWN, HEAD_OUTPUTS)
 
 Masks = Mapping[str, Tensor]
 """By name of a parameter, False where a weight is set to 0; parameters without one stay whole."""
+
+_SIZES: dict[
+    Any, dict[str, str]
+] = {  # by kind of layer and side, the attribute with the number of units
+    nn.Linear: {OUT: "out_features", IN: "in_features"},
+    _ConvNd: {OUT: "out_channels", IN: "in_channels"},
+    nn.RNNBase: {OUT: "hidden_size", IN: "input_size", OWN: "hidden_size"},
+    nn.Embedding: {OUT: "embedding_dim"},
+    _NormBase: {FOLLOWS: "num_features"},
+    nn.PReLU: {FOLLOWS: "num_parameters"},
+    nn.MultiheadAttention: {HEAD_VALUES: "num_heads", HEAD_OUTPUTS: "num_heads"},
+}
+
+
+def sides_of(module: nn.Module) -> dict[str, str]:
+    """Sides on which units of this layer can go, with their attributes; none for kinds that are not known."""
+    if isinstance(module, nn.RNNBase):
+        is_simple = module.num_layers == 1 and not module.bidirectional and module.proj_size == 0
+        return _SIZES[nn.RNNBase] if is_simple else {}
+    if (
+        isinstance(module, nn.Linear | _ConvNd | nn.Embedding)
+        and "weight" not in module._parameters
+    ):
+        return {}  # computed from others, by a parametrisation
+    if isinstance(module, nn.PReLU) and module.num_parameters == 1:
+        return {}  # one slope for all
+    return next((sides for kind, sides in _SIZES.items() if isinstance(module, kind)), {})
+
+
+def units_on(module: nn.Module, side: str) -> int:
+    """How many units a layer has on a side."""
+    return int(getattr(module, sides_of(module)[side]))
 
 
 def is_depthwise(module: nn.Module) -> bool:
@@ -25,90 +63,83 @@ def is_depthwise(module: nn.Module) -> bool:
     )
 
 
-def simple_recurrent(module: nn.Module) -> bool:
-    """A recurrent layer whose units can be taken out one by one."""
-    return (
-        isinstance(module, nn.RNNBase)
-        and module.num_layers == 1
-        and not module.bidirectional
-        and module.proj_size == 0
-    )
+def unit_index(module: nn.Module, side: str) -> dict[str, Tensor]:
+    """For the tensors of a layer, to which unit of a side every entry belongs; -1 for none.
 
+    Shapes are those of the tensors, or broadcast to them. The queries and keys of a head belong to it on
+    either side.
 
-def is_follower(module: nn.Module) -> bool:
-    """A layer that acts on every unit by itself, with parameters of its own or none."""
-    return isinstance(module, _BatchNorm | nn.PReLU | _InstanceNorm)
-
-
-def sides_of(module: nn.Module) -> tuple[str, ...]:
-    """Sides on which units of this layer can be dropped; nothing for kinds that are not known."""
-    if "weight" not in module._parameters and not isinstance(module, nn.RNNBase):
-        return ()  # computed from others, by a parametrisation
+    Examples:
+        >>> unit_index(nn.Conv2d(4, 6, 3, groups=2), IN)["weight"].squeeze()
+        tensor([[0, 1],
+                [0, 1],
+                [0, 1],
+                [2, 3],
+                [2, 3],
+                [2, 3]])
+    """
+    units = torch.arange(units_on(module, side))
+    if isinstance(module, nn.MultiheadAttention):
+        return _head_index(module, side, units)
     if isinstance(module, nn.Embedding):
-        return (OUT,)
-    if isinstance(module, nn.Linear | _ConvNd):
-        return OUT, IN
-    return (OUT, IN, OWN) if simple_recurrent(module) else ()
-
-
-def units_on(module: nn.Module, side: str) -> int:
-    """How many units a layer has on a side."""
-    if isinstance(module, nn.Embedding):
-        return module.embedding_dim
-    if isinstance(module, nn.Linear):
-        return module.out_features if side == OUT else module.in_features
-    if isinstance(module, _ConvNd):
-        return module.out_channels if side == OUT else module.in_channels
-    if isinstance(module, nn.PReLU):
-        return module.num_parameters
-    if isinstance(module, _BatchNorm | _InstanceNorm):
-        return module.num_features
-    assert isinstance(module, nn.RNNBase)
-    return module.input_size if side == IN else module.hidden_size
-
-
-def weights_on(module: nn.Module, side: str) -> tuple[str, ...]:
-    """Names of the weights that belong to the units of a side."""
+        return {"weight": units}
     if isinstance(module, nn.RNNBase):
-        names = {OUT: ("weight_ih_l0", "weight_hh_l0"), IN: ("weight_ih_l0",)}
-        return names.get(side, ("weight_hh_l0",))
-    return ("weight",)
+        if side != OUT:
+            return {"weight_ih_l0" if side == IN else "weight_hh_l0": units}
+        rows = units.repeat(len(module.get_parameter("weight_ih_l0")) // len(units))
+        named = module.named_parameters(recurse=False)
+        return {name: rows[:, None] if tensor.dim() > 1 else rows for name, tensor in named}
+    if side == FOLLOWS:
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        return {name: units for name, tensor in tensors if tensor.dim() == 1}
+    weight, groups = module.get_parameter("weight"), getattr(module, "groups", 1)
+    tail = (1,) * (weight.dim() - 2)
+    if (side == IN) == isinstance(module, _ConvTransposeNd):  # the first dimension counts them
+        index = units.reshape(-1, 1, *tail)
+    else:
+        index = units.reshape(groups, -1).repeat_interleave(len(weight) // groups, 0)
+        index = index.reshape(*index.shape, *tail)
+    has_bias = side == OUT and module._parameters["bias"] is not None
+    return {"weight": index} | ({"bias": units} if has_bias else {})
+
+
+def _head_index(module: nn.MultiheadAttention, side: str, heads: Tensor) -> dict[str, Tensor]:
+    rows = heads.repeat_interleave(module.embed_dim // module.num_heads)
+    values = rows if side == HEAD_VALUES else torch.full_like(rows, -1)
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+    found = {name: part[:, None] for name, part in zip(names, (rows, rows, values), strict=True)}
+    if module.in_proj_weight is not None:
+        found = {"in_proj_weight": torch.cat(list(found.values()))}
+    return found | ({"out_proj.weight": rows} if side == HEAD_OUTPUTS else {})
 
 
 def marked(module: nn.Module, side: str, units: Iterable[int]) -> dict[str, Tensor]:
-    """For each weight of a side, True at the entries that belong to these units.
+    """For each tensor of a side, True at the entries that belong to these units.
 
     Examples:
         >>> marked(nn.Linear(3, 2), IN, [2])["weight"]
         tensor([[False, False,  True],
                 [False, False,  True]])
     """
-    chosen = torch.zeros(units_on(module, side), dtype=torch.bool)
+    chosen = torch.zeros(units_on(module, side) + 1, dtype=torch.bool)  # the last is for -1
     chosen[list(units)] = True
-    found = {}
-    for name in weights_on(module, side):
-        mask = torch.zeros(module.get_parameter(name).shape, dtype=torch.bool)
-        if isinstance(module, nn.RNNBase) and side == OUT:
-            found[name] = mask | chosen.repeat(len(mask) // len(chosen))[:, None]
-        elif isinstance(module, nn.RNNBase | nn.Embedding):
-            found[name] = mask | chosen
-        else:
-            split = blocks(module, mask)
-            wanted = chosen.reshape(split.shape[0], -1)  # (groups, units of a group)
-            spread = wanted[:, :, None, None] if side == OUT else wanted[:, None, :, None]
-            found[name] = unblocked(module, split | spread)
-    return found
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {
+        name: chosen[index].expand(tensors[name].shape)
+        for name, index in unit_index(module, side).items()
+    }
 
 
 def masks_without(
     net: nn.Module, gone: Mapping[tuple[str, str], Iterable[int]]
 ) -> dict[str, Tensor]:
-    """Masks that drop all weights of some units, by layer and side."""
+    """Masks that drop all weights of some units, by layer and side; biases stay."""
     masks: dict[str, Tensor] = {}
     for (layer, side), units in gone.items():
         for name, dropped in marked(net.get_submodule(layer), side, units).items():
             full = f"{layer}.{name}" if layer else name
-            masks[full] = masks.get(full, torch.ones_like(dropped)) & ~dropped
+            if dropped.dim() > 1:
+                masks[full] = masks.get(full, torch.ones_like(dropped)) & ~dropped
     return masks
 
 
@@ -130,8 +161,10 @@ def masked_net(net: nn.Module, masks: Masks) -> nn.Module:
     return net
 
 
-def alive(module: nn.Module, side: str) -> Tensor:
-    """Which units of a side have a weight that is not 0.
+def alive(
+    module: nn.Module, side: str, unread: Mapping[str, Iterable[int]] | None = None
+) -> Tensor:
+    """Which units of a side have a weight that is not 0; weights of unread units, by side, do not count.
 
     Examples:
         >>> layer = nn.Linear(3, 2)
@@ -140,41 +173,53 @@ def alive(module: nn.Module, side: str) -> Tensor:
         tensor([ True, False])
     """
     found = torch.zeros(units_on(module, side), dtype=torch.bool)
-    for name in weights_on(module, side):
+    ignored = [marked(module, other, units) for other, units in (unread or {}).items()]
+    for name, index in unit_index(module, side).items():
         weight = module.get_parameter(name).detach().cpu() != 0
-        if isinstance(module, nn.RNNBase) and side == OUT:
-            found |= weight.reshape(-1, module.hidden_size, weight.shape[1]).any(0).any(1)
-        elif isinstance(module, nn.RNNBase | nn.Embedding):
-            found |= weight.any(0)
-        else:
-            split = blocks(module, weight).any(-1)
-            found |= (split.any(2) if side == OUT else split.any(1)).flatten()
+        if weight.dim() > 1:
+            for marks in ignored:
+                weight &= ~marks[name] if name in marks else True
+            found[index.expand(weight.shape)[weight]] = True
     return found
 
 
-def blocks(module: nn.Module, weight: Tensor) -> Tensor:
-    """A weight as (groups, out of a group, in of a group, positions).
-
-    Examples:
-        >>> conv = nn.Conv2d(4, 6, 3, groups=2)
-        >>> blocks(conv, conv.weight).shape
-        torch.Size([2, 3, 2, 9])
-    """
-    groups = module.groups if isinstance(module, _ConvNd) else 1
-    split = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
-    return split.transpose(1, 2) if isinstance(module, _ConvTransposeNd) else split
+def entries_left(module: nn.Module, out: set[int], ins: set[int]) -> dict[str, Tensor]:
+    """For each tensor of a layer, True at the entries that stay when these units go."""
+    gone = {OUT: out, FOLLOWS: out, OWN: out, IN: set() if is_depthwise(module) else ins}
+    left: dict[str, Tensor] = {}
+    for side in sides_of(module):
+        for name, dropped in marked(module, side, gone[side]).items():
+            left[name] = left[name] & ~dropped if name in left else ~dropped
+    return left
 
 
-def unblocked(module: nn.Module, split: Tensor) -> Tensor:
-    """`blocks` undone; there may be fewer units in it than in the module."""
-    split = split.transpose(1, 2) if isinstance(module, _ConvTransposeNd) else split
-    groups, first, second = split.shape[:3]
-    return split.reshape(groups * first, second, *module.get_parameter("weight").shape[2:])
+def part_of(value: Tensor, left: Tensor) -> Tensor:
+    """The entries of a tensor that stay, in its new shape."""
+    left = left.to(value.device)
+    if value.dim() < 2:
+        return value[left]
+    rows = int(left.flatten(1).any(1).sum())
+    part = value[left].reshape(rows, -1, *value.shape[2:])
+    return in_channels_last(part) if is_channels_last(value) else part
 
 
-def bias_name(module: nn.Module) -> str:
-    """Name of the bias that takes what constant inputs contribute."""
-    return "bias_ih_l0" if isinstance(module, nn.RNNBase) else "bias"
+@torch.no_grad()
+def take_out(module: nn.Module, out: set[int], ins: set[int]) -> None:
+    """Cut a layer, in place: the units it no longer makes, and those it no longer reads."""
+    ins = out if is_depthwise(module) else ins
+    sizes = {attribute: units_on(module, side) for side, attribute in sides_of(module).items()}
+    if is_depthwise(module):
+        sizes["groups"] = len(module.get_parameter("weight"))
+    for name, left in entries_left(module, out, ins).items():
+        if name in module._buffers:
+            module._buffers[name] = part_of(module.get_buffer(name), left)
+        else:
+            old = module.get_parameter(name)
+            new = nn.Parameter(part_of(old, left), requires_grad=old.requires_grad)
+            setattr(module, name, new)
+    for attribute, size in sizes.items():
+        is_input = attribute in ("in_features", "in_channels", "input_size")
+        setattr(module, attribute, size - len(ins if is_input else out))
 
 
 def zero_padded(module: nn.Module) -> bool:
@@ -189,15 +234,12 @@ def zero_padded(module: nn.Module) -> bool:
 
 
 def feature_dim(module: nn.Module) -> int:
-    """The dimension of a layer's input that counts features, from behind."""
-    return -(module.weight.dim() - 1) if isinstance(module, _ConvNd) else -1
+    """The dimension of a layer's inputs and outputs that counts units."""
+    if FOLLOWS in sides_of(module):
+        return 1
+    return -1 - len(module.kernel_size) if isinstance(module, _ConvNd) else -1
 
 
-def parents_of(net: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """For every module, by id, each (parent, attribute) where it is."""
-    found: dict[int, list[tuple[nn.Module, str]]] = {}
-    for parent in net.modules():
-        for name, child in parent._modules.items():
-            if child is not None:
-                found.setdefault(id(child), []).append((parent, name))
-    return found
+def tensor_of(value: Any) -> Any:
+    """The tensor in a packed sequence; anything else as it is."""
+    return value.data if isinstance(value, PackedSequence) else value

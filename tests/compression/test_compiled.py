@@ -22,14 +22,6 @@ def test_a_compiled_network_is_compressed_like_the_one_inside():
     assert torch.equal(again(x), small(x))
 
 
-def test_a_compiled_network_is_quantised_like_the_one_inside():
-    x = torch.randn(64, 4)
-    assert torch.equal(
-        kasuri.quantise(torch.compile(plain(), backend="eager"), x)(x),
-        kasuri.quantise(plain(), x)(x),
-    )
-
-
 def test_an_objective_with_a_compiled_network_is_refused():
     bnn = torch.compile(kasuri.bayesianize(plain(), kasuri.MeanField()), backend="eager")
     elbo = kasuri.ELBO(bnn, kasuri.Gaussian(), kasuri.Normal(), num_data=10)

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 from torch import nn
 
@@ -97,24 +96,6 @@ def test_group_relevance_does_not_depend_on_units_of_measurement() -> None:
         a, b = (of(one, "group_ard")["", side] for one in (bnn, other))
         torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)  # sweeps are finite
         assert not torch.allclose(of(bnn)["", side], of(other)["", side], rtol=0.1)
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [
-        kasuri.Normal(0.7),
-        kasuri.HeNormal(),
-        kasuri.Normal(learn="closed form"),
-        kasuri.ARD(),
-        kasuri.GroupARD(),
-    ],
-    ids=lambda p: type(p).__name__,
-)
-def test_shares_of_the_kl_add_up_to_it(prior: kasuri.Prior) -> None:
-    bnn = randomised(nn.Linear(4, 3), bias=False)
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
-    shares = of(bnn, "kl", elbo, columns=False)["", OUT].exp() * 4
-    close(shares.sum(), prior.kl(bnn.posteriors.weight))
 
 
 def test_log_modes_are_those_of_the_radii() -> None:

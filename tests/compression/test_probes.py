@@ -116,13 +116,6 @@ def test_one_picture_is_no_batch():
         kasuri.compress(bnn, torch.randn(1, 6, 6), threshold=0.1)
 
 
-def test_an_option_that_fit_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="did you mean 'epochs'"):
-        kasuri.compress(
-            network(), X[0].float(), threshold=0.1, finetune={"train": (X, X), "epoch": 1}
-        )
-
-
 def test_nothing_random_is_used():
     bnn = network()
     before = torch.get_rng_state()

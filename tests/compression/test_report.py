@@ -34,7 +34,7 @@ def test_the_report_is_json_and_a_table() -> None:
     assert all(note in text for note in report.notes)
     assert "milliseconds here" in text
     bnn, x = bayesian("attention"), NETWORKS["attention"][1](2)
-    assert "units of 'layer.linear2' stay: 'layer.norm1'" in str(
+    assert "units of 'layer.linear2' stay: 'layer.norm2'" in str(
         kasuri.compress(bnn, x, calls=0)[1]
     )
     sides = {(one["layer"], one["side"]) for one in told["histograms"]}

@@ -233,9 +233,6 @@ def test_refusals():
     for structure in ("either", (), ("both", "rows")):
         with pytest.raises(ValueError, match="structure"):
             kasuri.compress(bnn, structure=structure, threshold=0.05)
-    options = {"structure": "weights", "threshold": 0.05}
-    with pytest.raises(ValueError, match="example"):
-        kasuri.compress(bnn, keep_posterior=False, finetune={"train": None}, **options)
     with pytest.raises(ValueError, match="bayesianize"):
         kasuri.compress(nn.Linear(3, 2), structure="weights", threshold=0.05)
     vectors = kasuri.bayesianize(

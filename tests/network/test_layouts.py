@@ -95,7 +95,6 @@ def test_files_keep_the_layout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_posterior", [False, True])
 def test_smaller_networks_keep_the_layout(keep_posterior: bool) -> None:
-    pytest.importorskip("torch_pruning")
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 25, 3)
