@@ -22,13 +22,6 @@ class MomentNetwork(nn.Module):
     nonlinear operations smoothed by these variances, is linearised in its weights: J Σ Jᵀ, with one backward
     pass for each output, holds all that weights shared by positions and time steps, and layers
     one after the other, have in common.
-
-    Args:
-        bnn: a network from `bayesianize`.
-        inputs: example inputs, batch first.
-        kind: "full" or "diagonal".
-        names: of inputs given by name.
-        output: takes the tensor out of what the network returns.
     """
 
     def __init__(
@@ -53,16 +46,16 @@ class MomentNetwork(nn.Module):
         try:
             self.taps = find_taps(self.traced)
         except ValueError as error:
-            unlinear = error
-        draws = "leave it out of the conversion, or use kasuri.predict with draws"
-        if kind == "full" and unlinear is not None:
-            other = "" if lost else 'write covariance="diagonal", '
-            raise ValueError(f"{unlinear}: {other}{draws}")
-        if kind == "diagonal" and lost:
-            other = 'write covariance="full", which linearises the network there'
+            unlinear = str(error)
+        problem = (
+            unlinear if kind == "full" else f"{lost[0]} has no rule for variances" if lost else None
+        )
+        if problem is not None:
+            works = not lost if kind == "full" else unlinear is None
+            other = f'covariance="{"diagonal" if kind == "full" else "full"}", ' if works else ""
             raise ValueError(
-                f'covariance="diagonal": there is no rule for the variance of {lost[0]}: '
-                f"{other if unlinear is None else draws}"
+                f'covariance="{kind}": {problem}; use {other}kasuri.predict with draws, or leave the layer out '
+                "of the conversion"
             )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
@@ -130,10 +123,7 @@ class MomentNetwork(nn.Module):
     ) -> dict[fx.Node, Any]:
         """The value of every node: a Gauss where a variance is known, otherwise a tensor.
 
-        Args:
-            inputs: of the network.
-            change: what to make of the mean of a node.
-            lost: where to list operations at which a variance was lost.
+        `change` makes something else of the mean of a node; `lost` lists operations that lost a variance.
         """
         given = {**self.traced.constants, **dict(zip(self.traced.inputs, inputs, strict=True))}
         values: dict[fx.Node, Any] = {}
