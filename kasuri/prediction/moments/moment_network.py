@@ -1,7 +1,7 @@
 """The network that predicts means and covariances of its outputs, without a draw."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -47,15 +47,11 @@ class MomentNetwork(nn.Module):
             self.taps = find_taps(self.traced)
         except ValueError as error:
             unlinear = str(error)
-        problem = (
-            unlinear if kind == "full" else f"{lost[0]} has no rule for variances" if lost else None
-        )
-        if problem is not None:
-            works = not lost if kind == "full" else unlinear is None
-            other = f'covariance="{"diagonal" if kind == "full" else "full"}", ' if works else ""
-            raise ValueError(
-                f'covariance="{kind}": {problem}; use {other}kasuri.predict with draws, or leave the layer out '
-                "of the conversion"
+        if kind == "full" and unlinear:
+            _refuse(kind, unlinear, "" if lost else "diagonal")
+        if kind == "diagonal" and lost:
+            _refuse(
+                kind, f"there is no rule for the variance of {lost[0]}", "" if unlinear else "full"
             )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
@@ -147,6 +143,14 @@ class MomentNetwork(nn.Module):
                     value = change(node, value)
             values[node] = value
         return values
+
+
+def _refuse(kind: str, reason: str, other: str) -> NoReturn:
+    other = f'covariance="{other}", ' if other else ""
+    raise ValueError(
+        f'covariance="{kind}": {reason}; use {other}kasuri.predict with draws, or leave the layer out of the '
+        "conversion"
+    )
 
 
 def _is_certain(value: Any) -> bool:
