@@ -28,12 +28,9 @@ class Draws:
     """Outputs of a network, draw by draw: their running moments, and the outputs themselves if kept.
 
     Every draw may have a likelihood of its own, as the members of an ensemble have.
-
-    Args:
-        keep: whether to keep the outputs, which intervals, draws and scores need.
     """
 
-    keep: bool = True
+    keep: bool = True  # the outputs, which intervals, draws and scores need
     outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
     mean: Tensor | None = None

@@ -227,58 +227,58 @@ def _in_unit(columns: Columns, scale: Tensor, zero: Tensor) -> Columns:
 
 
 def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dict[str, float]:
-    found: dict[str, float] = {"count": len(inside["nll"])}
+    metrics: dict[str, float] = {"count": len(inside["nll"])}
     for name in ("accuracy", "nll", "gibbs_nll", "brier", "crps"):
         if name in inside:
-            found[name], found[f"{name}_sem"] = mean_sem(inside[name])
+            metrics[name], metrics[f"{name}_sem"] = mean_sem(inside[name])
     for name in ("confidence", "entropy", "mutual_information", "std", "interval_width_90"):
         if name in inside:
-            found[name] = mean_sem(inside[name]).mean
+            metrics[name] = mean_sem(inside[name]).mean
     if "accuracy" in inside:
         pair = inside["confidence"], inside["accuracy"]
-        found["ece"] = calibration_error(*pair)
-        found["ece_sem"] = bootstrap_sem(calibration_error, *pair)
+        metrics["ece"] = calibration_error(*pair)
+        metrics["ece_sem"] = bootstrap_sem(calibration_error, *pair)
     else:
-        found |= _real_metrics(inside)
+        metrics |= _real_metrics(inside)
     if elbo is not None:
-        found |= _elbo_metrics(elbo, found["gibbs_nll"], found["gibbs_nll_sem"])
+        metrics |= _elbo_metrics(elbo, metrics["gibbs_nll"], metrics["gibbs_nll_sem"])
     if outside is not None:
-        found |= _outside_metrics(inside, outside)
-    if found["count"] == 1:  # has no standard error
-        return {name: value for name, value in found.items() if not name.endswith("_sem")}
-    return found
+        metrics |= _outside_metrics(inside, outside)
+    if metrics["count"] == 1:  # has no standard error
+        return {name: value for name, value in metrics.items() if not name.endswith("_sem")}
+    return metrics
 
 
 def _real_metrics(inside: Columns) -> dict[str, float]:
     """Root mean squared error, its standard error by the delta method, and coverages."""
     square, sem = mean_sem(inside["squared_error"])
     root = math.sqrt(square)
-    found = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
+    metrics = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
     central = (2 * inside["pit"] - 1).abs()
     for level in LEVELS:
         name = f"coverage_{level}"
-        found[name], found[f"{name}_sem"] = mean_sem((central <= level / 100).double())
-    return found
+        metrics[name], metrics[f"{name}_sem"] = mean_sem((central <= level / 100).double())
+    return metrics
 
 
 def _elbo_metrics(elbo: ELBO, gibbs: float, sem: float) -> dict[str, float]:
     with torch.no_grad():
         kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
-    found = {"kl": kl}
+    metrics = {"kl": kl}
     if noise_kl is not None:
-        found["noise_kl"] = float(noise_kl)
+        metrics["noise_kl"] = float(noise_kl)
         gibbs += float(noise_kl) / elbo.num_data
-    found |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
+    metrics |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
     if isinstance(elbo.temperature, Constant) and elbo.temperature.value != 1:
-        found["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
-    return found
+        metrics["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
+    return metrics
 
 
 def _outside_metrics(inside: Columns, outside: Columns) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name in ("entropy", "mutual_information", "std"):
         if name in outside:
             pair = (part[name].reshape(len(part[name]), -1).mean(1) for part in (inside, outside))
-            found[f"ood_auroc_{name}"] = auroc(*pair)
-            found[f"{name}_outside"] = float(outside[name].double().mean())
-    return found
+            metrics[f"ood_auroc_{name}"] = auroc(*pair)
+            metrics[f"{name}_outside"] = float(outside[name].double().mean())
+    return metrics

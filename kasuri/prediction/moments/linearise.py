@@ -147,8 +147,8 @@ def _derivative(use: Use, weight: RandomWeight) -> Tensor:
     patches = _patches(use.tap, inputs)  # (pictures, groups, in, positions)
     slope = use.slope.unflatten(1, (patches.shape[0], -1)).mT
     slope = slope.unflatten(2, (patches.shape[1], -1))  # (O, pictures, groups, out, positions)
-    found = (slope @ patches.mT).sum(1)
-    return found.squeeze(1) if patches.shape[1] == 1 else found
+    derivative = (slope @ patches.mT).sum(1)
+    return derivative.squeeze(1) if patches.shape[1] == 1 else derivative
 
 
 def _embedded(uses: Sequence[Use], variance: Tensor) -> Tensor:

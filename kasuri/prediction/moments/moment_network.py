@@ -97,8 +97,8 @@ class MomentNetwork(nn.Module):
             return mean.reshape(-1), (mean, mean_of(sources), noise)
 
         zeros = list(self.zeros.values())
-        found: Any = torch.func.vjp(outputs, zeros, has_aux=True)
-        _, pull_back, (mean, centres, noise) = found
+        linearised: Any = torch.func.vjp(outputs, zeros, has_aux=True)
+        _, pull_back, (mean, centres, noise) = linearised
         each = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
         (slopes,) = torch.vmap(pull_back)(each)
         variances = iter(noise)

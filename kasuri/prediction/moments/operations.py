@@ -96,10 +96,12 @@ def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor |
 
 
 def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
-    means, ends = [], [0]
-    for piece in op(mean_of(x), sizes, dim):
-        ends.append(ends[-1] + piece.shape[dim])
-        means.append(part(aten.slice.Tensor, mean_of(x), dim, ends[-2], ends[-1]))
+    mean, dim = mean_of(x), dim % mean_of(x).dim()
+
+    def piece(index: int) -> Tensor:
+        return linear(lambda x, lead: op(x, sizes, dim + lead)[index], mean)
+
+    means = [piece(index) for index in range(len(op(mean, sizes, dim)))]
     return means, op(x.variance, sizes, dim) if is_random(x) else None
 
 
@@ -301,16 +303,8 @@ def per_dimension(value: Any, dims: int) -> list[int]:
 
 
 def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
-    """F.pad, by joining tensors: torch's own makes a constant of the batch size when it is traced."""
-    for index in range(len(pads) // 2):
-        dim = x.dim() - 1 - index
-        widths = pads[2 * index : 2 * index + 2]
-        left, right = (
-            x.new_full((*x.shape[:dim], width, *x.shape[dim + 1 :]), value) for width in widths
-        )
-        if any(widths):
-            x = join([left, x, right], dim)
-    return x
+    """F.pad; the derivative of what it adds is 0, so that it may count as linear."""
+    return linear(lambda x, lead: F.pad(x, pads, value=value), x) if any(pads) else x
 
 
 def windows(
