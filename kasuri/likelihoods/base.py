@@ -43,7 +43,7 @@ class Likelihood(Storable, nn.Module, ABC):
         """The prediction made of outputs (batch, ...) of several functions, all equally probable.
 
         Examples:
-            >>> import kasuri
+            >>> import kasuri, torch
             >>> kasuri.Categorical().prediction([torch.zeros(5, 2), torch.ones(5, 2)]).mean.shape
             torch.Size([5, 2])
         """
