@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
@@ -20,7 +19,7 @@ class Likelihood(Storable, nn.Module, ABC):
     """p(y | f), and q and p of its own parameters if it has a posterior over them.
 
     A likelihood of your own has the three abstract methods. What else it does fits real targets with noise;
-    classes have their own `predictive` and `summarise`. One with random parameters of its own
+    classes have their own `summarise`. One with random parameters of its own
     (`GammaGaussian`) also has `expected_log_prob`, `kl` and perhaps `update`.
     """
 
@@ -36,13 +35,6 @@ class Likelihood(Storable, nn.Module, ABC):
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Mean, variance and entropy of the targets for one draw f; None where it has no use."""
 
-    def predictive(self, fs: Tensor) -> td.Distribution:
-        """The equal mixture over draws fs (S, batch, ...), for each output alone."""
-        each = self(fs)
-        parts = {name: getattr(each, name).movedim(0, -1) for name in each.arg_constraints}
-        weights = td.Categorical(logits=torch.zeros_like(next(iter(parts.values()))))
-        return td.MixtureSameFamily(weights, type(each)(**parts))
-
     def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> Prediction:
         """The prediction made of accumulated draws."""
         return RealPrediction(draws, seeds)
@@ -51,7 +43,7 @@ class Likelihood(Storable, nn.Module, ABC):
         """The prediction made of outputs (batch, ...) of several functions, all equally probable.
 
         Examples:
-            >>> import kasuri
+            >>> import kasuri, torch
             >>> kasuri.Categorical().prediction([torch.zeros(5, 2), torch.ones(5, 2)]).mean.shape
             torch.Size([5, 2])
         """
@@ -77,16 +69,8 @@ class Likelihood(Storable, nn.Module, ABC):
         return False
 
     def update(self, f: Tensor, y: Tensor, num_data: int) -> None:
-        """Take a batch into a posterior that is not learned by gradient.
-
-        Args:
-            f: outputs of the batch for one draw of the weights.
-            y: its targets.
-            num_data: number of training examples.
-        """
-        raise TypeError(
-            f"{type(self).__name__}.update: it has nothing to update; ask `updates` first"
-        )
+        """Take a batch (outputs of one draw, targets) into a posterior that is not learned by gradient."""
+        raise TypeError(f"{type(self).__name__}: update has nothing to do, see `updates`")
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         """What people want to see beside the NLL, from predictive means: accuracy, or rmse."""

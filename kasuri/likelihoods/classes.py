@@ -38,16 +38,10 @@ class Categorical(Likelihood):
         expected = (classes_first.shape[0], *classes_first.shape[2:])
         if f.dim() < 2 or y.shape != expected or y.is_floating_point():
             raise ValueError(
-                f"Categorical: outputs of shape {tuple(f.shape)} with classes in dimension "
-                f"{self.dim} want integer targets of shape {expected}, got {tuple(y.shape)} of "
-                f"{y.dtype}; one-hot targets: write y.argmax(-1)"
+                f"Categorical: targets for outputs of shape {tuple(f.shape)} must be integers of shape "
+                f"{expected}, got {tuple(y.shape)} of {y.dtype}; one-hot targets: write y.argmax(-1)"
             )
         return -per_example(F.cross_entropy(classes_first, y, reduction="none"))
-
-    def predictive(self, fs: Tensor) -> td.Categorical:
-        """Probabilities averaged over draws."""
-        probs = fs.movedim(self.dim % (fs.dim() - 1) + 1, -1).softmax(-1).mean(0)
-        return td.Categorical(probs=probs)
 
     def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
         """Probabilities and their entropy."""
@@ -84,10 +78,6 @@ class Bernoulli(Likelihood):
         """Minus the binary cross-entropy, summed over outputs."""
         same_shape("Bernoulli", f, y)
         return -per_example(F.binary_cross_entropy_with_logits(f, y.to(f.dtype), reduction="none"))
-
-    def predictive(self, fs: Tensor) -> td.Bernoulli:
-        """Probabilities averaged over draws."""
-        return td.Bernoulli(probs=fs.sigmoid().mean(0))
 
     def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
         """Probabilities and their entropy."""

@@ -6,7 +6,7 @@ weights are independent is the approximation.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -19,8 +19,6 @@ from kasuri.likelihoods.predictions import Draws, RealPrediction
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
     gamma_kl,
-    student_t_cdf,
-    student_t_entropy,
     student_t_log_prob,
     sums_of_squares,
 )
@@ -73,13 +71,13 @@ class GammaGaussian(Likelihood):
         pair = isinstance(prior, Sequence) and len(prior) == 2
         if not pair or not all(is_number(value) and 0 < value < math.inf for value in prior):
             raise ValueError(
-                f"GammaGaussian(prior={prior!r}): a Gamma distribution has a concentration and a rate, "
-                "both above 0, e.g. prior=(6.0, 6.0)"
+                f"GammaGaussian(prior={prior!r}): must be a concentration and a rate, both above 0, e.g. "
+                "(6.0, 6.0)"
             )
         if learn not in get_args(Learn):
             raise ValueError(
-                f'GammaGaussian(learn={learn!r}): write learn="gradient" or learn="closed form"; for '
-                "noise of a known size write kasuri.Gaussian(scale)"
+                f'GammaGaussian(learn={learn!r}): write "gradient" or "closed form"; for noise of a known '
+                "size write kasuri.Gaussian(scale)"
             )
         if outputs is not None and not is_whole(outputs, 1):
             raise ValueError(
@@ -112,11 +110,7 @@ class GammaGaussian(Likelihood):
     @property
     def rate(self) -> Tensor:
         """Rate b of the precision's posterior, in double precision: () or (outputs,)."""
-        return self._posterior()[1]
-
-    def _posterior(self) -> tuple[Tensor, Tensor]:
-        a = self.concentration
-        return a, a * (2 * _within(self.log_scale.double(), *_SCALE)).exp()
+        return self.concentration * (2 * _within(self.log_scale.double(), *_SCALE)).exp()
 
     @property
     def scale(self) -> Tensor:
@@ -126,29 +120,31 @@ class GammaGaussian(Likelihood):
     @property
     def variance(self) -> Tensor:
         """Variance b/(a - 1) of the noise, the precision's uncertainty included; infinite if a ≤ 1."""
-        a, b = self._posterior()
-        return torch.where(a > 1, b / (a - 1).clamp(min=1e-300), math.inf)
+        a = self.concentration
+        return torch.where(a > 1, self.rate / (a - 1).clamp(min=1e-300), math.inf)
 
     def forward(self, f: Tensor) -> td.StudentT:
         """Student-t around f."""
         df, scale = (2 * self.concentration).to(f), self.scale.to(f)
-        return _StudentT(df.expand_as(f), f, scale.expand_as(f))
+        return td.StudentT(df.expand_as(f), f, scale.expand_as(f))
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """Log of the Student-t density; outputs with a common precision are scored jointly."""
-        squares, count = self._squares(f, y)
-        logs = student_t_log_prob(squares, count, *self._posterior())
-        return logs if self.outputs is None else logs.sum(-1)
+        return self._summed(student_t_log_prob, f, y)
 
     def expected_log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """E_q log N(y; f, 1/τ), summed over outputs."""
-        squares, count = self._squares(f, y)
-        logs = expected_normal_log_prob(squares, count, *self._posterior())
+        return self._summed(expected_normal_log_prob, f, y)
+
+    def _summed(self, log_density: Callable[..., Tensor], f: Tensor, y: Tensor) -> Tensor:
+        logs = log_density(*self._squares(f, y), self.concentration, self.rate)
         return logs if self.outputs is None else logs.sum(-1)
 
     def kl(self) -> Tensor:
         """KL(q(τ) ‖ prior), summed over precisions."""
-        return gamma_kl(*self._posterior(), self.prior_concentration, self.prior_rate).sum()
+        return gamma_kl(
+            self.concentration, self.rate, self.prior_concentration, self.prior_rate
+        ).sum()
 
     @property
     def updates(self) -> bool:
@@ -156,26 +152,24 @@ class GammaGaussian(Likelihood):
         return self.learn == "closed form"
 
     @torch.no_grad()
-    def update(self, f: Tensor, y: Tensor, num_data: int, step_size: float | None = None) -> None:
-        """One step of the natural gradient: (a, b) moves by `step_size` of the way to the batch's optimum.
+    def update(self, f: Tensor, y: Tensor, num_data: int) -> None:
+        """One step of the natural gradient: (a, b) moves by a share ρ of the way to the batch's optimum.
 
         a ← (1 - ρ) a + ρ (a₀ + N n/2), b ← (1 - ρ) b + ρ (b₀ + N/2 · mean Σ (y - f)²)
 
-        for n outputs with a common precision and N examples.
+        for n outputs with a common precision and N examples. ρ = batch / N, at most 1: an average over about
+        the last N examples.
 
         Args:
             f: outputs of the batch for one draw of the weights.
             y: its targets.
             num_data: number of training examples N.
-            step_size: ρ; by default batch / N, at most 1: an average over about the last N examples.
         """
         if not self.updates:
             raise ValueError(
                 'update: this noise is learned by gradient; write GammaGaussian(learn="closed form")'
             )
-        share = min(1.0, len(y) / num_data) if step_size is None else step_size
-        if not 0 < share <= 1:
-            raise ValueError(f"update(step_size={step_size}): above 0 and at most 1")
+        share = min(1.0, len(y) / num_data)
         squares, count = self._squares(f, y)
         best_a = self.prior[0] + 0.5 * num_data * count
         best_b = self.prior[1] + 0.5 * num_data * squares.double().mean(0)
@@ -188,8 +182,8 @@ class GammaGaussian(Likelihood):
         same_shape("GammaGaussian", f, y)
         if self.outputs is not None and (f.dim() < 2 or f.shape[-1] != self.outputs):
             raise ValueError(
-                f"GammaGaussian(outputs={self.outputs}): the network's outputs have shape "
-                f"{tuple(f.shape)}, the last dimension counts outputs with a precision each"
+                f"GammaGaussian(outputs={self.outputs}): the last dimension of the network's outputs must "
+                f"have this size, got shape {tuple(f.shape)}"
             )
         return sums_of_squares(y - f, self.log_spread)
 
@@ -209,29 +203,6 @@ class GammaGaussian(Likelihood):
         """The prior, how it is learned, and the present size of the noise."""
         sizes = ", ".join(f"{size:.3g}" for size in self.scale.detach().reshape(-1).tolist())
         return f"prior={self.prior}, learn={self.learn!r}, outputs={self.outputs}, scale {sizes}"
-
-
-class _StudentT(td.StudentT):
-    """torch's Student-t with its distribution function, and exact with many degrees of freedom.
-
-    torch's density is a difference of logarithms of Gamma functions: in single precision it is wrong by
-    0.005 nats with as many degrees of freedom as 45,000 examples leave.
-    """
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        a = self.df.double() / 2
-        return student_t_log_prob(
-            (value - self.loc).square(), 1, a, a * self.scale.double().square()
-        )
-
-    def entropy(self) -> Tensor:
-        return (student_t_entropy(self.df / 2) + self.scale.double().log()).to(self.loc)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        z = (value - self.loc) / self.scale
-        return student_t_cdf(z, self.df / 2)
 
 
 def _within(logs: Tensor, low: float, high: float) -> Tensor:

@@ -28,12 +28,9 @@ class Draws:
     """Outputs of a network, draw by draw: their running moments, and the outputs themselves if kept.
 
     Every draw may have a likelihood of its own, as the members of an ensemble have.
-
-    Args:
-        keep: whether to keep the outputs, which intervals, draws and scores need.
     """
 
-    keep: bool = True
+    keep: bool = True  # the outputs, which intervals, draws and scores need
     outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
     mean: Tensor | None = None
@@ -115,12 +112,7 @@ def _running(mean: Tensor | None, value: Tensor | None, count: int) -> Tensor | 
 
 
 class Prediction(ABC):
-    """Summary of S draws for each input.
-
-    Args:
-        moments: the accumulated draws.
-        seeds: one per draw; `frozen(bnn, pred.seeds[s])` is the function of draw s.
-    """
+    """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s."""
 
     def __init__(self, moments: Draws, seeds: Sequence[int] = ()) -> None:
         assert moments.mean is not None
@@ -212,12 +204,7 @@ class ClassPrediction(Prediction):
     """Class probabilities. `mean` is their average over draws, `std` their spread.
 
     entropy (batch,) = aleatoric + epistemic, in nats; epistemic is the mutual information.
-    For Bernoulli outputs the entropies are per output.
-
-    Args:
-        moments: the accumulated draws.
-        seeds: one per draw.
-        dim: the dimension with the classes; None if outputs are probabilities of yes.
+    For Bernoulli outputs (`dim` is None) the entropies are per output.
     """
 
     def __init__(self, moments: Draws, seeds: Sequence[int] = (), dim: int | None = -1) -> None:
@@ -274,7 +261,6 @@ class ClassPrediction(Prediction):
 
     def _rows(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, C) probabilities and (rows,) labels, one row per example and position."""
-        yes_or_no = self.dim is None
         if self.dim is None:
             probs = torch.stack([1 - self.mean, self.mean], -1)
         else:
@@ -284,22 +270,18 @@ class ClassPrediction(Prediction):
                 f"labels must have shape {tuple(probs.shape[:-1])}, got {tuple(y.shape)}; write "
                 f"y.reshape{tuple(probs.shape[:-1])}"
             )
-        if yes_or_no and not bool(((y == 0) | (y == 1)).all()):
-            raise ValueError("targets between yes and no have no accuracy: write y.round()")
-        labels = y.long() if yes_or_no else y
-        return probs.reshape(-1, probs.shape[-1]), labels.reshape(-1)
+        if self.dim is None:
+            if not bool(((y == 0) | (y == 1)).all()):
+                raise ValueError("targets between yes and no have no accuracy: write y.round()")
+            y = y.long()
+        return probs.reshape(-1, probs.shape[-1]), y.reshape(-1)
 
 
 class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
 
-    std² = aleatoric + epistemic: the variance of the noise and of the function.
-
-    Args:
-        moments: the accumulated draws.
-        seeds: one per draw.
-        concentration: half the degrees of freedom of Student-t noise, () or of the last dimension; None for
-            normal noise.
+    std² = aleatoric + epistemic: the variance of the noise and of the function. `concentration` is half the
+    degrees of freedom of Student-t noise, None for normal noise.
     """
 
     def __init__(
@@ -312,12 +294,6 @@ class RealPrediction(Prediction):
     def has_density(self) -> bool:
         """Whether there is noise; without, draws are values of a function."""
         return self.moments.noise is not None
-
-    @property
-    def noise(self) -> Tensor:
-        """Noise variance, averaged over draws; 0 without a likelihood."""
-        noise = self.moments.noise
-        return torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
 
     @property
     def scale(self) -> Tensor:
@@ -337,21 +313,21 @@ class RealPrediction(Prediction):
         a = self.concentration
         if not bool((a > 1).all()):
             raise ValueError(
-                f"noise with {2 * float(a.min()):.3g} degrees of freedom has no variance, and a prediction "
-                "no scale: train first, on more than a few examples, or choose a prior with a "
-                "concentration above 1"
+                f"noise with {2 * float(a.min()):.3g} degrees of freedom has no variance: train first, or "
+                "choose a prior with a concentration above 1"
             )
         return (noise * ((a - 1) / a).to(noise)).sqrt()
 
     @property
     def std(self) -> Tensor:
         """√(aleatoric + epistemic)."""
-        return (self.spread + self.noise).sqrt()
+        return (self.epistemic + self.aleatoric).sqrt()
 
     @property
     def aleatoric(self) -> Tensor:
-        """Variance of the noise."""
-        return self.noise
+        """Variance of the noise, averaged over draws; 0 without a likelihood."""
+        noise = self.moments.noise
+        return torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
 
     @property
     def epistemic(self) -> Tensor:
@@ -364,16 +340,15 @@ class RealPrediction(Prediction):
         if not self.has_density:
             return _quantiles(draws, level)
         scale, a = self.scale, self.concentration
-        return (
-            mixture_quantile(draws, scale, (1 - level) / 2, a),
-            mixture_quantile(draws, scale, (1 + level) / 2, a),
+        low, high = (
+            mixture_quantile(draws, scale, p, a) for p in ((1 - level) / 2, (1 + level) / 2)
         )
+        return low, high
 
     @property
     def entropy(self) -> Tensor:
         """Differential entropy of the predictive mixture of each output, by quadrature."""
-        scale = self.scale
-        return mixture_entropy(self.draws, scale, self.concentration)
+        return mixture_entropy(self.draws, self.scale, self.concentration)
 
     @property
     def mutual_information(self) -> Tensor:

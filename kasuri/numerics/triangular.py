@@ -168,14 +168,6 @@ def _lower(half: int, even: int, dtype: torch.dtype, device: torch.device) -> Te
     return torch.ones(half, half, dtype=dtype, device=device).tril(even - 1)
 
 
-@lru_cache(maxsize=64)
-def lower_part(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 where the rectangle of a matrix of this size belongs to its left columns, else 0; all of it."""
-    rows, half = folded_shape(size)
-    below = torch.ones(rows - half, half, dtype=dtype, device=device)
-    return torch.cat([_lower(half, 1 - size % 2, dtype, device), below])
-
-
 class _Unfold(torch.autograd.Function):
     """Folding is the adjoint of unfolding: nothing else is needed for the gradient."""
 

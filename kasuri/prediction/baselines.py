@@ -50,16 +50,15 @@ def ensemble(
     tails = [getattr(member.likelihood, "concentration", None) for member in members]
     if any(not _same(tails[0], tail) for tail in tails):
         raise ValueError(
-            "ensemble: all members must have Student-t noise of the same degrees of freedom, or none; write "
-            'GammaGaussian(learn="closed form"), where they follow from the number of examples, or Gaussian()'
+            "ensemble: the Student-t noise of all members must have the same degrees of freedom; write "
+            'GammaGaussian(learn="closed form") or Gaussian()'
         )
 
     def mixture(x: Any) -> Prediction:
         draws = Draws()
         for number, member in enumerate(members):
-            for likelihood, f in predict(
-                member, x, samples, seed=mix(seed, number)
-            ).moments.outputs:
+            pred = predict(member, x, samples, seed=mix(seed, number))
+            for likelihood, f in pred.moments.outputs:
                 draws.add(f, likelihood)
         return members[0].likelihood.summarise(draws)
 

@@ -22,7 +22,7 @@ from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.baselines import Predictor
 from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_error, mean_sem
-from kasuri.prediction.predict import Model, Output, model_of, predicted
+from kasuri.prediction.predict import Model, Output, at_least_one, model_of, predicted
 
 CHUNK = 1000
 LEVELS = (50, 90, 95)
@@ -103,10 +103,7 @@ def evaluate(
         >>> result.examples["nll"].shape
         torch.Size([8])
     """
-    chunk = CHUNK if chunk is None else chunk
-    for name, value in (("samples", samples), ("chunk", chunk)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least_one(samples=samples, chunk=chunk)
     given = objective_of(model)
     predictor: Callable[[Any], Prediction]
     if isinstance(given, nn.Module):
@@ -120,15 +117,16 @@ def evaluate(
     else:
         predictor = cast("Callable[[Any], Prediction]", given)
     ours = isinstance(given, nn.Module | Predictor)
-    scale, zero = (
-        torch.as_tensor(value, dtype=torch.float64) for value in (target_scale, target_mean)
-    )
+    other = None
     with torch.no_grad(), _seeding_others(seed, ours, data, outside):
-        inside = _in_unit(_collect(predictor, _pairs(data), chunk), scale, zero)
-        other = None
+        inside = _collect(predictor, _pairs(data), chunk or CHUNK)
         if outside is not None:
-            rest = ((x, None) for x in batches(outside))
-            other = _in_unit(_collect(predictor, rest, chunk), scale, zero)
+            other = _collect(predictor, ((x, None) for x in batches(outside)), chunk or CHUNK)
+    unit = [
+        torch.as_tensor(part, dtype=torch.float64).cpu() for part in (target_scale, target_mean)
+    ]
+    inside = _in_unit(inside, *unit)
+    other = None if other is None else _in_unit(other, *unit)
     metrics = _metrics(inside, other, given if isinstance(given, ELBO) else None)
     return Evaluation(metrics, inside, other)
 
@@ -137,15 +135,14 @@ def _network(given: nn.Module, likelihood: Likelihood | None, output: Output) ->
     if isinstance(given, Objective):
         if not given.has_targets:
             raise TypeError(
-                f"evaluate({type(given).__name__}(...)): it explains inputs and predicts no targets; "
-                "write kasuri.vae.evaluate(vae, data)"
+                f"{type(given).__name__} predicts no targets: write kasuri.vae.evaluate(vae, data)"
             )
         if likelihood not in (None, given.likelihood):
             raise ValueError("likelihood=: the objective has its own; evaluate its network instead")
     elif likelihood is None:
         raise ValueError(
-            "evaluate cannot know what a network's outputs mean: write likelihood="
-            "kasuri.Categorical() for classes or likelihood=kasuri.Gaussian(0.1) for real targets"
+            "a network needs a likelihood, e.g. likelihood=kasuri.Categorical() for classes or "
+            "kasuri.Gaussian(0.1) for real targets"
         )
     return model_of(given, likelihood, output)
 
@@ -175,8 +172,7 @@ def _collect(
             prediction = predictor(take(x, rows))
             if not isinstance(prediction, Prediction):
                 raise TypeError(
-                    f"the function returned {type(prediction).__name__}, not a Prediction; write e.g. "
-                    "lambda x: kasuri.predict(bnn, x, likelihood=kasuri.Categorical())"
+                    f"the function must return a kasuri.Prediction, got {type(prediction).__name__}"
                 )
             if y is None:
                 refuse_non_finite("predictions", prediction.mean)
@@ -194,18 +190,14 @@ def _pairs(data: Any) -> Iterator[tuple[Any, Tensor]]:
         return
     if isinstance(data, Tensor | Mapping) or not isinstance(data, Iterable):
         raise TypeError(
-            f"evaluate cannot take examples from {type(data).__name__}: give (x, y), an object with "
-            "attributes x and y, or a loader, e.g. DataLoader(dataset, batch_size=100)"
+            f"no examples can be taken from {type(data).__name__}: give (x, y), an object with attributes x "
+            "and y, or a DataLoader"
         )
     for batch in [data] if isinstance(data, tuple) else data:
-        if not (
-            isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor)
-        ):
-            kind = (
-                f"{len(batch)} things" if isinstance(batch, tuple | list) else type(batch).__name__
-            )
+        pair = isinstance(batch, tuple | list) and len(batch) == 2
+        if not pair or not isinstance(batch[1], Tensor):
             raise ValueError(
-                f"a batch must be a pair of inputs and a tensor of targets, got {kind}"
+                f"a batch must be a pair of inputs and a tensor of targets, got {type(batch).__name__}"
             )
         yield batch[0], batch[1]
 
@@ -219,77 +211,74 @@ def _in_unit(columns: Columns, scale: Tensor, zero: Tensor) -> Columns:
         raise ValueError(f"target_scale must be positive, got {scale.tolist()}")
     if "entropy" in columns and bool((scale != 1).any()):
         raise ValueError("target_scale is a unit of real targets; leave it out for classes")
-    made = dict(columns)
-    if "std" in columns:
-        unit = scale.cpu().expand(columns["std"].shape[1:])
-        made |= {
-            name: columns[name] * unit**power for name, power in _POWERS.items() if name in made
-        }
-        made |= {
-            name: columns[name] * unit + zero.cpu() for name in ("label", "guess") if name in made
-        }
-        made |= {
-            name: columns[name] + unit.log().sum() for name in ("nll", "gibbs_nll") if name in made
-        }
-    return {
-        name: column.reshape(-1) if column.numel() == len(column) else column
-        for name, column in made.items()
-    }
+
+    def changed(name: str, column: Tensor) -> Tensor:
+        if "std" in columns:
+            unit = scale.expand(columns["std"].shape[1:])
+            if name in _POWERS:
+                column = column * unit ** _POWERS[name]
+            elif name in ("label", "guess"):
+                column = column * unit + zero
+            elif name in ("nll", "gibbs_nll"):
+                column = column + unit.log().sum()
+        return column.reshape(-1) if column.numel() == len(column) else column
+
+    return {name: changed(name, column) for name, column in columns.items()}
 
 
 def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dict[str, float]:
-    found: dict[str, float] = {"count": len(inside["nll"])}
+    metrics: dict[str, float] = {"count": len(inside["nll"])}
     for name in ("accuracy", "nll", "gibbs_nll", "brier", "crps"):
         if name in inside:
-            found[name], found[f"{name}_sem"] = mean_sem(inside[name])
+            metrics[name], metrics[f"{name}_sem"] = mean_sem(inside[name])
     for name in ("confidence", "entropy", "mutual_information", "std", "interval_width_90"):
         if name in inside:
-            found[name] = mean_sem(inside[name]).mean
-    found |= _class_metrics(inside) if "accuracy" in inside else _real_metrics(inside)
+            metrics[name] = mean_sem(inside[name]).mean
+    if "accuracy" in inside:
+        pair = inside["confidence"], inside["accuracy"]
+        metrics["ece"] = calibration_error(*pair)
+        metrics["ece_sem"] = bootstrap_sem(calibration_error, *pair)
+    else:
+        metrics |= _real_metrics(inside)
     if elbo is not None:
-        found |= _elbo_metrics(elbo, found["gibbs_nll"], found["gibbs_nll_sem"])
+        metrics |= _elbo_metrics(elbo, metrics["gibbs_nll"], metrics["gibbs_nll_sem"])
     if outside is not None:
-        found |= _outside_metrics(inside, outside)
-    if found["count"] == 1:  # has no standard error
-        return {name: value for name, value in found.items() if not name.endswith("_sem")}
-    return found
-
-
-def _class_metrics(inside: Columns) -> dict[str, float]:
-    pair = inside["confidence"], inside["accuracy"]
-    return {"ece": calibration_error(*pair), "ece_sem": bootstrap_sem(calibration_error, *pair)}
+        metrics |= _outside_metrics(inside, outside)
+    if metrics["count"] == 1:  # has no standard error
+        return {name: value for name, value in metrics.items() if not name.endswith("_sem")}
+    return metrics
 
 
 def _real_metrics(inside: Columns) -> dict[str, float]:
     """Root mean squared error, its standard error by the delta method, and coverages."""
     square, sem = mean_sem(inside["squared_error"])
     root = math.sqrt(square)
-    found = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
+    metrics = {"rmse": root, "rmse_sem": sem / (2 * root) if root else 0.0}
     central = (2 * inside["pit"] - 1).abs()
     for level in LEVELS:
         name = f"coverage_{level}"
-        found[name], found[f"{name}_sem"] = mean_sem((central <= level / 100).double())
-    return found
+        metrics[name], metrics[f"{name}_sem"] = mean_sem((central <= level / 100).double())
+    return metrics
 
 
 def _elbo_metrics(elbo: ELBO, gibbs: float, sem: float) -> dict[str, float]:
     with torch.no_grad():
         kl, noise_kl = float(elbo.kl()), elbo.likelihood.kl()
-    found = {"kl": kl}
+    metrics = {"kl": kl}
     if noise_kl is not None:
-        found["noise_kl"] = float(noise_kl)
+        metrics["noise_kl"] = float(noise_kl)
         gibbs += float(noise_kl) / elbo.num_data
-    found |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
+    metrics |= {"neg_elbo": gibbs + kl / elbo.num_data, "neg_elbo_sem": sem}
     if isinstance(elbo.temperature, Constant) and elbo.temperature.value != 1:
-        found["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
-    return found
+        metrics["tempered_neg_elbo"] = gibbs + elbo.temperature.value * kl / elbo.num_data
+    return metrics
 
 
 def _outside_metrics(inside: Columns, outside: Columns) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name in ("entropy", "mutual_information", "std"):
         if name in outside:
             pair = (part[name].reshape(len(part[name]), -1).mean(1) for part in (inside, outside))
-            found[f"ood_auroc_{name}"] = auroc(*pair)
-            found[f"{name}_outside"] = float(outside[name].double().mean())
-    return found
+            metrics[f"ood_auroc_{name}"] = auroc(*pair)
+            metrics[f"{name}_outside"] = float(outside[name].double().mean())
+    return metrics

@@ -3,12 +3,9 @@
 Scores of single examples (`correct`, `nll`, `brier`, `confidence`, `crps`, `pit`) are offered here as
 well; `mean_sem` makes a mean and its standard error over examples of them.
 
-These are a few lines of torch each rather than calls of torchmetrics, which is the oracle in the
-tests, for measured reasons (torchmetrics 1.9): importing it takes two seconds, since it
-imports scipy and transformers where they are installed; its AUROC sends scores outside [0, 1]
-through a sigmoid in single precision, which makes ties of different entropies (0.50 for a true
-0.67); its calibration error puts confidences of exactly 1 into a sixteenth bin; both take NaN
-without a word; and neither gives the values per example or per bin.
+torchmetrics is the oracle in the tests, and not used here: it takes two seconds to import, sends scores
+outside [0, 1] through a sigmoid in single precision before ranking them (0.50 for a true AUROC of 0.67),
+puts confidences of exactly 1 into a bin of their own, and takes NaN without a word.
 """
 
 import math
@@ -20,13 +17,13 @@ from torch import Tensor
 
 from kasuri.numerics.scores import DrawNLL as DrawNLL
 from kasuri.numerics.scores import brier as brier
-from kasuri.numerics.scores import checked, refuse_non_finite
 from kasuri.numerics.scores import confidence as confidence
 from kasuri.numerics.scores import correct as correct
 from kasuri.numerics.scores import crps as crps
 from kasuri.numerics.scores import nll as nll
 from kasuri.numerics.scores import nll_of_draws as nll_of_draws
 from kasuri.numerics.scores import pit as pit
+from kasuri.numerics.scores import refuse_non_finite
 
 
 class Estimate(NamedTuple):
@@ -60,13 +57,8 @@ def bootstrap_sem(
 ) -> float:
     """Standard error of any statistic of a set: its spread over resampled sets.
 
-    For numbers that are no mean over examples, such as `ece`. Examples are drawn with replacement.
-
-    Args:
-        statistic: a function of the columns.
-        columns: tensors with examples along the first dimension.
-        resamples: number of resampled sets, at least 2.
-        seed: of a generator of its own; torch's global one is left alone.
+    For numbers that are no mean over examples, such as `ece`. Examples (rows of the columns) are drawn with
+    replacement, from a generator of its own.
 
     Examples:
         >>> values = torch.arange(100.0)
@@ -81,16 +73,6 @@ def bootstrap_sem(
         rows = torch.randint(count, (count,), generator=generator).to(columns[0].device)
         values.append(statistic(*(column[rows] for column in columns)))
     return float(torch.tensor(values, dtype=torch.float64).std())
-
-
-def accuracy(probs: Tensor, y: Tensor) -> float:
-    """Share of examples whose most probable class is the right one.
-
-    Examples:
-        >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
-        0.5
-    """
-    return float(correct(probs, y).mean())
 
 
 class Reliability(NamedTuple):
@@ -124,7 +106,7 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
                     accuracy=tensor([0.0000, 0.5000], dtype=torch.float64), counts=tensor([1, 2]))
     """
     if bins < 1:
-        raise ValueError(f"bins={bins}: at least one")
+        raise ValueError(f"bins must be at least 1, got {bins}")
     confidence = confidence.double().contiguous()
     inner = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)[1:-1]
     bin_of = torch.bucketize(confidence, inner, right=True)
@@ -138,13 +120,7 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
 def calibration_error(
     confidence: Tensor, correct: Tensor, bins: int = 15, batch: int | None = None
 ) -> float:
-    """Σ_b n_b/N |accuracy_b - confidence_b| of stated probabilities.
-
-    Args:
-        confidence: stated probabilities, of any shape.
-        correct: whether the event happened, 0 or 1, of the same shape.
-        bins: number of equal bins.
-        batch: the mean over consecutive batches of this size instead, see `ece`.
+    """Σ_b n_b/N |accuracy_b - confidence_b| of stated probabilities; see `calibration_bins` and `ece`.
 
     Examples:
         >>> calibration_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
@@ -160,25 +136,7 @@ def calibration_error(
     return sum(errors) / len(errors)
 
 
-def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> Reliability:
-    """The reliability diagram of the most probable class.
-
-    Args:
-        probs: (N, C) class probabilities.
-        y: (N,) class numbers.
-        bins: number of equal bins of the confidence.
-
-    Examples:
-        >>> probs = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
-        >>> reliability(probs, torch.tensor([0, 0]), bins=2).accuracy
-        tensor([0.0000, 0.5000], dtype=torch.float64)
-    """
-    return calibration_bins(confidence(probs), correct(probs, y), bins)
-
-
-def ece(
-    probs: Tensor, y: Tensor, bins: int = 15, *, classwise: bool = False, batch: int | None = None
-) -> float:
+def ece(probs: Tensor, y: Tensor, bins: int = 15, *, batch: int | None = None) -> float:
     """Expected calibration error Σ_b n_b/N |accuracy_b - confidence_b| over the whole set.
 
     Averaged over batches it is another number: absolute values of noise do not average out, and a
@@ -190,20 +148,13 @@ def ece(
         probs: (N, C) class probabilities.
         y: (N,) class numbers.
         bins: number of equal bins.
-        classwise: the mean over classes of the error of each class's probability, instead of the
-            error of the most probable class.
         batch: the mean over consecutive batches of this size instead, the last one perhaps smaller.
 
     Examples:
         >>> ece(torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 0]))
         0.25
     """
-    if not classwise:
-        return calibration_error(confidence(probs), correct(probs, y), bins, batch)
-    probs, y = checked(probs, y)
-    columns = enumerate(probs.unbind(1))
-    errors = [calibration_error(column, y == label, bins, batch) for label, column in columns]
-    return sum(errors) / len(errors)
+    return calibration_error(confidence(probs), correct(probs, y), bins, batch)
 
 
 def auroc(inside_scores: Tensor, outside_scores: Tensor) -> float:
@@ -257,8 +208,8 @@ def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> float:
 def _same_shapes(name: str, prediction: Tensor, y: Tensor) -> None:
     if prediction.shape != y.shape or not y.numel():
         raise ValueError(
-            f"{name}: predictions of shape {tuple(prediction.shape)} and targets of shape "
-            f"{tuple(y.shape)}; write y.reshape(prediction.shape), broadcasting would compare all pairs"
+            f"{name}: predictions have shape {tuple(prediction.shape)} but targets {tuple(y.shape)}, which "
+            "would compare all pairs; write y.reshape(prediction.shape)"
         )
     refuse_non_finite(f"{name}: predictions", prediction)
     refuse_non_finite(f"{name}: targets", y)

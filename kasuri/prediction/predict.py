@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.inputs import batches, run, split
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
@@ -106,9 +107,7 @@ def predicted(
     keep_draws: bool = True,
 ) -> Prediction:
     """`predict` of any network; an ordinary one is one draw."""
-    for name, value in (("samples", samples), ("chunk", chunk)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least_one(samples=samples, chunk=chunk)
     net, likelihood, output = model
     seeds: list[int] = []
     if next(named_posteriors(net), None) is not None:
@@ -134,6 +133,13 @@ def summarise(draws: Draws, likelihood: Likelihood | None, seeds: Sequence[int] 
     if likelihood is None:
         return RealPrediction(draws, seeds)
     return likelihood.summarise(draws, seeds)
+
+
+def at_least_one(**counts: int | None) -> None:
+    """Refuse counts below 1; None is left to the default."""
+    for name, value in counts.items():
+        if value is not None and not is_whole(value, 1):
+            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
 
 
 @contextmanager

@@ -6,32 +6,18 @@ name, such as `kasuri.FullNormal`, are about weights. `evaluate`, `elbo` and `lo
 `reconstruct`, `sample` and `traverse` show.
 """
 
-from kasuri.vae.estimates import active_units, elbo, evaluate, log_likelihood
-from kasuri.vae.latents import (
-    DiagonalLatent,
-    FullLatent,
-    KTiedLatent,
-    Latent,
-    MatrixNormalLatent,
-)
-from kasuri.vae.normals import LatentNormal
-from kasuri.vae.objective import VAE
-from kasuri.vae.pictures import reconstruct, sample, sheet, traverse
-
-__all__ = [
-    "VAE",
-    "DiagonalLatent",
-    "FullLatent",
-    "KTiedLatent",
-    "Latent",
-    "LatentNormal",
-    "MatrixNormalLatent",
-    "active_units",
-    "elbo",
-    "evaluate",
-    "log_likelihood",
-    "reconstruct",
-    "sample",
-    "sheet",
-    "traverse",
-]
+from kasuri.vae.estimates import active_units as active_units
+from kasuri.vae.estimates import elbo as elbo
+from kasuri.vae.estimates import evaluate as evaluate
+from kasuri.vae.estimates import log_likelihood as log_likelihood
+from kasuri.vae.latents import DiagonalLatent as DiagonalLatent
+from kasuri.vae.latents import FullLatent as FullLatent
+from kasuri.vae.latents import KTiedLatent as KTiedLatent
+from kasuri.vae.latents import Latent as Latent
+from kasuri.vae.latents import LatentNormal as LatentNormal
+from kasuri.vae.latents import MatrixNormalLatent as MatrixNormalLatent
+from kasuri.vae.objective import VAE as VAE
+from kasuri.vae.pictures import reconstruct as reconstruct
+from kasuri.vae.pictures import sample as sample
+from kasuri.vae.pictures import sheet as sheet
+from kasuri.vae.pictures import traverse as traverse

@@ -1,9 +1,7 @@
 """What an auto-encoder is worth: ELBO and importance-weighted log-likelihood of every example, and scores.
 
-K draws for N examples are K · N passes through the decoder: for K = 5,000, N = 10,000 and three layers of
-300, 50 million passes or 43 TFLOP, about eight minutes on one core of 100 GFLOP/s in float32. Rows
-go through in chunks that stay in the cache, and sums of weights are kept as logarithms in float64, so
-that neither K nor N moves the memory.
+K draws for N examples are K · N passes through the decoder. Rows go through in chunks that stay in the cache,
+and sums of weights are kept as logarithms in float64, so that neither K nor N moves the memory.
 """
 
 import math
@@ -19,8 +17,9 @@ from kasuri.network.estimators import shared
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import LOG_TWO_PI
 from kasuri.prediction.metrics import mean_sem
+from kasuri.prediction.predict import at_least_one
 from kasuri.streams import mix, seeded
-from kasuri.vae.normals import LatentNormal
+from kasuri.vae.latents import LatentNormal
 from kasuri.vae.objective import VAE
 
 CHUNK = 512  # rows of the decoder at once: its widest layers then fit a second-level cache
@@ -62,11 +61,10 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
         >>> elbo(vae, torch.ones(3, 6)).shape
         torch.Size([3])
     """
-    _at_least_one("elbo", samples=samples, chunk=chunk)
-    found = []
+    at_least_one(samples=samples, chunk=chunk)
+    values = []
     with drawing(vae) as (still, device):
-        weights = still.kl_per_example(1.0)
-        constant = 0.0 if weights is None else float(weights)
+        weights = float(still.kl_per_example(1.0))
         for number, block in enumerate(x.split(chunk)):
             block = block.to(device)
             total = torch.zeros(len(block), dtype=torch.float64, device=device)
@@ -74,8 +72,8 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
                 q = still.posterior(block)
                 for _ in range(samples):
                     total += still.likelihood.expected_log_prob(still.decode(q.rsample()), block)
-            found.append((total / samples - q.kl() - constant).cpu())
-    return torch.cat(found)
+            values.append((total / samples - q.kl() - weights).cpu())
+    return torch.cat(values)
 
 
 def log_likelihood(
@@ -94,10 +92,10 @@ def log_likelihood(
         chunk: rows of the decoder at once, draws and examples together.
         seed: of the draws.
     """
-    _at_least_one("log_likelihood", samples=samples, chunk=chunk)
+    at_least_one(samples=samples, chunk=chunk)
     examples = min(EXAMPLES, chunk)
     draws = min(chunk // examples, samples)
-    found = []
+    values = []
     with drawing(vae) as (still, device):
         for number, block in enumerate(x.split(examples)):
             block = block.to(device)
@@ -108,8 +106,8 @@ def log_likelihood(
                 for begin in range(0, samples, draws):
                     logs = _log_weights(still, q, targets, min(draws, samples - begin))
                     total = torch.logaddexp(total, logs.double().logsumexp(0))
-            found.append((total - math.log(samples)).cpu())
-    return torch.cat(found)
+            values.append((total - math.log(samples)).cpu())
+    return torch.cat(values)
 
 
 def _log_weights(vae: VAE, q: LatentNormal, targets: Tensor, draws: int) -> Tensor:
@@ -141,7 +139,7 @@ def evaluate(
         vae: the auto-encoder, or what `kasuri.fit` returned.
         data: inputs (N, ...), a pair (x, y), or anything with attribute x.
         samples: draws per example of the log-likelihood; 0 leaves it out.
-        images: the log-likelihood is that of the first so many examples; of all if not told.
+        images: the log-likelihood is that of the first so many examples; of all by default.
         elbo_samples: draws per example of the ELBO, which is that of all examples.
         chunk: rows of the decoder at once.
         seed: of the draws. Global generators are left as they were.
@@ -163,18 +161,15 @@ def evaluate(
         scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
     elbos = elbo(vae, x, samples=elbo_samples, chunk=chunk, seed=seed + 1)
     kls, means = _divergences(vae, x, chunk)
-    scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())}
-    scores["reconstruction"] = scores["elbo"] + scores["kl"]
     with drawing(vae) as (still, _):
-        weights = still.kl_per_example(1.0)
-    if weights is not None:
-        scores["weight_kl"] = float(weights)
-        scores["reconstruction"] += float(weights)
+        weights = {"weight_kl": float(still.kl_per_example(1.0))} if still.is_bayesian else {}
+    scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())} | weights
+    scores["reconstruction"] = scores["elbo"] + scores["kl"] + sum(weights.values())
     return scores | {"active_units": float(_active(means, ACTIVE).sum())}
 
 
 def active_units(vae: Model, data: Any, *, threshold: float = ACTIVE, chunk: int = CHUNK) -> Tensor:
-    """Which latent variables the decoder is told anything by: variance of E[z | x] over x > threshold.
+    """Which latent variables vary with the input: variance of E[z | x] over x > threshold.
 
     A latent variable that is not active has the same posterior for every input, the prior.
 
@@ -194,9 +189,7 @@ def _inputs(data: Any) -> Tensor:
     """The inputs of a data set: a tensor, a pair, or an object with attribute x."""
     if isinstance(data, Tensor):
         return data
-    x = data[0] if isinstance(data, tuple | list) else data.x
-    if not isinstance(x, Tensor):
-        raise TypeError(f"data of type {type(data).__name__}: give a tensor of inputs (N, ...)")
+    x: Tensor = data[0] if isinstance(data, tuple | list) else data.x
     return x
 
 
@@ -218,9 +211,3 @@ def _active(means: Tensor, threshold: float) -> Tensor:
 def _mean(name: str, values: Tensor) -> dict[str, float]:
     mean, sem = mean_sem(values)
     return {name: mean, f"{name}_sem": sem} if len(values) > 1 else {name: mean}
-
-
-def _at_least_one(task: str, **counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{task}: {name} must be at least 1, got {count}")

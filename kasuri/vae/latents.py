@@ -12,6 +12,12 @@ whose last layer starts at 0 starts with a KL of 0. Diagonals and factors are ex
 for every output. Triangles have ones on their diagonal and are multiplied by it, as in the posteriors of
 weights: their entries are regression coefficients.
 
+Everything follows from the factor F of the covariance F Fᵀ:
+
+    z     = loc + F ε
+    log q = -½ ‖ε‖² - ½ log det F Fᵀ - n/2 log 2π      of a draw: no system is solved
+    KL    = ½ (‖F‖² + ‖loc‖² - n) - ½ log det F Fᵀ     to N(0, I)
+
 Reference: Sparse Bayesian variational learning with matrix normal distributions, section 4.3.
 """
 
@@ -22,17 +28,121 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from kasuri.checks import is_whole
-from kasuri.numerics import kronecker_draws
-from kasuri.numerics.torch_internals import eager
-from kasuri.streams import normal_like
-from kasuri.vae.normals import (
-    LOG_CEILING,
-    CovarianceFactor,
-    DiagonalFactor,
-    KroneckerFactor,
-    LatentNormal,
-    TriangularFactor,
-)
+from kasuri.numerics import triangular
+from kasuri.numerics.safe import capped_exp, held
+from kasuri.posteriors.base import LOG_TWO_PI
+from kasuri.streams import normal
+
+LOG_CEILING = 10.0  # of the logarithms of factors, as for the posteriors of weights
+
+
+class DiagonalFactor:
+    """F = diag(exp(logs)) of every example, logs (batch, n). Other factors have the same methods."""
+
+    def __init__(self, logs: Tensor) -> None:
+        self.logs = logs
+
+    def spread(self, vectors: Tensor) -> Tensor:
+        """V Fᵀ for vectors (batch, k, n)."""
+        return vectors * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
+        return held(self.logs, LOG_CEILING).sum(-1), self.variances().sum(-1)
+
+    def variances(self) -> Tensor:
+        """Diagonal of F Fᵀ, (batch, n)."""
+        return (2 * held(self.logs, LOG_CEILING)).exp()
+
+
+class TriangularFactor(DiagonalFactor):
+    """F = T diag(exp(logs)), T unit lower-triangular, given by its n(n-1)/2 numbers below the diagonal."""
+
+    def __init__(self, logs: Tensor, lower: Tensor) -> None:
+        super().__init__(logs)
+        self.folded = lower.reshape(len(lower), *triangular.folded_shape(logs.shape[-1]))
+
+    def spread(self, vectors: Tensor) -> Tensor:
+        return triangular.times_transposed(super().spread(vectors), self.folded)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        return triangular.block_sums(self.folded, self.logs, LOG_CEILING)
+
+    def variances(self) -> Tensor:
+        squares = super().variances()
+        return squares + triangular.weighted_squares(self.folded, squares)
+
+
+class KroneckerFactor(DiagonalFactor):
+    """F = A ⊗ B: of Z = M + A X Bᵀ, z the rows of Z one after the other."""
+
+    def __init__(self, rows: TriangularFactor, columns: TriangularFactor) -> None:
+        self.rows, self.columns = rows, columns
+        self.outs, self.ins = rows.logs.shape[-1], columns.logs.shape[-1]
+
+    def spread(self, vectors: Tensor) -> Tensor:
+        batch, draws, _ = vectors.shape
+        outs, ins = self.outs, self.ins
+        moved = self.columns.spread(vectors.reshape(batch, draws * outs, ins))
+        across = moved.reshape(batch, draws, outs, ins).mT.reshape(batch, draws * ins, outs)
+        return self.rows.spread(across).reshape(batch, draws, ins, outs).mT.flatten(2)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
+        return self.ins * log_rows + self.outs * log_columns, rows * columns
+
+    def variances(self) -> Tensor:
+        rows, columns = self.rows.variances(), self.columns.variances()
+        return (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(1)
+
+
+class LatentNormal:
+    """q(z | x) of a batch: normal, with means `loc` (batch, n) and covariances F Fᵀ."""
+
+    def __init__(self, loc: Tensor, factor: DiagonalFactor) -> None:
+        self.loc, self.factor = loc, factor
+
+    @property
+    def mean(self) -> Tensor:
+        """E[z | x], (batch, n)."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[z | x], elementwise, (batch, n)."""
+        return self.factor.variances()
+
+    def rsample(self, samples: int | None = None) -> Tensor:
+        """Reparameterised draws, (batch, n); with `samples`, (samples, batch, n)."""
+        return self._draw(samples)[0]
+
+    def draw(self, samples: int | None = None) -> tuple[Tensor, Tensor]:
+        """Draws as of `rsample` and their log q(z | x), (batch,) or (samples, batch)."""
+        z, noise = self._draw(samples)
+        constant = self.factor.sums()[0] + 0.5 * noise.shape[-1] * LOG_TWO_PI
+        return z, -0.5 * noise.square().sum(-1) - constant
+
+    def kl(self) -> Tensor:
+        """KL(q(z | x) ‖ N(0, I)) in nats, (batch,)."""
+        logs, trace = self.factor.sums()
+        return 0.5 * (trace + self.loc.square().sum(-1) - self.loc.shape[-1]) - logs
+
+    def entropy(self) -> Tensor:
+        """Differential entropy in nats, (batch,)."""
+        return self.factor.sums()[0] + 0.5 * self.loc.shape[-1] * (1 + LOG_TWO_PI)
+
+    def _draw(self, samples: int | None) -> tuple[Tensor, Tensor]:
+        """Draws and their noise ε."""
+        batch, size = self.loc.shape
+        shape = (
+            batch,
+            1 if samples is None else samples,
+            size,
+        )  # draws of an example are neighbours
+        noise = normal(shape, dtype=self.loc.dtype, device=self.loc.device)
+        pair = self.loc.unsqueeze(1) + self.factor.spread(noise), noise
+        z, noise = (part.transpose(0, 1) for part in pair)
+        return (z[0], noise[0]) if samples is None else (z, noise)
 
 
 @dataclass(frozen=True)
@@ -57,7 +167,7 @@ class Latent(ABC):
         """Numbers of each part of the encoder's output: means first."""
 
     @abstractmethod
-    def factor(self, *parts: Tensor) -> CovarianceFactor:
+    def factor(self, *parts: Tensor) -> DiagonalFactor:
         """F of the covariances F Fᵀ, from the parts behind the means, (batch, width) each."""
 
     @property
@@ -66,40 +176,19 @@ class Latent(ABC):
         return self.widths[0]
 
     @property
-    def sides(self) -> tuple[int, ...]:
-        """Sizes of the triangular factors of a Kronecker product, if that is what the numbers are."""
-        return ()
-
-    @property
     def size(self) -> int:
         """How many numbers the encoder outputs for an example."""
         return sum(self.widths)
 
     def __call__(self, numbers: Tensor) -> LatentNormal:
         """q(z | x) for a batch, from the encoder's output (batch, size)."""
-        self._check(numbers)
-        loc, *parts = numbers.split(self.widths, dim=1)
-        return LatentNormal(loc, self.factor(*parts))
-
-    def draw_and_kl(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """A draw for each example and its KL to N(0, I), (batch, n) and (batch,): one training step's.
-
-        The same as `rsample` and `kl` of the distributions, faster for Kronecker products.
-        """
-        self._check(numbers)
-        if self.sides and min(self.sides) > 1 and eager():
-            noise = normal_like(numbers[:, : self.dimensions])
-            return kronecker_draws.draw_and_kl(numbers, noise, self.sides, LOG_CEILING)
-        q = self(numbers)
-        return q.rsample(), q.kl()
-
-    def _check(self, numbers: Tensor) -> None:
         if numbers.dim() != 2 or numbers.shape[1] != self.size:
             raise ValueError(
                 f"{self} takes {self.size} numbers for every example, and the encoder gave an output of "
-                f"shape {tuple(numbers.shape)}: end it with nn.Linear(..., {self.size}), or "
-                "latent.size instead of the number"
+                f"shape {tuple(numbers.shape)}: end it with nn.Linear(..., latent.size)"
             )
+        loc, *parts = numbers.split(self.widths, dim=1)
+        return LatentNormal(loc, self.factor(*parts))
 
 
 @dataclass(frozen=True)
@@ -146,10 +235,6 @@ class FullLatent(Latent):
         """Means; log-diagonal and lower triangle of the factor."""
         return self.z, *_triangle(self.z)
 
-    @property
-    def sides(self) -> tuple[int, ...]:
-        return (self.z,)
-
     def factor(self, *parts: Tensor) -> TriangularFactor:
         return TriangularFactor(*parts)
 
@@ -179,10 +264,6 @@ class MatrixNormalLatent(Latent):
     def widths(self) -> tuple[int, ...]:
         """Means; log-diagonal and lower triangle of A; the same of B."""
         return self.rows * self.columns, *_triangle(self.rows), *_triangle(self.columns)
-
-    @property
-    def sides(self) -> tuple[int, ...]:
-        return self.rows, self.columns
 
     def factor(self, *parts: Tensor) -> KroneckerFactor:
         return KroneckerFactor(TriangularFactor(*parts[:2]), TriangularFactor(*parts[2:]))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import is_whole
 from kasuri.inputs import run
 from kasuri.likelihoods import Bernoulli, Likelihood
 from kasuri.network.contexts import drawing
@@ -13,8 +14,7 @@ from kasuri.network.random import named_posteriors
 from kasuri.objectives import schedules
 from kasuri.objectives.elbo import Governing, Objective, Terms
 from kasuri.priors.base import Prior
-from kasuri.vae.latents import Latent
-from kasuri.vae.normals import LatentNormal
+from kasuri.vae.latents import Latent, LatentNormal
 
 
 class AutoEncoder(nn.Module):
@@ -78,9 +78,22 @@ class VAE(Governing, Objective):
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        _refuse(latent, likelihood, samples, temperature)
-        self.networks = AutoEncoder(encoder, decoder, latent)
+        if not isinstance(latent, Latent):
+            raise TypeError(
+                f"VAE(latent={latent!r}): must be a family of latent variables, e.g. "
+                "kasuri.vae.FullLatent(40); families such as kasuri.FullNormal are about weights"
+            )
+        if not is_whole(samples, 1) or not temperature > 0:
+            raise ValueError(
+                f"VAE: samples must be at least 1 and temperature above 0, got {samples}, {temperature}"
+            )
         self.likelihood = Bernoulli() if likelihood is None else likelihood
+        if not isinstance(self.likelihood, Likelihood) or self.likelihood.updates:
+            raise TypeError(
+                f"VAE(likelihood={likelihood!r}): must be a likelihood that is fixed or learned by "
+                "gradient, e.g. kasuri.Bernoulli() or kasuri.Gaussian()"
+            )
+        self.networks = AutoEncoder(encoder, decoder, latent)
         self.output = None
         self.kl_weight = schedules.resolve(kl_weight)
         self.samples, self.num_data, self.temperature = samples, num_data, temperature
@@ -88,18 +101,14 @@ class VAE(Governing, Objective):
         self.is_bayesian = bool(posteriors)
         if (posteriors or self.likelihood.kl() is not None) and not num_data:
             raise ValueError(
-                f"VAE(num_data={num_data}): weights or noise are random, and the number of training "
-                "examples sets the weight of their KL; write num_data=len(train)"
+                f"VAE(num_data={num_data}): weights or noise are random, and their KL is divided by the "
+                "number of training examples; write num_data=len(train)"
             )
-        if posteriors and prior is None:
+        if (prior is None) == self.is_bayesian:
             raise ValueError(
-                "VAE(prior=None): the networks have random weights, which need a prior; write "
-                "prior=kasuri.HeNormal()"
-            )
-        if prior is not None and not posteriors:
-            raise ValueError(
-                "VAE(prior=...): neither network has random weights; write "
-                "decoder=kasuri.bayesianize(decoder, kasuri.KTied(rank=2)), or leave prior out"
+                "VAE(prior=None): random weights need a prior; write prior=kasuri.HeNormal()"
+                if prior is None
+                else "VAE(prior=...): neither network has random weights; leave prior out"
             )
         self.govern({} if prior is None else prior, posteriors)
 
@@ -141,22 +150,16 @@ class VAE(Governing, Objective):
             return self._parts(x)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        numbers = run(self.networks.encoder, x)
-        if self.samples == 1:
-            z, kl = self.latent.draw_and_kl(numbers)
-            targets = x
-        else:
-            q = self.latent(numbers)
-            z, kl = q.rsample(self.samples).flatten(0, 1), q.kl()
-            targets = x.expand(self.samples, *x.shape).flatten(0, 1)
-        weights = self.kl_per_example(self.temperature)
-        kl = kl.mean()
-        return self._nll_of(self.decode(z), targets), kl if weights is None else kl + weights
+        q = self.posterior(x)
+        z = q.rsample(self.samples).flatten(0, 1)
+        targets = x.expand(self.samples, *x.shape).flatten(0, 1)
+        kl = q.kl().mean() + self.kl_per_example(self.temperature)
+        return self._nll_of(self.decode(z), targets), kl
 
-    def kl_per_example(self, temperature: float) -> Tensor | None:
-        """Temperature · KL of random weights / num_data; None if there are none."""
+    def kl_per_example(self, temperature: float) -> Tensor | float:
+        """Temperature · KL of random weights / num_data; 0 if there are none."""
         if not self.is_bayesian:
-            return None
+            return 0.0
         assert self.num_data is not None
         return self.weight_kl() * (temperature / self.num_data)
 
@@ -164,8 +167,7 @@ class VAE(Governing, Objective):
         """The weight of the KL at a training step."""
         if step is None and not isinstance(self.kl_weight, schedules.Constant):
             raise ValueError(
-                "kl_weight is a schedule, so the step matters: call vae(x, step=i) with i = 0, 1, 2, ... "
-                "counting optimiser steps"
+                "kl_weight is a schedule: call vae(x, step=i) with i = 0, 1, 2, ... counting steps"
             )
         return self.kl_weight(step or 0)
 
@@ -185,31 +187,8 @@ class VAE(Governing, Objective):
                 self.likelihood.expected_log_prob(self.decode(q.rsample()), x)
                 for _ in range(samples)
             ]
-            loss = q.kl() - torch.stack(logs).mean(0)
-            weights = self.kl_per_example(self.temperature)
-            return loss if weights is None else loss + weights
+            return q.kl() - torch.stack(logs).mean(0) + self.kl_per_example(self.temperature)
 
     def extra_repr(self) -> str:
         """Latent family and draws."""
         return f"{self.latent}, samples={self.samples}"
-
-
-def _refuse(latent: object, likelihood: object, samples: int, temperature: float) -> None:
-    if not isinstance(latent, Latent):
-        raise TypeError(
-            f"VAE: latent must be a family of latent variables, got {latent!r}; write e.g. "
-            "kasuri.vae.FullLatent(40) (families of kasuri itself are about weights)"
-        )
-    if samples < 1 or not temperature > 0:
-        raise ValueError(
-            f"VAE: samples must be at least 1 and temperature above 0, got {samples} and {temperature}"
-        )
-    if likelihood is None:
-        return
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(f"likelihood={likelihood!r}: write kasuri.Bernoulli() or kasuri.Gaussian()")
-    if likelihood.updates:
-        raise ValueError(
-            f"VAE(likelihood={type(likelihood).__name__}(...)): it learns in closed form from targets, "
-            "and an auto-encoder's are its inputs; write kasuri.Gaussian(), which learns by gradient"
-        )

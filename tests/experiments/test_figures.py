@@ -36,7 +36,7 @@ def test_figures_of_a_classifier():
     made = figures(evaluate(elbo, (x, y), samples=S, outside=3 * x[:30]), elbo)
     made = json.loads(json.dumps(made, allow_nan=False))
     pred = kasuri.predict(elbo, x, S, seed=0)
-    diagram = metrics.reliability(pred.mean, y)
+    diagram = metrics.calibration_bins(metrics.confidence(pred.mean), metrics.correct(pred.mean, y))
     assert made["reliability"]["count"] == diagram.counts.tolist()
     assert made["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
     rows = made["uncertain"]

@@ -64,17 +64,16 @@ def test_mismatched_targets_are_refused(likelihood, f, y, hint):
         likelihood.log_prob(torch.zeros(f), y)
 
 
-def test_predictive_mixtures():
+def test_scores_are_those_of_the_mixture_over_draws():
     fs, y = torch.randn(7, 5, 3), torch.randint(3, (5,))
-    mixture = kasuri.Categorical().predictive(fs)
-    expected = td.Categorical(logits=fs).log_prob(y.expand(7, 5)).exp().mean(0).log()
-    torch.testing.assert_close(mixture.log_prob(y), expected)
-    y = torch.randn(5, 3)
-    expected = td.Normal(fs, 0.4).log_prob(y).logsumexp(0) - torch.tensor(7.0).log()
-    torch.testing.assert_close(kasuri.Gaussian(0.4).predictive(fs).log_prob(y), expected)
-    y = y.gt(0).float()
-    expected = td.Bernoulli(logits=fs).log_prob(y).exp().mean(0).log()
-    torch.testing.assert_close(kasuri.Bernoulli().predictive(fs).log_prob(y), expected)
+    count = torch.tensor(7.0).log()
+    for likelihood, law, targets in (
+        (kasuri.Categorical(), td.Categorical(logits=fs), y),
+        (kasuri.Gaussian(0.4), td.Independent(td.Normal(fs, 0.4), 1), torch.randn(5, 3)),
+        (kasuri.Bernoulli(), td.Independent(td.Bernoulli(logits=fs), 1), torch.ones(5, 3)),
+    ):
+        nll = likelihood.prediction(fs).score(targets)["nll"].float()
+        torch.testing.assert_close(-nll, law.log_prob(targets).logsumexp(0) - count)
 
 
 def test_impossible_noise_is_refused():

@@ -41,7 +41,7 @@ def drawn_from(probs):
 
 
 def test_accuracy_nll_and_brier_agree_with_other_libraries(probs, y):
-    ours = metrics.accuracy(probs, y)
+    ours = float(metrics.correct(probs, y).mean())
     assert ours == pytest.approx(float(multiclass_accuracy(probs, y, C, average="micro")))
     assert ours == sk.accuracy_score(y, probs.argmax(1))
     double = probs.double() / probs.double().sum(1, keepdim=True)
@@ -89,22 +89,24 @@ def test_ece_agrees_with_torchmetrics_and_with_a_loop(probs, y, bins):
     theirs = multiclass_calibration_error(probs, y, C, n_bins=bins, norm="l1")
     assert ours == pytest.approx(float(theirs), abs=1e-6)
     assert ours == pytest.approx(slow_ece(probs, y, bins), abs=1e-9)
-    diagram = metrics.reliability(probs, y, bins)
+    stated, right = metrics.confidence(probs), metrics.correct(probs, y)
+    diagram = metrics.calibration_bins(stated, right, bins)
     assert int(diagram.counts.sum()) == N
     assert diagram.error == ours
     means = (
         (diagram.accuracy * diagram.counts).sum() / N,
         (diagram.confidence * diagram.counts).sum(),
     )
-    assert float(means[0]) == pytest.approx(metrics.accuracy(probs, y))
-    assert float(means[1]) / N == pytest.approx(float(metrics.confidence(probs).mean()))
+    assert float(means[0]) == pytest.approx(float(right.mean()))
+    assert float(means[1]) / N == pytest.approx(float(stated.mean()))
 
 
 def test_certainty_shares_the_last_bin():
     """torchmetrics gives confidences of exactly 1 a bin of their own and says 0.505."""
     probs, y = torch.tensor([[1.0, 0.0], [0.99, 0.01]]), torch.tensor([1, 0])
     assert metrics.ece(probs, y) == pytest.approx(0.995 - 0.5)
-    assert metrics.reliability(probs, y).counts.tolist() == [0] * 14 + [2]
+    bins = metrics.calibration_bins(metrics.confidence(probs), metrics.correct(probs, y))
+    assert bins.counts.tolist() == [0] * 14 + [2]
 
 
 def test_an_edge_belongs_to_the_bin_above_as_in_torchmetrics():
@@ -114,35 +116,24 @@ def test_an_edge_belongs_to_the_bin_above_as_in_torchmetrics():
     assert metrics.calibration_bins(stated, happened, bins=2).error == pytest.approx(float(theirs))
 
 
-def test_classwise_ece_is_the_mean_of_binary_ones(probs, y):
-    each = [
-        binary_calibration_error(column.contiguous(), (y == c).long(), n_bins=15)
-        for c, column in enumerate(probs.unbind(1))
-    ]
-    ours = metrics.ece(probs, y, classwise=True)
-    assert ours == pytest.approx(float(torch.stack(each).mean()), abs=1e-6)
-
-
 def test_the_truth_is_calibrated_and_a_sharpened_truth_is_not():
     """E[ECE] of the truth is about Σ_b √(2 n_b v_b/π)/N ≤ √(bins/N)·0.4 = 0.0035."""
     logits = 1.5 * torch.randn(200_000, 10)
     y = drawn_from(logits.softmax(-1))
     assert metrics.ece(logits.softmax(-1), y) < 0.005
-    assert metrics.ece(logits.softmax(-1), y, classwise=True) < 0.005
     assert metrics.ece((3 * logits).softmax(-1), y) > 0.2
 
 
-@pytest.mark.parametrize("classwise", [False, True])
-def test_ece_averaged_over_batches_is_inflated(classwise):
+def test_ece_averaged_over_batches_is_inflated():
     """Trap F10: why `ece` takes the whole set unless told otherwise."""
     probs = (2.3 * torch.randn(12_800, 10)).softmax(-1)
     y = drawn_from(probs)
     pieces = zip(probs.split(128), y.split(128), strict=True)
-    averaged = sum(metrics.ece(p, t, classwise=classwise) for p, t in pieces) / 100
-    whole, batched = (metrics.ece(probs, y, classwise=classwise, batch=n) for n in (None, 128))
+    averaged = sum(metrics.ece(p, t) for p, t in pieces) / 100
+    whole, batched = (metrics.ece(probs, y, batch=n) for n in (None, 128))
     assert batched == pytest.approx(averaged)
     assert batched > 4 * whole
-    assert metrics.ece(probs, y, batch=20_000, classwise=classwise) == pytest.approx(whole)
+    assert metrics.ece(probs, y, batch=20_000) == pytest.approx(whole)
 
 
 def test_ece_and_log_score_of_a_proper_prediction_is_best(probs):
@@ -317,13 +308,13 @@ SPOILT = torch.tensor([[0.5, 0.5], [NAN, 0.5], [0.5, NAN], [1.0, 0.0]])
         (lambda: metrics.nll(SPOILT, LABELS), "2 of 4 rows are not finite"),
         (lambda: metrics.confidence(SPOILT), "2 of 4 rows are not finite"),
         (lambda: metrics.ece(5 * torch.randn(4, 2), LABELS), "logits.softmax"),
-        (lambda: metrics.accuracy(GOOD, torch.tensor([0, 1, -100, -100])), "2 of 4 labels"),
-        (lambda: metrics.accuracy(GOOD, torch.tensor([0, 1, 2, 0])), "0..1"),
-        (lambda: metrics.accuracy(GOOD, GOOD), "argmax"),
+        (lambda: metrics.correct(GOOD, torch.tensor([0, 1, -100, -100])), "2 of 4 labels"),
+        (lambda: metrics.correct(GOOD, torch.tensor([0, 1, 2, 0])), "0..1"),
+        (lambda: metrics.correct(GOOD, GOOD), "argmax"),
         (lambda: metrics.brier(GOOD, LABELS[:3]), r"shape \(4,\)"),
         (lambda: metrics.brier(GOOD, LABELS.double()), "integer labels"),
         (lambda: metrics.correct(GOOD[:0], LABELS[:0]), "N at least 1"),
-        (lambda: metrics.reliability(GOOD, LABELS, bins=0), "bins=0"),
+        (lambda: metrics.ece(GOOD, LABELS, bins=0), "bins must be"),
         (lambda: metrics.ece(GOOD, LABELS, batch=0), "batch"),
         (lambda: metrics.auroc(torch.tensor([NAN, 1.0]), torch.ones(2)), "1 of 2 rows"),
         (lambda: metrics.auroc(torch.ones(0), torch.ones(2)), "at least one score"),

@@ -25,7 +25,6 @@ def covariance(latent, numbers):
     """The dense covariance of one row of numbers, by loops and Kronecker products."""
 
     def triangle(logs, below):
-        matrix = torch.zeros(len(logs), len(logs), dtype=below.dtype)
         matrix = triangular.unfold(below.reshape(triangular.folded_shape(len(logs))))
         return matrix @ torch.diag(logs.exp())
 

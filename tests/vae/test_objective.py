@@ -154,7 +154,7 @@ def test_what_cannot_be_meant_is_refused():
         bayesian(num_data=None)
     with pytest.raises(ValueError, match=r"prior=kasuri\.HeNormal\(\)"):
         bayesian(prior=None)
-    with pytest.raises(ValueError, match="learns by gradient"):
+    with pytest.raises(TypeError, match="learned by gradient"):
         vae.VAE(*nets, latent, kasuri.GammaGaussian(learn="closed form"), num_data=5)
     with pytest.raises(ValueError, match=r"shape \(3, 12\) but targets \(3, 6\)|reshape_as"):
         vae.VAE(nn.Linear(6, 4), nn.Linear(2, 12), latent)(torch.ones(3, 6))

@@ -71,8 +71,8 @@ class _Backward(torch.autograd.Function):
     def forward(slope: Tensor, x: Tensor, function: Linear, lead: int) -> Tensor:
         with torch.enable_grad():
             zeros = torch.zeros_like(x).requires_grad_()
-            (found,) = torch.autograd.grad(function(zeros, lead), zeros, slope)
-        return found
+            (gradient,) = torch.autograd.grad(function(zeros, lead), zeros, slope)
+        return gradient
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:

@@ -30,14 +30,7 @@ _CONV = (aten.conv1d.default, aten.conv2d.default, aten.conv1d.padding, aten.con
 
 @dataclass(frozen=True)
 class Tap:
-    """One call with a random weight or bias.
-
-    Args:
-        node: the call.
-        source: the node of its input: activations, or the numbers of words.
-        weight: name of its random weight, or None.
-        bias: name of its random bias, or None.
-    """
+    """One call with a random weight or bias, by the names of these; source is its input."""
 
     node: fx.Node
     source: fx.Node
@@ -52,17 +45,11 @@ class Tap:
 
 @dataclass(frozen=True)
 class Use:
-    """A tap in the run of one example.
-
-    Args:
-        tap: the call.
-        source: what it was given, a tensor or a Gauss; a batch of one.
-        slope: derivatives of all outputs in its result, (O, positions, features).
-    """
+    """A tap in the run of one example."""
 
     tap: Tap
-    source: Any
-    slope: Tensor
+    source: Any  # what it was given, a tensor or a Gauss; a batch of one
+    slope: Tensor  # derivatives of all outputs in its result, (O, positions, features)
 
 
 def find_taps(traced: Traced) -> list[Tap]:
@@ -86,10 +73,8 @@ def find_taps(traced: Traced) -> list[Tap]:
     for place in traced.graph.nodes:
         for user in place.users if place.name in traced.random else ():
             if (place.name, user) not in covered:
-                raise ValueError(
-                    f"{traced.random[place.name].name} is used by {user.target}, for which there is no "
-                    "linearisation"
-                )
+                name = traced.random[place.name].name
+                raise ValueError(f"{name} is used by {user.target}, which cannot be linearised")
     return taps
 
 
@@ -162,8 +147,8 @@ def _derivative(use: Use, weight: RandomWeight) -> Tensor:
     patches = _patches(use.tap, inputs)  # (pictures, groups, in, positions)
     slope = use.slope.unflatten(1, (patches.shape[0], -1)).mT
     slope = slope.unflatten(2, (patches.shape[1], -1))  # (O, pictures, groups, out, positions)
-    found = (slope @ patches.mT).sum(1)
-    return found.squeeze(1) if patches.shape[1] == 1 else found
+    derivative = (slope @ patches.mT).sum(1)
+    return derivative.squeeze(1) if patches.shape[1] == 1 else derivative
 
 
 def _embedded(uses: Sequence[Use], variance: Tensor) -> Tensor:

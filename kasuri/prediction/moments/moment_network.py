@@ -1,7 +1,7 @@
 """The network that predicts means and covariances of its outputs, without a draw."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,13 +22,6 @@ class MomentNetwork(nn.Module):
     nonlinear operations smoothed by these variances, is linearised in its weights: J Σ Jᵀ, with one backward
     pass for each output, holds all that weights shared by positions and time steps, and layers
     one after the other, have in common.
-
-    Args:
-        bnn: a network from `bayesianize`.
-        inputs: example inputs, batch first.
-        kind: "full" or "diagonal".
-        names: of inputs given by name.
-        output: takes the tensor out of what the network returns.
     """
 
     def __init__(
@@ -53,16 +46,12 @@ class MomentNetwork(nn.Module):
         try:
             self.taps = find_taps(self.traced)
         except ValueError as error:
-            unlinear = error
-        draws = "leave it out of the conversion, or use kasuri.predict with draws"
-        if kind == "full" and unlinear is not None:
-            other = "" if lost else 'write covariance="diagonal", '
-            raise ValueError(f"{unlinear}: {other}{draws}")
+            unlinear = str(error)
+        if kind == "full" and unlinear:
+            _refuse(kind, unlinear, "" if lost else "diagonal")
         if kind == "diagonal" and lost:
-            other = 'write covariance="full", which linearises the network there'
-            raise ValueError(
-                f'covariance="diagonal": there is no rule for the variance of {lost[0]}: '
-                f"{other if unlinear is None else draws}"
+            _refuse(
+                kind, f"there is no rule for the variance of {lost[0]}", "" if unlinear else "full"
             )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
@@ -108,8 +97,8 @@ class MomentNetwork(nn.Module):
             return mean.reshape(-1), (mean, mean_of(sources), noise)
 
         zeros = list(self.zeros.values())
-        found: Any = torch.func.vjp(outputs, zeros, has_aux=True)
-        _, pull_back, (mean, centres, noise) = found
+        linearised: Any = torch.func.vjp(outputs, zeros, has_aux=True)
+        _, pull_back, (mean, centres, noise) = linearised
         each = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
         (slopes,) = torch.vmap(pull_back)(each)
         variances = iter(noise)
@@ -130,10 +119,7 @@ class MomentNetwork(nn.Module):
     ) -> dict[fx.Node, Any]:
         """The value of every node: a Gauss where a variance is known, otherwise a tensor.
 
-        Args:
-            inputs: of the network.
-            change: what to make of the mean of a node.
-            lost: where to list operations at which a variance was lost.
+        `change` makes something else of the mean of a node; `lost` lists operations that lost a variance.
         """
         given = {**self.traced.constants, **dict(zip(self.traced.inputs, inputs, strict=True))}
         values: dict[fx.Node, Any] = {}
@@ -157,6 +143,14 @@ class MomentNetwork(nn.Module):
                     value = change(node, value)
             values[node] = value
         return values
+
+
+def _refuse(kind: str, reason: str, other: str) -> NoReturn:
+    other = f'covariance="{other}", ' if other else ""
+    raise ValueError(
+        f'covariance="{kind}": {reason}; use {other}kasuri.predict with draws, or leave the layer out of the '
+        "conversion"
+    )
 
 
 def _is_certain(value: Any) -> bool:

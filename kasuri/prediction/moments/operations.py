@@ -25,12 +25,7 @@ _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is 
 
 @dataclass(frozen=True)
 class Gauss:
-    """Independent normal numbers.
-
-    Args:
-        mean: their means.
-        variance: their variances, shaped like the mean.
-    """
+    """Independent normal numbers; the variance is shaped like the mean."""
 
     mean: Tensor
     variance: Tensor
@@ -101,10 +96,12 @@ def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor |
 
 
 def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
-    means, ends = [], [0]
-    for piece in op(mean_of(x), sizes, dim):
-        ends.append(ends[-1] + piece.shape[dim])
-        means.append(part(aten.slice.Tensor, mean_of(x), dim, ends[-2], ends[-1]))
+    mean, dim = mean_of(x), dim % mean_of(x).dim()
+
+    def piece(index: int) -> Tensor:
+        return linear(lambda x, lead: op(x, sizes, dim + lead)[index], mean)
+
+    means = [piece(index) for index in range(len(op(mean, sizes, dim)))]
     return means, op(x.variance, sizes, dim) if is_random(x) else None
 
 
@@ -279,8 +276,7 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
 
-    Variances of values and, through the softmax to first order, of scores. Arguments are called as torch
-    calls them, so that they may be given by name.
+    Variances of values and, through the softmax to first order, of scores.
     """
     query, key, value, mask = mean_of((q, k, v, attn_mask))
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -354,8 +350,7 @@ def _max_pool(
     """The largest of every window, by Clark's formula, pair by pair as in a tournament."""
     if ceil:
         raise ValueError(
-            "max pooling with ceil_mode=True has windows of different sizes, for which there is no rule: "
-            "use kasuri.predict with draws"
+            "there is no rule for max pooling with ceil_mode=True: use kasuri.predict with draws"
         )
     where = kernel, stride, padding, dilation
     means = windows(mean_of(x), *where, fill=_LOWEST)

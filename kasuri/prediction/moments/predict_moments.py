@@ -5,7 +5,6 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
@@ -13,7 +12,7 @@ from kasuri.objectives.trained import Trained
 from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
 from kasuri.prediction.moments.points import normal_points, spread_out
 from kasuri.prediction.moments.trace import positional
-from kasuri.prediction.predict import Output, model_of, summarise
+from kasuri.prediction.predict import Output, at_least_one, model_of, summarise
 
 _NUMBERS = 2**25  # derivatives in weights that are held at once
 
@@ -36,7 +35,7 @@ def predict_moments(
     turns the normal into a prediction, at 256 fixed points of it, which are the prediction's `draws`;
     no network is run for them, and the result is the same at every call.
 
-    How close that is to a thousand draws is told in the documentation, architecture by architecture.
+    The documentation compares it with a thousand draws, architecture by architecture.
     The network's graph is made by torch.export at every call, which takes about a second; to predict often,
     write `kasuri.export(..., kind="variance")` once.
 
@@ -60,12 +59,7 @@ def predict_moments(
     net, likelihood, output = model_of(bnn, likelihood, output)
     if covariance not in get_args(Covariance):
         raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
-    if chunk is not None and not is_whole(chunk, 1):
-        raise ValueError(f"chunk must be a whole number and at least 1, got {chunk!r}")
-    if likelihood is not None and not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"predict_moments(likelihood={likelihood!r}): give an object, such as kasuri.Categorical()"
-        )
+    at_least_one(chunk=chunk)
     require_posteriors(net)
     names, inputs = positional(x)
     network = MomentNetwork(net, inputs, covariance, names, output)

@@ -25,9 +25,8 @@ class TraceError(RuntimeError):
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(
-            "torch.export cannot make a graph of this network; what it says is below. Usual reasons are an "
-            "`if` on the values of a tensor and a batch size used as a number. kasuri.predict draws weights "
-            f"instead, and needs no graph.\n{error}"
+            "torch.export cannot make a graph of this network, which may have an `if` on the values of a "
+            f"tensor, or the batch size as a number. kasuri.predict needs no graph.\n{error}"
         )
 
 
@@ -36,8 +35,7 @@ def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
     names, parts = tuple(x) if isinstance(x, Mapping) else None, tuple(tensors(x))
     if not parts or not all(isinstance(part, Tensor) and part.dim() for part in parts):
         raise TypeError(
-            f"inputs are {type(x).__name__}: give a tensor, a tuple of tensors or a mapping of named ones, "
-            "whose first dimension counts examples"
+            f"inputs must be a tensor, a tuple or a mapping of tensors, batch first, got {type(x).__name__}"
         )
     if not count(parts) or not all(part.numel() for part in parts):
         raise ValueError(f"inputs must not be empty, got {described(*parts)}")
@@ -45,13 +43,7 @@ def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
 
 
 class Positional(nn.Module):
-    """A network whose inputs, named or not, come by position.
-
-    Args:
-        net: any network.
-        names: names of its inputs, if they are given by name.
-        output: takes the tensor out of what the network returns.
-    """
+    """A network whose inputs, named or not, come by position."""
 
     def __init__(
         self, net: nn.Module, names: tuple[str, ...] | None = None, output: Output = None
@@ -74,17 +66,11 @@ class Positional(nn.Module):
 
 @dataclass(frozen=True)
 class RandomWeight:
-    """A random weight of the graph.
+    """A random weight of the graph."""
 
-    Args:
-        name: in the ordinary network.
-        posterior: of the weight as a matrix.
-        view: from the layer's layout to the matrix; it knows a row of an embedding that is not random.
-    """
-
-    name: str
+    name: str  # in the ordinary network
     posterior: Posterior
-    view: View
+    view: View  # from the layer's layout to the matrix; it knows a row of an embedding that is not random
 
     def variance(self) -> Tensor:
         """Variances in the layer's layout."""
@@ -100,19 +86,12 @@ class RandomWeight:
 
 @dataclass(frozen=True)
 class Traced:
-    """A network's graph.
-
-    Args:
-        graph: calls of torch operations; recurrent layers are unrolled.
-        constants: tensors of the graph by the name of their node.
-        random: which of them are means of random weights.
-        inputs: names of the nodes for inputs.
-    """
+    """A network's graph; recurrent layers are unrolled."""
 
     graph: fx.Graph
-    constants: Mapping[str, Tensor]
-    random: Mapping[str, RandomWeight]
-    inputs: tuple[str, ...]
+    constants: Mapping[str, Tensor]  # by the name of their node
+    random: Mapping[str, RandomWeight]  # which of them are means of random weights
+    inputs: tuple[str, ...]  # names of their nodes
 
 
 def trace(
@@ -121,39 +100,25 @@ def trace(
     names: tuple[str, ...] | None = None,
     output: Output = None,
 ) -> Traced:
-    """The graph of a converted network's mean, with any batch size.
-
-    Args:
-        bnn: a network from `bayesianize`.
-        inputs: example inputs, batch first.
-        names: of inputs given by name.
-        output: takes the tensor out of what the network returns.
-    """
+    """The graph of a converted network's mean, with any batch size."""
     plain = Positional(collapse(bnn, seed=0), names, output).eval().requires_grad_(False)
     try:
         with torch.no_grad():
             plain(*inputs)
     except Exception as error:  # said before torch.export says so at length
         raise ValueError(
-            f"the network does not run on its inputs, {described(*inputs)} ({told(error)}); give a batch of "
-            "them"
+            f"the network does not run on a batch of inputs, {described(*inputs)}: {told(error)}"
         ) from error
     program = exported(plain, inputs)
-    table = torch.export.default_decompositions()
+    table = torch.export.default_decompositions().items()
     with quiet():
-        program = program.run_decompositions(
-            {op: rule for op, rule in table.items() if _is_recurrent(op)}
-        )
+        program = program.run_decompositions({op: rule for op, rule in table if _is_recurrent(op)})
     signature = program.graph_signature
     targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     targets |= signature.inputs_to_lifted_tensor_constants
     values = {**program.state_dict, **program.constants}
-    weights = {weight.name: weight for weight in _random_weights(bnn)}
-    random = {
-        node: weights[name.removeprefix("net.")]
-        for node, name in targets.items()
-        if name.removeprefix("net.") in weights
-    }
+    weights = {f"net.{weight.name}": weight for weight in _random_weights(bnn)}
+    random = {node: weights[name] for node, name in targets.items() if name in weights}
     constants = {node: values[name].detach() for node, name in targets.items()}
     return Traced(program.graph, constants, random, tuple(signature.user_inputs))
 

@@ -9,7 +9,7 @@ import kasuri
 from kasuri.prediction.moments.moment_network import MomentNetwork
 
 
-def moments(bnn: nn.Module, x: Tensor, draws: int = 5_000) -> tuple[Tensor, Tensor]:
+def moments(bnn: nn.Module, x: Tensor, draws: int = 2_500) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the outputs by drawing."""
     prediction = kasuri.predict(bnn, x, samples=draws, seed=0)
     return prediction.mean, prediction.std
@@ -48,7 +48,7 @@ def test_slopes_that_are_random(slopes):
 
 def test_advice_is_what_works():
     transposed = kasuri.bayesianize(nn.ConvTranspose1d(2, 3, 3), kasuri.MeanField())
-    with pytest.raises(ValueError, match='no linearisation: write covariance="diagonal", leave it'):
+    with pytest.raises(ValueError, match='linearised; use covariance="diagonal"'):
         kasuri.predict_moments(transposed, torch.randn(2, 2, 5))
 
     class Odd(nn.Module):
@@ -61,12 +61,10 @@ def test_advice_is_what_works():
 
     odd = kasuri.bayesianize(Odd(), kasuri.MeanField())
     for covariance in ("full", "diagonal"):
-        with pytest.raises(
-            ValueError, match=r"leave it out of the conversion, or use kasuri\.predict"
-        ):
+        with pytest.raises(ValueError, match=r"; use kasuri\.predict with draws"):
             kasuri.predict_moments(odd, torch.randn(2, 3), covariance=covariance)
     sorting = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 3), Sorted()), kasuri.MeanField())
-    with pytest.raises(ValueError, match='write covariance="full", which'):
+    with pytest.raises(ValueError, match='; use covariance="full"'):
         kasuri.predict_moments(sorting, torch.randn(2, 3), covariance="diagonal")
 
 
@@ -93,8 +91,6 @@ def test_inputs_and_options_are_refused_in_words():
     for chunk in ("a", 1.5, 0):
         with pytest.raises(ValueError, match="chunk"):
             kasuri.predict_moments(bnn, torch.randn(4, 3), chunk=chunk)
-    with pytest.raises(TypeError, match=r"kasuri\.Categorical\(\)"):
-        kasuri.predict_moments(bnn, torch.randn(4, 3), likelihood="categorical")
 
 
 def test_what_cannot_be_traced_is_said():
@@ -122,7 +118,7 @@ def test_an_embedding_that_makes_outputs_as_well(family):
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(Tied().double(), family)
     ids = torch.randint(9, (4, 5))
-    mean, std = moments(bnn, ids)
+    mean, std = moments(bnn, ids, draws=5_000)
     found = kasuri.predict_moments(bnn, ids)
     torch.testing.assert_close(found.mean, mean, rtol=0, atol=0.002)
     torch.testing.assert_close(found.std, std, rtol=0.08, atol=1e-6)

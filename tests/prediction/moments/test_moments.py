@@ -96,7 +96,7 @@ def test_close_to_draws(name):
         for key, parameter in posterior.named_parameters():
             if "lower" in key:  # correlations, which start at 0
                 nn.init.normal_(parameter, std=0.5)
-    draws = kasuri.predict(bnn, x, samples=1000, seed=0)
+    draws = kasuri.predict(bnn, x, samples=500, seed=0)
     full = kasuri.predict_moments(bnn, x)
     assert (full.std / draws.std).log().mean().abs() < 0.06
     assert (full.std / draws.std).log().std() < 0.08
