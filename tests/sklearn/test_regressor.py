@@ -133,7 +133,7 @@ def test_targets_that_are_text():
     X, y = table()
     numbers, text = regressor().fit(X, y), regressor().fit(X, y.astype(str))
     assert np.allclose(numbers.predict(X), text.predict(X))
-    with pytest.raises(ValueError, match="much|little"):
+    with pytest.raises(ValueError, match=r"much|little"):
         regressor().fit(X, np.where(y > y.mean(), "much", "little"))
 
 

@@ -11,7 +11,7 @@ import torch
 
 import kasuri
 from kasuri.streams import Stream, mix, reseed_global
-from kasuri.training import Batches, checkpoint
+from kasuri.training import Batches, Processes, checkpoint
 from tests.training import ranks
 from tests.training.jobs import SEED, differences, ending, moons, network
 
@@ -93,7 +93,7 @@ def test_the_gradient_is_the_mean_of_the_gradients_of_the_shares(found):
             temperature=found[0]["history"][0]["temperature"],
             kl_weight=kasuri.schedules.LinearOverEpochs(ranks.WARM_UP, 10),
         )
-        batches = Batches(*moons(200), ranks.BATCH // 2, seed=SEED, rank=rank, world=2)
+        batches = Batches(*moons(200), ranks.BATCH, seed=SEED).shared(Processes(rank, 2))
         x, y = next(batches.epoch(0))
         assert torch.equal(x, found[rank]["inputs"][0])
         reseed_global(mix(SEED, Stream.NOISE, 0, rank), torch.device("cpu"))
