@@ -138,8 +138,8 @@ def test_noise_wants_all_of_the_kl_and_a_clean_curve_less():
     """Ten columns of noise and targets of noise: a low temperature believes in it."""
     rng = np.random.default_rng(0)
     rows, noise = rng.normal(size=(60, 10)), rng.normal(size=60)
-    changes = {"hidden_layer_sizes": (30,), "max_epochs": 200, "batch_size": 48}
-    changes["learning_rate"] = 0.02
+    changes = {"hidden_layer_sizes": (30,), "max_epochs": 100, "batch_size": 48}
+    changes["learning_rate"] = 0.04
     model = BayesianRegressor(**(QUICK | changes)).fit(rows, noise)
     assert model.temperature_ > 0.3
     assert model.temperatures_[0.1] > model.temperatures_[1.0] + 0.5

@@ -186,7 +186,7 @@ def test_noise_that_depends_on_the_row():
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, size=(400, 1))
     y = rng.normal(size=400) * (1.6 + 1.4 * x[:, 0])  # standard deviation 0.2 to 3
-    changes = {"hidden_layer_sizes": (20,), "max_epochs": 60, "learning_rate": 0.02}
+    changes = {"hidden_layer_sizes": (20,), "max_epochs": 30, "learning_rate": 0.04}
     changes |= {"batch_size": 40, "n_samples": 30}
     ours = regressor(likelihood="heteroscedastic", **changes).fit(x, y)
     quiet, loud = ours.predict([[-0.8], [0.8]], return_std=True)[1]
