@@ -33,11 +33,7 @@ class Processes:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process; all of them must ask at the same moment."""
-        if self.world == 1:
-            return flag
-        value = torch.tensor(float(flag))
-        dist.all_reduce(value, op=dist.ReduceOp.MAX)
-        return bool(value.item())
+        return self.average([float(flag)])[0] > 0
 
     def average(self, values: list[float]) -> list[float]:
         """Mean over processes."""

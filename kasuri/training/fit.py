@@ -99,7 +99,11 @@ def fit(
     check_numbers(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     validation = valid if isinstance(valid, Validation) else Validation(valid)
     group = processes()
-    seed = _seed(seed, folder, resume, group)
+    folder = None if folder is None else Path(folder)
+    saved = _saved(folder, resume, group)
+    if seed is None:
+        seed = saved["settings"]["seed"] if saved else fresh()
+    seed = int(group.from_first(lambda: seed))
     held = None if validation.data is None else tensors(validation.data)
     if held is not None and not len(held[1]):
         held = None
@@ -139,10 +143,12 @@ def fit(
         seed=seed,
         callbacks=callbacks,
         group=group,
-        folder=None if folder is None else Path(folder),
+        folder=folder,
     )
     run.settings = _settings(run)
-    _begin(run, resume)
+    if saved is not None:
+        run.restore(saved)
+        del saved  # it is larger than the network
     bar = Bar(show if group.is_first else False, epochs * len(source))
     # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
     with bar, checkpoint.generators_restored(), Interrupts() as stop, _ending(run):
@@ -245,33 +251,20 @@ def _settings(run: Run) -> dict[str, Any]:
     return settings
 
 
-def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Processes) -> int:
-    """The given seed, that of the run to resume, or a fresh one."""
-
-    def first() -> int:
-        if seed is not None:
-            return seed
-        if resume and folder is not None and checkpoint.exists(Path(folder)):
-            return int(checkpoint.read(Path(folder))["settings"]["seed"])
-        return fresh()
-
-    return int(group.from_first(first))
-
-
-def _begin(run: Run, resume: bool) -> None:
-    folder = run.folder
+def _saved(folder: Path | None, resume: bool, group: Processes) -> dict[str, Any] | None:
+    """The run to go on with, if there is one."""
     if folder is None:
         if resume:
             raise ValueError('fit(resume=True): resume what? write folder="runs/first" as well')
-        return
-    is_there = run.group.from_first(lambda: checkpoint.exists(folder))
-    if is_there and not resume:
+        return None
+    if not group.from_first(lambda: checkpoint.exists(folder)):
+        return None
+    if not resume:
         raise ValueError(
             f"{folder} already holds a training run: resume=True goes on with it; for a new "
             "run take another folder or delete this one"
         )
-    if is_there:
-        run.restore()
+    return checkpoint.read(folder)
 
 
 @contextmanager

@@ -240,10 +240,9 @@ class Run:
             },
         )
 
-    def restore(self) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         """Take up the run of the folder's checkpoint."""
         assert self.folder is not None
-        saved = checkpoint.read(self.folder)
         if saved["format"] == 1:
             saved = checkpoint.from_0_2(saved, self.objective, self.settings)
         then = {"callbacks": [name for name, _ in saved["callbacks"]]}

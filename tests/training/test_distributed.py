@@ -37,7 +37,7 @@ def torchrun(*words, **environment):
 def together(folder, act, *arguments):
     """Let two processes act that have torch already; what they say on standard error."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kasuri", "torch._dynamo", "torch.optim"])
+    context.set_forkserver_preload(["tests.training.ranks", "experiments.cli", "torch._dynamo"])
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
