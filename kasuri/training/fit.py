@@ -2,12 +2,12 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -45,6 +45,7 @@ def fit(
     prior: Prior | Mapping[str, Prior] | None = None,
     temperature: Temperature | None = None,
     kl_weight: float | Schedule | None = None,
+    output: Callable[[Any], Tensor] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
@@ -75,6 +76,7 @@ def fit(
         temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", chosen on validation
             data while training goes on, which costs two more validations at each one in the second half.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
+        output: takes the tensor out of what the network returns.
         epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
@@ -129,6 +131,7 @@ def fit(
         prior=prior,
         temperature=temperature,
         kl_weight=kl_weight,
+        output=output,
     )
     trained = [p for p in objective.parameters() if p.requires_grad]
     stepping = make_optimiser(optimiser, trained, learning_rate, rows)
@@ -185,7 +188,7 @@ def make_objective(model: nn.Module, source: Source, epochs: int, **parts: Any) 
         return model
     is_converted = _is_converted(model)
     for name in given:
-        if not is_converted and name != "likelihood":
+        if not is_converted and name not in ("likelihood", "output"):
             raise ValueError(
                 f"fit(net, {name}=...): this network has no random weights, so it is trained by "
                 "maximum likelihood; write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first"

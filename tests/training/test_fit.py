@@ -85,6 +85,7 @@ PARTS = {
     "prior": kasuri.Normal(1.0),
     "temperature": 0.5,
     "kl_weight": 0.5,
+    "output": lambda f: f,
 }
 
 
@@ -93,7 +94,7 @@ def test_parts_of_an_objective_that_has_its_own_or_no_use_for_them(name):
     elbo = kasuri.ELBO(bayesian(), kasuri.Categorical(), kasuri.Normal(1.0), num_data=40)
     with pytest.raises(ValueError, match=name):
         kasuri.fit(elbo, moons(40), **{name: PARTS[name]})
-    if name != "likelihood":
+    if name not in ("likelihood", "output"):
         with pytest.raises(ValueError, match=f"{name}.*bayesianize"):
             kasuri.fit(network(), moons(40), **{name: PARTS[name]})
 
