@@ -102,7 +102,7 @@ def run_one(
     if plan.smoke:
         root, runs = root / "smoke", runs / "smoke"
     path, title = results.place(root, experiment, seed), _title(experiment, seed)
-    if group.share(path.exists() and not plan.force):
+    if group.from_first(lambda: path.exists() and not plan.force):
         settings = results.settings_of(path)
         same = settings is not None and experiment.made(settings)
         note = "" if same else "; its settings differ from today's, --force runs it again"
@@ -112,7 +112,7 @@ def run_one(
     folder = runs / experiment.name / experiment.variant / str(seed)
     if plan.force and group.is_first:
         shutil.rmtree(folder, ignore_errors=True)
-    group.share(None)  # nobody looks for a checkpoint before it is gone
+    group.from_first(lambda: None)  # nobody looks for a checkpoint before it is gone
     started = datetime.now(UTC)
     outcome = experiment.run(seed, Where(folder=folder, show=plan.show))
     if group.is_first:

@@ -16,7 +16,7 @@ from kasuri.network.random import named_posteriors, require_posteriors
 from kasuri.network.saving import FileError, read
 from kasuri.objectives import schedules
 from kasuri.objectives import temperature as tempering
-from kasuri.objectives.temperature import Balanced, Tempering
+from kasuri.objectives.temperature import Tempering
 from kasuri.posteriors.base import Posterior
 from kasuri.priors.base import Prior, assign
 from kasuri.storage import build, describe
@@ -189,7 +189,6 @@ class ELBO(Governing, Objective):
         self.samples = samples
         self.temperature = tempering.resolve(temperature, bnn, self.num_data)
         self.kl_weight = schedules.resolve(kl_weight)
-        self.balance = temperature if isinstance(temperature, Balanced) else None
         self.output = output
 
     @property
@@ -239,7 +238,6 @@ class ELBO(Governing, Objective):
             "num_data": self.num_data,
             "samples": self.samples,
             "temperature": describe(temperature),
-            "balance": None if self.balance is None else describe(self.balance),
             "kl_weight": describe(self.kl_weight),
         }
 
@@ -268,35 +266,25 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     if stored is None:
         raise FileError(f"{path} has no objective: it was saved without objective=elbo")
     priors = [build(prior) for prior in stored["priors"]]
-    patterns, temperature = stored["patterns"], build(stored["temperature"])
-    balance = _balance(path, stored.get("balance"))
+    patterns, rule = stored["patterns"], stored.get("balance") or {"options": {}}
+    if rule["options"].get("average") or rule["options"].get("over") == "layers":
+        raise FileError(
+            f"{path} has a temperature {rule['options']}: temperatures for each layer, and averaged outputs, "
+            "went with version 0.2. kasuri.load reads the network; write a new kasuri.ELBO for it"
+        )
     elbo = ELBO(
         bnn,
         build(stored["likelihood"]),
         priors[0] if patterns is None else dict(zip(patterns, priors, strict=True)),
         num_data=stored["num_data"],
-        temperature=temperature if balance is None else balance,
+        temperature=build(stored["temperature"]),
         samples=stored["samples"],
         kl_weight=build(stored["kl_weight"]),
     )
-    elbo.temperature = temperature  # which may have been changed since
     prefix = "objective:"
     state = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
     elbo.load_state_dict(state | {f"bnn.{key}": v for key, v in bnn.state_dict().items()})
     return elbo
-
-
-def _balance(path: str | os.PathLike[str], stored: dict[str, Any] | None) -> Balanced | None:
-    """The rule of a temperature; in version 0.2 it had more options."""
-    if stored is None:
-        return None
-    options = stored["options"]
-    if options.get("average") or options.get("over") == "layers":
-        raise FileError(
-            f"{path} has a temperature {options}: temperatures for each layer, and averaged outputs, went "
-            "with version 0.2. kasuri.load reads the network; write a new kasuri.ELBO for it"
-        )
-    return None if options.get("over") == "neurons" else Balanced(options["tau"])
 
 
 class MaximumLikelihood(Objective):

@@ -29,8 +29,7 @@ def kl_by_name(elbo: ELBO) -> dict[str, float | None]:
     """
     posteriors = dict(named_posteriors(elbo.bnn))
     shares: dict[str, float | None] = {}
-    for prior, names in zip(elbo.priors, elbo.governed, strict=True):
-        assert isinstance(prior, Prior)
+    for prior, names in elbo.groups():
         group = [posteriors[name] for name in names]
         fixed = at_its_scale(prior, group)
         each = [float(fixed.kl(posterior)) for posterior in group]

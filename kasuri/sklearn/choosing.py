@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import told
-from kasuri.likelihoods import Likelihood
-from kasuri.priors.base import Prior
 from kasuri.streams import Stream, mix
 from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
@@ -38,18 +36,6 @@ class Rows(NamedTuple):
     held: Tensor | None
 
 
-class Split(NamedTuple):
-    """Which rows are for what.
-
-    Args:
-        rows: of the network that is kept.
-        folds: to choose its temperature on; none if it is given.
-    """
-
-    rows: Rows
-    folds: list[Rows]
-
-
 def split(
     count: int,
     seed: int,
@@ -57,17 +43,11 @@ def split(
     is_chosen: bool,
     has_patience: bool,
     classes: Tensor | None = None,
-) -> Split:
-    """What the rows of a table are for.
+) -> tuple[Rows, list[Rows]]:
+    """(rows of the network that is kept, folds to choose its temperature on: none if it is given).
 
-    Args:
-        count: number of rows.
-        seed: of all noise.
-        share: of the rows, to be held out from the network that is kept; 0 for none.
-        is_chosen: whether the temperature is to be chosen: by folds that are each held out once, after which
-            the network is trained on all rows; if rows are many, on the rows held out, if there are any.
-        has_patience: whether that network needs rows held out in any case.
-        classes: of the rows.
+    Below MANY rows each fold is held out once, and the network is then trained on all rows, unless it has
+    patience. From MANY on `share` of the rows is held out for both.
     """
     if has_patience and not share:
         raise ValueError(
@@ -78,8 +58,8 @@ def split(
     if share and (is_many or has_patience or not is_chosen):
         rows = held_out(count, seed, share, classes)
     if not is_chosen:
-        return Split(rows, [])
-    return Split(rows, [rows] if is_many else cross_validation(count, seed, classes))
+        return rows, []
+    return rows, [rows] if is_many else cross_validation(count, seed, classes)
 
 
 def held_out(count: int, seed: int, share: float, classes: Tensor | None = None) -> Rows:
@@ -90,38 +70,33 @@ def held_out(count: int, seed: int, share: float, classes: Tensor | None = None)
         labels = classes[order].tolist()
         movable[[labels.index(label) for label in set(labels)]] = False
     held = order[movable][: max(1, round(share * count))].sort().values
-    rest = torch.arange(count)[~torch.isin(torch.arange(count), held)]
-    if not (len(rest) and len(held)):
+    if not 0 < len(held) < count:
         missing = "to train on" if len(held) else "to hold out, since every class has one row only"
         raise ValueError(
             f"validation_fraction={share}: of {count} rows none is left {missing}; write "
             "validation_fraction=0"
         )
-    return Rows(rest, held)
+    return Rows(_others(count, held), held)
 
 
 def cross_validation(count: int, seed: int, classes: Tensor | None = None) -> list[Rows]:
-    """Folds of equal size, each held out once; rows that do not fit into equal folds are always trained on.
+    """Folds of equal size, each held out once, with an even share of every class.
 
-    Args:
-        count: number of rows, two or more.
-        seed: of their order.
-        classes: of the rows, to be spread over the folds evenly.
-
-    Examples:
-        >>> [(len(rows.rest), len(rows.held)) for rows in cross_validation(7, seed=0)]
-        [(6, 1), (6, 1), (6, 1), (6, 1), (6, 1)]
+    Networks of the folds are trained together, so the folds must be equal: rows that do not fit are always
+    trained on.
     """
     order = torch.randperm(count, generator=_generator(seed, Stream.FOLDS))
     folds = min(FOLDS, count)
     dealt = order[: count - count % folds]
     if classes is not None:
         dealt = dealt[classes[dealt].argsort(stable=True)]
+    parts = [dealt[fold::folds].sort().values for fold in range(folds)]
+    return [Rows(_others(count, held), held) for held in parts]
+
+
+def _others(count: int, held: Tensor) -> Tensor:
     rows = torch.arange(count)
-    return [
-        Rows(rows[~torch.isin(rows, held)], held)
-        for held in (dealt[fold::folds].sort().values for fold in range(folds))
-    ]
+    return rows[~torch.isin(rows, held)]
 
 
 def _generator(seed: int, stream: Stream) -> torch.Generator:
@@ -132,23 +107,13 @@ def _generator(seed: int, stream: Stream) -> torch.Generator:
 class TemperatureTrial:
     """A network to be trained on a table, all but its temperature.
 
-    Args:
-        net: makes a new one, from torch's global generator.
-        x: scaled inputs (rows, columns).
-        y: targets as the network sees them.
-        likelihood: of the targets.
-        prior: of the weights.
-        options: of `kasuri.fit`.
-        patience: validations without improvement before a network with rows held out stops.
-        seed: of all noise.
+    `net` makes a new one from torch's global generator; `options` are those of `kasuri.fit`.
     """
 
     net: Callable[[], nn.Module]
     x: Tensor
     y: Tensor
-    likelihood: Likelihood
-    prior: Prior
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     patience: int | None
     seed: int
 
@@ -161,10 +126,11 @@ class TemperatureTrial:
         valid = None
         if rows.held is not None:
             valid = Validation(self.data(rows.held), patience=self.patience)
-        parts = self._parts()
-        return fit(self.net(), self.data(rows.rest), valid, temperature=temperature, **parts)
+        own = copy.deepcopy(self.options)  # every network learns its own likelihood and prior
+        train = self.data(rows.rest)
+        return fit(self.net(), train, valid, temperature=temperature, seed=self.seed, **own)
 
-    def fit_many(self, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
+    def fit_together(self, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
         """A network for every fold and temperature; the epochs of a single fold are chosen on it as well."""
         # networks on the same rows are given the same tensors, which are then held once
         trains = [self.data(rows.rest) for rows in folds]
@@ -175,49 +141,32 @@ class TemperatureTrial:
             [train for train in trains for _ in range(count)],
             None if only is None else [self.data(only)] * count,
             temperature=list(temperatures) * len(folds),
-            **self._parts(),
+            seed=self.seed,
+            **self.options,
         )
 
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "likelihood": copy.deepcopy(self.likelihood),  # every network learns its own
-            "prior": copy.deepcopy(self.prior),
-            "seed": self.seed,
-            **self.options,
-        }
 
+def choose(
+    trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
+) -> tuple[float, dict[float, float], Fitted | None]:
+    """The temperature whose networks predict rows best that they were not trained on.
 
-class Choice(NamedTuple):
-    """What trying several temperatures found.
-
-    Args:
-        temperature: the best.
-        scores: held-out NLL per row of every temperature.
-        fitted: the network that had it, if there was one fold only.
+    (The best, the held-out NLL per row of each, the network that had the best if there was one fold only.)
     """
-
-    temperature: Any
-    scores: dict[float, float]
-    fitted: Fitted | None
-
-
-def choose(trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]) -> Choice:
-    """The temperature whose networks predict rows best that they were not trained on."""
-    fits = _trained(trial, folds, temperatures)
-    scores = dict.fromkeys(temperatures, 0.0)
-    for number, rows in enumerate(folds):
+    fits = iter(_trained(trial, folds, temperatures))
+    scores, kept = dict.fromkeys(temperatures, 0.0), {}
+    for rows in folds:
         assert rows.held is not None
         x, y = trial.data(rows.held)
-        for place, temperature in enumerate(temperatures):
-            fitted = fits[number * len(temperatures) + place]
-            nll = math.inf if fitted is None else _score(fitted, x, y, trial.seed)
+        for temperature in temperatures:
+            fitted = kept[temperature] = next(fits)
+            nll = math.inf
+            if fitted is not None:
+                noise = mix(trial.seed, Stream.SCORES)
+                nll = examine(fitted.objective, x, y, _DRAWS, noise)[1]["nll"]
             scores[temperature] += nll / len(folds)
     best = min(scores, key=lambda t: scores[t] if math.isfinite(scores[t]) else math.inf)
-    return Choice(best, scores, fits[temperatures.index(best)] if len(folds) == 1 else None)
-
-
-def _score(fitted: Fitted, x: Tensor, y: Tensor, seed: int) -> float:
-    return examine(fitted.objective, x, y, _DRAWS, mix(seed, Stream.SCORES))[1]["nll"]
+    return best, scores, kept[best] if len(folds) == 1 else None
 
 
 def _trained(
@@ -225,7 +174,7 @@ def _trained(
 ) -> Sequence[Fitted | None]:
     """A network for every fold and temperature, None for one that diverged."""
     try:
-        return trial.fit_many(folds, temperatures)
+        return trial.fit_together(folds, temperatures)
     except MemoryError:
         raise
     except Exception as error:

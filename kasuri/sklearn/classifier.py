@@ -64,25 +64,19 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         (1, 2)
     """
 
-    classes_: Array
     _temperatures = choosing.CLASSES
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and labels y (rows,)."""
-        with self._restored_on_failure():
-            return self._fitted(*validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
-
-    def _fitted(self, X: Array, y: Array) -> Self:
-        check_classification_targets(y)
-        classes, numbers = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y has one class only, {classes.tolist()}: there is nothing to tell apart"
-            )
-        labels = torch.tensor(numbers, dtype=torch.int64)
-        split = self._split(len(y), labels)
-        self._train(torch.tensor(X), labels, split, Categorical(), len(classes))
-        self.classes_ = classes
+        with self._undone_on_failure():
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+            check_classification_targets(y)
+            self.classes_, numbers = np.unique(y, return_inverse=True)
+            if len(self.classes_) < 2:
+                raise ValueError(f"y has one class only, {self.classes_.tolist()}")
+            labels = torch.tensor(numbers, dtype=torch.int64)
+            parts = self._split(len(y), labels)
+            self._train(torch.tensor(X), labels, *parts, Categorical(), len(self.classes_))
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -112,10 +106,6 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         encoder.classes_ = self.classes_
         labels = torch.tensor(encoder.transform(y), dtype=torch.int64)
         return self._evaluated(X, labels, 1.0)
-
-    @property
-    def _outputs(self) -> int:
-        return len(self.classes_)
 
     def _state(self) -> dict[str, Any]:
         return {"classes_": self.classes_.tolist(), "type": self.classes_.dtype.str}

@@ -5,8 +5,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -27,67 +28,41 @@ from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
 from kasuri.sklearn import files, settings
-from kasuri.sklearn.choosing import Choice, Split, TemperatureTrial, choose, split
+from kasuri.sklearn.choosing import Rows, TemperatureTrial, choose, split
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
-from kasuri.training.callbacks import Row
 from kasuri.training.interrupts import Interrupted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 2048  # rows of a prediction that are run at once
 _FAR = 1e100  # standard deviations; products of larger numbers overflow, and inf - inf is no number
+_STORED = ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_")
+_BUILT = ("widths", "activation", "outputs")
 # torch has one generator per process: threads that train, or use it in other ways, take turns
 GENERATOR = threading.RLock()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BayesianEstimator(BaseEstimator, ABC):
     """A dense network with a posterior over its weights, behind scikit-learn's interface."""
 
-    objective_: ELBO
-    model_: nn.Module
-    history_: list[Row]
-    temperature_: float
-    temperatures_: dict[float, float]
-    n_iter_: int
-    best_epoch_: int
-    n_features_in_: int
-    seed_: int
-    inputs_: Scaling
-    _parameter_constraints = settings.CONSTRAINTS
+    hidden_layer_sizes: int | Sequence[int] = field(default=(50,), kw_only=False)
+    activation: str = "relu"
+    posterior: str | Family = "k-tied"
+    prior: str | float | Prior = "he"
+    temperature: float | Balanced | str = "auto"
+    learning_rate: float | str = "auto"
+    batch_size: int | str = "auto"
+    max_epochs: int | str = "auto"
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    n_samples: int = 100
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
 
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        *,
-        activation: str = "relu",
-        posterior: str | Family = "k-tied",
-        prior: str | float | Prior = "he",
-        temperature: float | Balanced | str = "auto",
-        learning_rate: float | str = "auto",
-        batch_size: int | str = "auto",
-        max_epochs: int | str = "auto",
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        n_samples: int = 100,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.posterior = posterior
-        self.prior = prior
-        self.temperature = temperature
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.n_samples = n_samples
-        self.random_state = random_state
-        self.verbose = verbose
-
-    _temperatures: Sequence[float]  # what temperature="auto" chooses from
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = settings.CONSTRAINTS
+    _temperatures: ClassVar[Sequence[float]]  # what temperature="auto" chooses from
 
     @abstractmethod
     def evaluate(self, X: Any, y: Any) -> dict[str, float]:
@@ -95,16 +70,11 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """What fitting found beside the network, ready for JSON."""
+        """What fitting found about the targets, ready for JSON."""
 
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
         """Take over what `_state` gave."""
-
-    @property
-    @abstractmethod
-    def _outputs(self) -> int:
-        """Width of the network's last layer."""
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Mean log-density, or log-probability, of the targets of unseen rows.
@@ -122,21 +92,36 @@ class BayesianEstimator(BaseEstimator, ABC):
             path: of the file; an existing one is replaced, or left untouched if anything fails.
         """
         check_is_fitted(self, "objective_")
-        state = {
-            "n_features_in_": self.n_features_in_,
-            "history_": self.history_,
-            "best_epoch_": self.best_epoch_,
-            "temperature_": self.temperature_,
-            "temperatures_": list(self.temperatures_.items()),
-            "seed_": self.seed_,
-            "inputs_": self.inputs_.options(),
-            "outputs": self._outputs,
-            **self._built,
-        }
+        state = {name: getattr(self, name) for name in _STORED} | self._built | self._state()
+        state["temperatures_"] = list(self.temperatures_.items())
+        state["inputs_"] = self.inputs_.options()
         if (columns := getattr(self, "feature_names_in_", None)) is not None:
             state["feature_names_in_"] = columns.tolist()
         params = self.get_params(deep=False)
-        files.write(Path(path), type(self).__name__, params, state | self._state(), self.objective_)
+        files.write(Path(path), type(self).__name__, params, state, self.objective_)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The fitted estimator of a file from `save`.
+
+        Args:
+            path: of the file.
+        """
+        with files.opened(Path(path), cls.__name__) as (params, state, weights):
+            new = cls(**params)
+            new._built = {key: state[key] for key in _BUILT}
+            for name in _STORED:
+                setattr(new, name, state[name])
+            with GENERATOR, globally_seeded(0, torch.device("cpu")):  # its values are overwritten
+                net = new._network().double()
+                objective = load_objective(weights, load(weights, net))
+        if "feature_names_in_" in state:
+            new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
+        new.temperatures_ = dict(state["temperatures_"])
+        new.inputs_ = Scaling.from_options(state["inputs_"])
+        new._set_state(state)
+        new._adopt(objective)
+        return new
 
     def export(
         self, path: str | os.PathLike[str] | None = None, kind: Kind = "ensemble", **options: Any
@@ -153,7 +138,7 @@ class BayesianEstimator(BaseEstimator, ABC):
         """
         check_is_fitted(self, "objective_")
         ours: dict[str, Any] = {
-            "members": settings.draws(self.n_samples),
+            "members": self.n_samples,
             "seed": mix(self.seed_, Stream.DRAWS),
             "input_scaling": (self.inputs_.zero, self.inputs_.unit),
             **self._units(),
@@ -165,93 +150,75 @@ class BayesianEstimator(BaseEstimator, ABC):
         """Mean and scale of the targets, as `kasuri.export` wants them."""
         return {}
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The fitted estimator of a file from `save`.
-
-        Args:
-            path: of the file.
-        """
-        with files.opened(Path(path), cls.__name__) as (params, state, weights):
-            new = cls(**params)
-            new._built = {key: state[key] for key in ("widths", "activation")}
-            sizes = state["n_features_in_"], state["widths"], state["outputs"]
-            with GENERATOR, globally_seeded(0, torch.device("cpu")):  # its values are overwritten
-                net = settings.network(*sizes, state["activation"]).double()
-                objective = load_objective(weights, load(weights, net))
-        for name in ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_"):
-            setattr(new, name, state[name])
-        if "feature_names_in_" in state:
-            new.feature_names_in_ = np.array(state["feature_names_in_"], dtype=object)
-        new.temperatures_ = dict(state["temperatures_"])
-        new.inputs_ = Scaling.from_options(state["inputs_"])
-        new._set_state(state)
-        new._adopt(objective)
-        return new
-
-    def _adopt(self, objective: ELBO) -> None:
-        # in float64 the prediction of a row depends on the other rows by a few 1e-16 only
-        self.objective_ = objective.double()
-        self.model_ = objective.net
-        self.n_iter_ = len(self.history_)
-
     @contextmanager
-    def _restored_on_failure(self) -> Iterator[None]:
-        """A fit that fails leaves the columns of the last one, with which the estimator still predicts."""
-        columns = ("n_features_in_", "feature_names_in_")
-        before = {name: getattr(self, name) for name in columns if hasattr(self, name)}
+    def _undone_on_failure(self) -> Iterator[None]:
+        """A fit that fails leaves the last one, with which the estimator still predicts."""
+        before = dict(self.__dict__)
         try:
             yield
-        except BaseException:
-            for name in columns:
-                self.__dict__.pop(name, None)
+        except BaseException as error:
+            self.__dict__.clear()
             self.__dict__.update(before)
+            if isinstance(error, Interrupted):  # it speaks of a folder, and estimators have none
+                message = f"fit stopped in {error.where}; the estimator is as it was before"
+                raise Interrupted(message, error.where) from None
             raise
 
-    def _split(self, count: int, classes: Tensor | None = None) -> Split:
+    def _split(self, count: int, classes: Tensor | None = None) -> tuple[Rows, list[Rows]]:
         """What the rows are for, from a fresh seed; parameters are checked first."""
         self._validate_params()
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         is_chosen = isinstance(self.temperature, str)
         share, has_patience = float(self.validation_fraction), self.patience is not None
-        return split(count, self._seed, share, is_chosen, has_patience, classes)
+        return split(count, self.seed_, share, is_chosen, has_patience, classes)
 
     def _train(
-        self, x: Tensor, y: Tensor, split: Split, likelihood: Likelihood, outputs: int
+        self,
+        x: Tensor,
+        y: Tensor,
+        rows: Rows,
+        folds: list[Rows],
+        likelihood: Likelihood,
+        outputs: int,
     ) -> None:
-        """Train on raw inputs and scaled targets; attributes are set when all has gone well."""
-        options = settings.of_fit(self, len(split.rows.rest))
-        options["show"] = type(self).__name__ if self.verbose else False
-        family, prior = settings.family(self.posterior), settings.prior(self.prior)
-        inputs = Scaling.of(x[split.rows.rest], otherwise=x)
+        """Train on raw inputs and scaled targets."""
+        self.inputs_ = Scaling.of(x[rows.rest], everything=x)
+        # of the network that is fitted, whatever set_params says later
+        widths = settings.widths(self.hidden_layer_sizes)
+        self._built: dict[str, Any] = {
+            "widths": widths,
+            "activation": self.activation,
+            "outputs": outputs,
+        }
+        family = settings.family(self.posterior)
+        options = settings.of_fit(self, len(rows.rest))
+        options |= {"likelihood": likelihood, "prior": settings.prior(self.prior)}
 
         def net() -> nn.Module:
-            sizes = x.shape[1], self.hidden_layer_sizes, outputs
-            return bayesianize(settings.network(*sizes, self.activation), family, estimator="auto")
+            return bayesianize(self._network(), family, estimator="auto")
 
-        seed, scaled = self._seed, inputs(x).float()
-        trial = TemperatureTrial(net, scaled, y, likelihood, prior, options, self.patience, seed)
-        with GENERATOR, globally_seeded(mix(seed, Stream.WEIGHTS), torch.device("cpu")):
-            try:
-                choice = Choice(self.temperature, {}, None)
-                if split.folds:
-                    choice = choose(trial, split.folds, self._temperatures)
-                kept = choice.fitted if self.patience is None else None
-                fitted = kept or trial.fit(split.rows, choice.temperature)
-            except Interrupted as stop:  # which speaks of a folder, and estimators have none
-                message = f"fit stopped in {stop.where}; the estimator is as it was before"
-                raise Interrupted(message, stop.where) from None
-        assert isinstance(fitted.objective, ELBO)
-        assert fitted.temperature is not None
-        self.seed_, self.inputs_ = seed, inputs
+        scaled = self.inputs_(x).float()
+        trial = TemperatureTrial(net, scaled, y, options, self.patience, self.seed_)
+        temperature: Any = self.temperature
+        scores: dict[float, float] = {}
+        fitted = None
+        with GENERATOR, globally_seeded(mix(self.seed_, Stream.WEIGHTS), torch.device("cpu")):
+            if folds:
+                temperature, scores, fitted = choose(trial, folds, self._temperatures)
+            if fitted is None or self.patience is not None:
+                fitted = trial.fit(rows, temperature)
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
-        self.temperature_, self.temperatures_ = fitted.temperature, choice.scores
-        # of the network that was fitted, whatever set_params says later
-        self._built = {
-            "widths": settings.widths(self.hidden_layer_sizes),
-            "activation": self.activation,
-        }
+        self.temperature_, self.temperatures_ = fitted.temperature, scores
         self._adopt(fitted.objective)
+
+    def _network(self) -> nn.Module:
+        return settings.network(self.n_features_in_, **self._built)
+
+    def _adopt(self, objective: Any) -> None:
+        # in float64 the prediction of a row depends on the other rows by a few 1e-16 only
+        self.objective_: ELBO = objective.double()
+        self.model_ = self.objective_.net
+        self.n_iter_ = len(self.history_)
 
     def _inputs(self, X: Any) -> Tensor:
         """Scaled rows, checked against those of `fit`."""
@@ -263,11 +230,8 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     def _draws(self) -> dict[str, Any]:
         """Number and seed of draws: the same functions at every call, whatever the rows."""
-        return {
-            "samples": settings.draws(self.n_samples),
-            "seed": mix(self.seed_, Stream.DRAWS),
-            "chunk": CHUNK,
-        }
+        seed = mix(self.seed_, Stream.DRAWS)
+        return {"samples": self.n_samples, "seed": seed, "chunk": CHUNK}
 
     def _predicted(self, X: Any) -> Prediction:
         """Mean and spread of all rows; the draws are not kept."""

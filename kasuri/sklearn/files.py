@@ -26,15 +26,7 @@ _TEXT, _WEIGHTS = "estimator.json", "network.safetensors"
 def write(
     path: Path, kind: str, params: dict[str, Any], state: dict[str, Any], objective: ELBO
 ) -> None:
-    """Replace the file at `path` by a fitted estimator.
-
-    Args:
-        path: of the file.
-        kind: name of the estimator's class.
-        params: its constructor's arguments.
-        state: what fitting found beside the network, ready for JSON.
-        objective: network, prior and likelihood.
-    """
+    """Replace the file at `path` by a fitted estimator of a class; `state` is ready for JSON."""
     written = {name: _for_json(name, value) for name, value in params.items()}
     text = json.dumps({"format": FORMAT, "estimator": kind, "params": written, "state": state})
     buffer = io.BytesIO()

@@ -1,6 +1,6 @@
 """BayesianRegressor: real targets with predictive intervals."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -10,16 +10,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kasuri.likelihoods import Likelihood
-from kasuri.objectives.temperature import Balanced
-from kasuri.posteriors.base import Family
 from kasuri.prediction.predict import predict
-from kasuri.priors.base import Prior
 from kasuri.sklearn import choosing, settings
 from kasuri.sklearn.estimator import CHUNK, GENERATOR, Array, BayesianEstimator
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
     """Regression by a Bayesian neural network.
 
@@ -73,62 +71,23 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         True
     """
 
-    targets_: Scaling
-    n_outputs_: int
+    likelihood: str | Likelihood = "gaussian"
+
     _temperatures = choosing.REAL
     _parameter_constraints = settings.CONSTRAINTS | {"likelihood": [str, Likelihood]}
-
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        *,
-        activation: str = "relu",
-        posterior: str | Family = "k-tied",
-        prior: str | float | Prior = "he",
-        likelihood: str | Likelihood = "gaussian",
-        temperature: float | Balanced | str = "auto",
-        learning_rate: float | str = "auto",
-        batch_size: int | str = "auto",
-        max_epochs: int | str = "auto",
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        n_samples: int = 100,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            hidden_layer_sizes,
-            activation=activation,
-            posterior=posterior,
-            prior=prior,
-            temperature=temperature,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            validation_fraction=validation_fraction,
-            n_samples=n_samples,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.likelihood = likelihood
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and targets y (rows,) or (rows, outputs)."""
         checks = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
-        with self._restored_on_failure():
-            return self._fitted(*validate_data(self, X, y, dtype=np.float64, **checks))
-
-    def _fitted(self, X: Array, y: Any) -> Self:
-        y = _numbers(y)
-        split = self._split(len(y))
-        raw = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
-        targets = Scaling.of(raw[split.rows.rest], "y", otherwise=raw)
-        count = raw.shape[1]
-        noise = settings.likelihood(self.likelihood, count)
-        width = settings.outputs(noise, count)
-        self._train(torch.tensor(X), targets(raw).float(), split, noise, width)
-        self.targets_, self.n_outputs_, self._is_flat = targets, count, y.ndim == 1
+        with self._undone_on_failure():
+            X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+            raw = torch.tensor(y.astype(np.float64)).reshape(len(y), -1)  # y may be read as text
+            rows, folds = self._split(len(y))
+            self.targets_ = Scaling.of(raw[rows.rest], "y", everything=raw)
+            self.n_outputs_, self._is_flat = raw.shape[1], y.ndim == 1
+            noise = settings.likelihood(self.likelihood, self.n_outputs_)
+            width = settings.outputs(noise, self.n_outputs_)
+            self._train(torch.tensor(X), self.targets_(raw).float(), rows, folds, noise, width)
         return self
 
     @overload
@@ -174,21 +133,14 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             n_samples: number of draws.
             random_state: seed, generator or None, as everywhere in scikit-learn.
         """
-        x, count = self._inputs(X), settings.draws(n_samples)
+        x = self._inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        functions = predict(
-            self.model_,
-            x,
-            count,
-            seed=mix(seed, Stream.FUNCTIONS),
-            chunk=CHUNK,
-            output=self.objective_.output,
-        )
+        own = mix(seed, Stream.FUNCTIONS)
+        functions = predict(self.model_, x, n_samples, seed=own, chunk=CHUNK)
         noise = mix(seed, Stream.TARGETS)
         with torch.no_grad(), GENERATOR, globally_seeded(noise, x.device):
             drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
-        each = [self._shaped(self.targets_.undone(targets)) for targets in drawn]
-        return np.stack(each, axis=-1)
+        return np.stack([self._shaped(self.targets_.undone(y)) for y in drawn], axis=-1)
 
     def evaluate(self, X: Any, y: Any) -> dict[str, float]:
         """Every metric of `kasuri.evaluate` in the target's own unit: rmse, nll, crps, coverage_90, ...
@@ -205,10 +157,6 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         if raw.shape[1] != self.n_outputs_:
             raise ValueError(f"y has {raw.shape[1]} outputs, but fit saw {self.n_outputs_} outputs")
         return self._evaluated(X, self.targets_(raw), self.targets_.unit)
-
-    @property
-    def _outputs(self) -> int:
-        return settings.outputs(self.objective_.likelihood, self.n_outputs_)
 
     def _shaped(self, rows: Array) -> Array:
         """A column as a vector, if the target was one."""
@@ -228,16 +176,3 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _numbers(y: Array) -> Array:
-    """Targets as numbers, also where they were read as text."""
-    if y.dtype.kind not in "US":
-        return y
-    try:
-        return y.astype(np.float64)
-    except ValueError as error:
-        raise ValueError(
-            f"BayesianRegressor.fit: y is text and not of numbers ({error}); for classes there is "
-            "kasuri.sklearn.BayesianClassifier"
-        ) from None

@@ -3,7 +3,6 @@
 scikit-learn wants constructors without logic: parameters are looked at here, and nowhere before.
 """
 
-import copy
 import inspect
 import re
 from numbers import Integral, Real
@@ -53,69 +52,51 @@ CONSTRAINTS: dict[str, list[Any]] = {
 _NAMES_OF_0_2 = {"deterministic": "point"}
 
 
-def name_of(kind: type[Storable]) -> str:
-    """The words of a class's name: what users write for it.
-
-    Examples:
-        >>> import kasuri
-        >>> [name_of(kind) for kind in (kasuri.KTied, kasuri.MatrixNormal, kasuri.GroupARD)]
-        ['k-tied', 'matrix-normal', 'group-ard']
-    """
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind.__name__).lower()
-
-
 def named(parameter: str, name: str, base: type) -> Any:
-    """The class of a name: all its words, or as many of the first ones as tell it from others.
+    """The class of a name: all words of its own name, or as many of the first ones as tell it from others.
 
     Every class that is derived from `base` is known, those of users too.
 
     Examples:
         >>> import kasuri
-        >>> named("prior", "he", kasuri.Prior).__name__
-        'HeNormal'
+        >>> named("prior", "he", kasuri.Prior).__name__, named("prior", "group-ard", kasuri.Prior).__name__
+        ('HeNormal', 'GroupARD')
     """
     name = re.sub(r"[\s_-]+", "-", name.lower())
     name = _NAMES_OF_0_2.get(name, name)
+    between_words = r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
     known = {
-        name_of(kind): kind
+        re.sub(between_words, "-", kind.__name__).lower(): kind
         for kind in Storable.known.values()
         if issubclass(kind, base) and not inspect.isabstract(kind)
     }
-    begun = [full for full in known if full == name or full.startswith(f"{name}-")]
+    begun = [full for full in known if full.startswith(f"{name}-")]
     if name in known or len(begun) == 1:
-        return known[name if name in known else begun[0]]
+        return known.get(name) or known[begun[0]]
     raise ValueError(f"{parameter}={name!r}: {near_misses(name, begun or known)}")
 
 
-def family(value: str | Family) -> Family:
-    """The posterior family of a name, or the given one.
-
-    Examples:
-        >>> family("k-tied").rank
-        2
-    """
-    made: Family = value if isinstance(value, Family) else named("posterior", value, Family)()
-    return made
+def family(value: str | Family) -> Any:
+    """The posterior family of a name, or the given one."""
+    return named("posterior", value, Family)() if isinstance(value, str) else value
 
 
-def prior(value: str | float | Prior) -> Prior:
-    """A prior of its own for one fit: of a name, a number (its standard deviation), or a copy."""
+def prior(value: str | float | Prior) -> Any:
+    """The prior of a name, of a number (its standard deviation), or the given one."""
     if isinstance(value, Prior):
-        return copy.deepcopy(value)
-    made: Prior = named("prior", value, Prior)() if isinstance(value, str) else Normal(float(value))
-    return made
+        return value
+    return named("prior", value, Prior)() if isinstance(value, str) else Normal(float(value))
 
 
-def likelihood(value: str | Likelihood, targets: int) -> Likelihood:
-    """A likelihood of real targets for one fit: of a name, or a copy of the given one."""
-    if isinstance(value, Likelihood):
-        made = copy.deepcopy(value)
-    else:
+def likelihood(value: str | Likelihood, targets: int) -> Any:
+    """The likelihood of a name for so many real targets, or the given one."""
+    made: Any = value
+    if isinstance(value, str):
         kind = named("likelihood", value, Likelihood)
         is_wide = "outputs" in inspect.signature(kind).parameters
         made = kind(outputs=targets) if is_wide else kind()
     if isinstance(made, Categorical | Bernoulli):
-        raise TypeError(f"likelihood={value!r} is one of classes: write BayesianClassifier")
+        raise TypeError(f"likelihood={value!r} is for classes: write BayesianClassifier")
     return made
 
 
@@ -124,24 +105,14 @@ def outputs(likelihood: Likelihood, targets: int) -> int:
     return 2 * targets if isinstance(likelihood, HeteroscedasticGaussian) else targets
 
 
-def network(inputs: int, hidden: Any, outputs: int, activation: str) -> nn.Sequential:
+def network(inputs: int, widths: tuple[int, ...], outputs: int, activation: str) -> nn.Sequential:
     """Dense layers with He's initialisation, from torch's global generator.
 
     Units of the first layer have their thresholds all over the data, which are standardised: with biases of 0
     all would start in the middle, and curves of one or two columns be learned slowly.
-
-    Args:
-        inputs: number of columns.
-        hidden: widths of the hidden layers, or one width.
-        outputs: width of the last layer.
-        activation: name of the function between layers.
-
-    Examples:
-        >>> [type(layer).__name__ for layer in network(3, (8,), 2, "tanh")]
-        ['Linear', 'Tanh', 'Linear']
     """
     layers: list[nn.Module] = []
-    for width in widths(hidden):
+    for width in widths:
         layers.append(_dense(inputs, width, spread=0.0 if layers else SPREAD))
         layers.append(ACTIVATIONS[activation]())
         inputs = width
@@ -156,16 +127,16 @@ def _dense(inputs: int, outputs: int, spread: float = 0.0) -> nn.Linear:
 
 
 def widths(hidden: Any) -> tuple[int, ...]:
-    """Widths of hidden layers; none is a linear model.
+    """Widths of hidden layers, of one width or several; none is a linear model.
 
     Examples:
         >>> widths(30), widths([20, 10]), widths(())
         ((30,), (20, 10), ())
     """
-    each = [hidden] if isinstance(hidden, Integral) else np.asarray(hidden).tolist()
-    if not (isinstance(each, list) and all(is_whole(width, 1) for width in each)):
+    each = np.atleast_1d(hidden).tolist()
+    if not all(is_whole(width, 1) for width in each):
         raise ValueError(
-            f"hidden_layer_sizes={hidden!r}: widths must be whole numbers above 0, e.g. (50,) or (100, 50)"
+            f"hidden_layer_sizes={hidden!r}: widths must be whole numbers above 0, e.g. (100, 50)"
         )
     return tuple(each)
 
@@ -178,11 +149,5 @@ def of_fit(estimator: Any, rows: int) -> dict[str, Any]:
         "learning_rate": RATE if isinstance(rate, str) else float(rate),
         "batch_size": usual if isinstance(batch, str) else int(batch),
         "epochs": None if isinstance(epochs, str) else int(epochs),
+        "show": type(estimator).__name__ if estimator.verbose else False,
     }
-
-
-def draws(value: Any) -> int:
-    """Number of draws of a prediction."""
-    if not is_whole(value, 1):
-        raise ValueError(f"n_samples must be a whole number above 0, got {value!r}")
-    return int(value)

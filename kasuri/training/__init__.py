@@ -9,9 +9,6 @@ from kasuri.training.callbacks import Callback as Callback
 from kasuri.training.callbacks import Clip as Clip
 from kasuri.training.callbacks import TensorBoard as TensorBoard
 from kasuri.training.checkpoint import CheckpointError as CheckpointError
-from kasuri.training.defaults import MakeScheduler as MakeScheduler
-from kasuri.training.defaults import constant as constant
-from kasuri.training.defaults import cosine as cosine
 from kasuri.training.distributed import Processes as Processes
 from kasuri.training.distributed import processes as processes
 from kasuri.training.distributed import started_by_torchrun as started_by_torchrun
@@ -20,4 +17,7 @@ from kasuri.training.fitted import Fitted as Fitted
 from kasuri.training.interrupts import Interrupted as Interrupted
 from kasuri.training.many import fit_many as fit_many
 from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
+from kasuri.training.optimisers import MakeScheduler as MakeScheduler
+from kasuri.training.optimisers import constant as constant
+from kasuri.training.optimisers import cosine as cosine
 from kasuri.training.validation import Validation as Validation

@@ -32,7 +32,8 @@ def flip(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(coin.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
 
 
-def crop(padding: int = 4) -> Augmentation:
+@dataclass(frozen=True)
+class crop:  # used like a function
     """The augmentation that moves each picture by up to `padding` pixels in both directions.
 
     The picture is surrounded by zeros, then a window of its old size is cut out at random. Zero is
@@ -43,19 +44,12 @@ def crop(padding: int = 4) -> Augmentation:
         >>> move(torch.ones(5, 3, 8, 8), torch.Generator().manual_seed(0)).shape
         torch.Size([5, 3, 8, 8])
     """
-    if padding < 1:
-        raise ValueError(f"crop: padding must be at least one pixel, got {padding}")
-    return _Crop(padding)
 
+    padding: int = 4
 
-@dataclass(frozen=True)
-class _Crop:
-    """An object, not a function inside another: processes can hand it on."""
-
-    padding: int
-
-    def __repr__(self) -> str:  # what results say of their settings
-        return f"crop(padding={self.padding})"
+    def __post_init__(self) -> None:
+        if self.padding < 1:
+            raise ValueError(f"crop: padding must be at least one pixel, got {self.padding}")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         _require_pictures("crop", x)
@@ -69,7 +63,7 @@ class _Crop:
         return windows[torch.arange(len(x), device=x.device), :, top, left]
 
 
-def compose(*augmentations: Augmentation) -> Augmentation:
+class compose:  # used like a function
     """The augmentation that applies several, from left to right.
 
     Examples:
@@ -77,14 +71,11 @@ def compose(*augmentations: Augmentation) -> Augmentation:
         >>> both(torch.ones(5, 3, 8, 8), torch.Generator().manual_seed(0)).shape
         torch.Size([5, 3, 8, 8])
     """
-    return _Compose(augmentations)
 
+    def __init__(self, *augmentations: Augmentation) -> None:
+        self.augmentations = augmentations
 
-@dataclass(frozen=True)
-class _Compose:
-    augmentations: tuple[Augmentation, ...]
-
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # what results say of their settings
         return "composed"
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:

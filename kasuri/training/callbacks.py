@@ -1,16 +1,13 @@
 """Callbacks: what is told about steps and epochs of training, and the bar that shows them."""
 
-import csv
-import io
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from torch import nn
 
 from kasuri.objectives.elbo import Objective, Terms
-from kasuri.storage import write_atomically
 from kasuri.training.distributed import processes
 
 Row = dict[str, float]
@@ -80,7 +77,11 @@ class TensorBoard(Callback):
         if not processes().is_first:
             return
         if self._writer is None:
-            self._writer = _summary_writer(self.folder, purge_step=self.epoch + 1)
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise ImportError("TensorBoard: pip install kasuri[train]") from None
+            self._writer = SummaryWriter(str(self.folder), purge_step=self.epoch + 1)
         self.epoch = int(row["epoch"])
         for name, value in row.items():
             if name not in ("epoch", "step"):
@@ -98,73 +99,32 @@ class TensorBoard(Callback):
         self.epoch = int(state["epoch"])
 
 
-def _summary_writer(folder: Path, purge_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ImportError("TensorBoard needs tensorboard: pip install kasuri[train]") from None
-    return SummaryWriter(str(folder), purge_step=purge_step)
+class Bar:
+    """A progress bar on standard error: title, share, numbers, time left.
 
-
-class CSVLog(Callback):
-    """The history as a CSV file, rewritten whole so that a resumed run repeats no line.
-
-    Not more often than every few seconds: epochs of small data sets are shorter than a write.
+    Args:
+        show: whether to show one, or its title; None if standard error is a terminal and rich is installed.
+        total: number of steps.
     """
 
-    def __init__(self, path: Path, every: float = 5.0) -> None:
-        self.path, self.every = path, every
-        self.rows: list[Row] = []
-        self.written = -float("inf")
-
-    def on_epoch(self, objective: Objective, row: Row) -> None:
-        self.rows.append(dict(row))
-        if time.monotonic() - self.written >= self.every:
-            self._write()
-
-    def on_end(self) -> None:
-        if self.rows:
-            self._write()
-
-    def _write(self) -> None:
-        self.written = time.monotonic()
-        text = io.StringIO()
-        columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, text.getvalue().encode())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rows = list(state["rows"])
-
-
-class Progress:
-    """Told how many steps are done, and the latest numbers; this one shows nothing."""
-
-    def step(self, done: int, numbers: Row) -> None:
-        """So many steps are done."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-
-
-class Bar(Progress):
-    """A rich progress bar on standard error: title, share, numbers, time left."""
-
-    def __init__(self, title: str, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self.rich = RichProgress(
+    def __init__(self, show: bool | str | None, total: int) -> None:
+        self.rich: Any = None
+        if show is False or (show is None and not sys.stderr.isatty()):
+            return
+        try:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TaskProgressColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+        except ImportError:
+            if show is None:
+                return
+            raise ImportError("show=True needs rich: pip install kasuri[train]") from None
+        self.rich = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
@@ -172,31 +132,23 @@ class Bar(Progress):
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
+        title = show if isinstance(show, str) else "training"
         self.task = self.rich.add_task(title, total=total, numbers="")
 
-    def step(self, done: int, numbers: Row) -> None:
+    def step(self, done: int, numbers: Callable[[], Row]) -> None:
         """Move the bar; rich itself draws at most ten times a second."""
-        formats = {name: ".1%" if name == "accuracy" else ".4g" for name in numbers}
-        shown = [f"{name} {value:{formats[name]}}" for name, value in numbers.items()]
-        self.rich.update(self.task, completed=done, numbers="  ".join(shown))
+        if self.rich is not None:
+            shown = [
+                f"{name} {value:{'.1%' if name == 'accuracy' else '.4g'}}"
+                for name, value in numbers().items()
+            ]
+            self.rich.update(self.task, completed=done, numbers="  ".join(shown))
 
     def __enter__(self) -> Self:
-        self.rich.start()
+        if self.rich is not None:
+            self.rich.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rich.stop()
-
-
-def progress(show: bool | str | None, total: int) -> Progress:
-    """A bar if asked for, or if standard error is a terminal and rich is installed."""
-    if show is False or (show is None and not sys.stderr.isatty()):
-        return Progress()
-    try:
-        return Bar(show if isinstance(show, str) else "training", total)
-    except ImportError:
-        if show:
-            raise ImportError(
-                "show=True needs rich: pip install kasuri[train], or leave it out"
-            ) from None
-        return Progress()
+        if self.rich is not None:
+            self.rich.stop()

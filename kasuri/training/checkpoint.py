@@ -6,9 +6,12 @@ crash at any moment leaves the old file or the new one. It is read with `weights
 code in it is ever run. Checkpoints of version 0.2 (format 1) are read as well, see `from_0_2`.
 """
 
+import csv
 import io
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +64,6 @@ def from_0_2(
 
     Tensors get today's names, and the optimiser's state today's order of parameters. Likelihood, prior and
     schedules, which settings describe in words, are not compared.
-
-    Args:
-        saved: what `read` gave.
-        objective: that the run goes on with.
-        settings: of the run that goes on.
     """
     wrapped = {
         key.partition(".posteriors.")[0] for key in saved["objective"] if ".posteriors." in key
@@ -83,7 +81,6 @@ def from_0_2(
         "best": best and {names[key]: value for key, value in best.items()},
         "optimizer": _reordered(saved["optimizer"], list(names.values()), objective),
         "callbacks": saved["callbacks"] + clip + events,
-        "logs": [log for log in saved["logs"] if log[0] == "CSVLog"],
     }
 
 
@@ -99,10 +96,7 @@ def _without_wrappers(name: str, wrapped: set[str]) -> str:
 def _reordered(state: dict[str, Any], names: list[str], objective: nn.Module) -> dict[str, Any]:
     """The state of an optimiser, which knows parameters by their numbers, for today's numbers.
 
-    Args:
-        state: of the optimiser.
-        names: of all tensors in the order of version 0.2.
-        objective: whose parameters the optimiser has.
+    `names` are those of all tensors in the order of version 0.2.
     """
     parameters = dict(objective.named_parameters(remove_duplicate=False))
     known = [parameters[name] for name in names if name in parameters]
@@ -120,6 +114,17 @@ def _reordered(state: dict[str, Any], names: list[str], objective: nn.Module) ->
     return {"state": moved, "param_groups": [group]}
 
 
+def write_history(folder: Path, history: list[dict[str, float]]) -> None:
+    """Replace the folder's history.csv, whole, so that a resumed run repeats no line."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in history for key in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "history.csv", text.getvalue().encode())
+
+
 def exists(folder: Path) -> bool:
     """Whether the folder has a checkpoint."""
     return (folder / NAME).is_file()
@@ -134,6 +139,16 @@ def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> 
             f"{folder / NAME} is of a run with other settings ({listed}); use the same ones, or "
             "another folder"
         )
+
+
+@contextmanager
+def generators_restored() -> Iterator[None]:
+    """Random generators afterwards as before: what is made next must not depend on the seed."""
+    before = generators()
+    try:
+        yield
+    finally:
+        restore_generators(before)
 
 
 def generators() -> dict[str, Any]:

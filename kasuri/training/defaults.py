@@ -1,67 +1,30 @@
 """What `kasuri.fit` does when it is told nothing; docs/quality.md says how each value was chosen."""
 
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch import Tensor
 
 from kasuri.likelihoods import Categorical, Gaussian, Likelihood
 
 EPOCHS = 20
 STEPS = 4000  # small data sets need many epochs: a posterior's width takes thousands of steps
 LARGE = 256  # batches above this size need fewer, longer steps
-LEARNING_RATE = 2e-3  # for batches up to LARGE
 WARM_UP = 0.25  # share of the epochs in which the weight of the KL rises from 0 to 1
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given
 CHECKS = 20  # validations per run, at most one per epoch
 SAMPLES = 8  # draws per validation
 ROWS = 2048  # examples per validation of a Bayesian network, SAMPLES times as many of a plain one
 
-MakeOptimiser = Callable[[list[nn.Parameter]], Optimizer]
-MakeScheduler = Callable[[Optimizer, int], LRScheduler]
-
 
 def epochs(steps_per_epoch: int, batch_size: int) -> int:
-    """Enough epochs for STEPS steps, fewer with large batches, and at least EPOCHS.
-
-    Examples:
-        >>> epochs(steps_per_epoch=100, batch_size=128), epochs(steps_per_epoch=100, batch_size=512)
-        (40, 20)
-    """
+    """Enough epochs for STEPS steps, fewer with large batches, and at least EPOCHS."""
     return max(EPOCHS, math.ceil(STEPS / steps_per_epoch / max(1.0, batch_size / LARGE)))
 
 
 def batch_size(num_data: int) -> int:
     """Larger for large data sets, where fewer, less noisy steps do."""
     return 256 if num_data >= 10_000 else 128
-
-
-def learning_rate(batch_size: int) -> float:
-    """Grows with the root of the batch size above LARGE.
-
-    Examples:
-        >>> learning_rate(128), learning_rate(1024)
-        (0.002, 0.004)
-    """
-    return LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
-
-
-def adam(parameters: list[nn.Parameter], learning_rate: float = LEARNING_RATE) -> Optimizer:
-    """Adam in one fused kernel per step, which matters for small networks."""
-    return torch.optim.Adam(parameters, learning_rate, fused=True)
-
-
-def cosine(optimiser: Optimizer, steps: int) -> LRScheduler:
-    """From the optimiser's rate to (almost) 0 along half a cosine."""
-    return LambdaLR(optimiser, lambda step: max(1e-3, (1 + math.cos(math.pi * step / steps)) / 2))
-
-
-def constant(optimiser: Optimizer, steps: int) -> LRScheduler:
-    """The optimiser's own rate throughout."""
-    return LambdaLR(optimiser, lambda step: 1.0)
 
 
 def likelihood_of(targets: Tensor) -> Likelihood:

@@ -6,7 +6,7 @@ the KL, which is the same everywhere, counts once. Process 0 alone writes files.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +33,7 @@ class Processes:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process; all of them must ask at the same moment."""
-        if self.world == 1:
-            return flag
-        value = torch.tensor(float(flag))
-        dist.all_reduce(value, op=dist.ReduceOp.MAX)
-        return bool(value.item())
+        return self.average([float(flag)])[0] > 0
 
     def average(self, values: list[float]) -> list[float]:
         """Mean over processes."""
@@ -60,12 +56,11 @@ class Processes:
         talking = isinstance(error, dist.DistError) or "gloo" in words or "NCCL" in words
         return self.world > 1 and talking
 
-    def share(self, value: Any) -> Any:
-        """What process 0 has, in every process."""
-        if self.world == 1:
-            return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
+    def from_first(self, compute: Callable[[], Any]) -> Any:
+        """What process 0 computes, in every process."""
+        values = [compute() if self.is_first else None]
+        if self.world > 1:
+            dist.broadcast_object_list(values, src=0)
         return values[0]
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from kasuri.likelihoods import Likelihood
@@ -22,11 +21,18 @@ from kasuri.priors.normal import HeNormal
 from kasuri.streams import fresh
 from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Batches, Source, as_source, hold_out, tensors
-from kasuri.training.callbacks import Callback, CSVLog, progress
+from kasuri.training.callbacks import Bar, Callback
 from kasuri.training.distributed import Processes, processes
 from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
+from kasuri.training.optimisers import (
+    MakeOptimiser,
+    MakeScheduler,
+    cosine,
+    make_optimiser,
+    make_schedule,
+)
 from kasuri.training.validation import Validation
 
 
@@ -43,8 +49,8 @@ def fit(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
-    optimiser: Optimizer | defaults.MakeOptimiser | None = None,
-    scheduler: defaults.MakeScheduler = defaults.cosine,
+    optimiser: Optimizer | MakeOptimiser | None = None,
+    scheduler: MakeScheduler = cosine,
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
     folder: str | Path | None = None,
@@ -58,7 +64,7 @@ def fit(
 
     Args:
         model: a network from `bayesianize`; an ordinary one, which is trained by maximum likelihood;
-            or a kasuri.ELBO, which is taken as it is.
+            or a kasuri.ELBO or kasuri.MaximumLikelihood, which is taken as it is.
         train: (x, y) tensors, an object with .x and .y, kasuri.training.Batches (which can augment), or a
             DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
         valid: the same, or kasuri.training.Validation with the data and how they are used (patience, ...). A
@@ -92,191 +98,120 @@ def fit(
         >>> len(fitted.history), fitted.net is bnn
         (2, True)
     """
-    check_numbers(epochs, batch_size, learning_rate, optimiser)
-    parts = Parts(likelihood, prior, temperature, kl_weight, output)
+    check_numbers(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     validation = valid if isinstance(valid, Validation) else Validation(valid)
     group = processes()
-    seed = _seed(seed, folder, resume, group)
-    held = validation.data
-    if held is not None and not len(tensors(held)[1]):
+    folder = None if folder is None else Path(folder)
+    saved = _saved(folder, resume, group)
+    if seed is None:
+        seed = saved["settings"]["seed"] if saved else fresh()
+    seed = int(group.from_first(lambda: seed))
+    held = None if validation.data is None else tensors(validation.data)
+    if held is not None and not len(held[1]):
         held = None
-    if held is None and parts.choose_temperature(model):
-        train, held = _held_out(train, seed)
+    if held is None and chooses_temperature(model, temperature):
+        if isinstance(train, Batches | DataLoader):
+            raise ValueError(
+                "no validation data and no temperature: examples cannot be held out of a "
+                f"{type(train).__name__}; give valid=(x, y) to choose the temperature on, or temperature=0.1"
+            )
+        train, held = hold_out(train, defaults.HELD_OUT, seed)
     if validation.patience is not None and held is None:
         raise ValueError(
             f"Validation(patience={validation.patience}): there is no validation data to wait for"
         )
     source = as_source(train, batch_size, seed, group)
-    epochs = epochs or defaults.epochs(len(source), rows_per_step(source))
-    objective = parts.objective(model, source, epochs)
+    rows = round(source.num_data / len(source))  # per step, of all processes together
+    epochs = epochs or defaults.epochs(len(source), rows)
+    objective = make_objective(
+        model,
+        source,
+        epochs,
+        likelihood=likelihood,
+        prior=prior,
+        temperature=temperature,
+        kl_weight=kl_weight,
+        output=output,
+    )
     trained = [p for p in objective.parameters() if p.requires_grad]
-    stepping = make_optimiser(optimiser, trained, learning_rate, rows_per_step(source))
-    given = {"patience": validation.patience, "samples": validation.samples}
+    stepping = make_optimiser(optimiser, trained, learning_rate, rows)
     run = Run(
         objective=objective,
         train=source,
-        valid=None if held is None else checked_rows(held, objective, validation.samples, seed),
+        valid=held,
         validation=validation,
         optimiser=stepping,
         scheduler=make_schedule(scheduler, stepping, epochs * len(source)),
         epochs=epochs,
         seed=seed,
-        check_every=max(1, epochs // defaults.CHECKS),
         callbacks=callbacks,
-        logs=[CSVLog(Path(folder) / "history.csv")] if folder and group.is_first else [],
         group=group,
-        folder=None if folder is None else Path(folder),
-        settings={"epochs": epochs, "seed": seed, **given}
-        | _settings(objective, source, stepping, group),
+        folder=folder,
     )
-    _begin(run, resume)
-    shown = progress(show if group.is_first else False, epochs * len(source))
+    run.settings = _settings(run)
+    if saved is not None:
+        run.restore(saved)
+        del saved  # it is larger than the network
+    bar = Bar(show if group.is_first else False, epochs * len(source))
     # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
-    with shown, generators_restored(), Interrupts() as stop, _ending(run):
-        is_done = run(shown, stop)
+    with bar, checkpoint.generators_restored(), Interrupts() as stop, _ending(run):
+        is_done = run(bar, stop)
     if not is_done:
-        raise Interrupted(_hint(run), _place(run))
-    return finished(run, made=not isinstance(model, Objective))
+        raise Interrupted(run.hint(), run.place())
+    return finished(run, model)
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """What the user said about the objective; None for what was not said."""
+def check_numbers(**numbers: float | None) -> None:
+    """Refuse counts below 1, and a rate that is not above 0."""
+    for name, number in numbers.items():
+        if number is not None and not (number > 0 if name == "learning_rate" else number >= 1):
+            least = "above 0" if name == "learning_rate" else "at least 1"
+            raise ValueError(f"{name} must be {least}, got {number}")
 
-    likelihood: Likelihood | None
-    prior: Prior | Mapping[str, Prior] | None
-    temperature: Temperature | None
-    kl_weight: float | Schedule | None
-    output: Callable[[Any], Tensor] | None
 
-    def choose_temperature(self, model: nn.Module) -> bool:
-        """Whether validation data are to choose the temperature of an objective that has to be made."""
-        chosen = self.temperature is None or self.temperature == "auto"
-        return chosen and not isinstance(model, Objective) and _is_converted(model)
-
-    def objective(self, model: nn.Module, source: Source, epochs: int) -> Objective:
-        """The given objective, or one made of the given parts and defaults."""
-        said = [name for name, value in vars(self).items() if value is not None]
-        if isinstance(model, Objective):
-            if said:
-                raise ValueError(
-                    f"fit(objective, {said[0]}=...): the objective has its own {said[0]}"
-                )
-            return model
-        likelihood = self.likelihood
-        if likelihood is None:
-            likelihood = defaults.likelihood_of(next(source.epoch(0))[1])
-        if not _is_converted(model):
-            if useless := [name for name in said if name not in ("likelihood", "output")]:
-                raise ValueError(
-                    f"fit(net, {useless[0]}=...): this network has no random weights, so it is trained by "
-                    "maximum likelihood; write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first"
-                )
-            return MaximumLikelihood(model, likelihood, self.output, source.num_data)
-        warm_up = LinearOverEpochs(defaults.WARM_UP * epochs, len(source))
-        return ELBO(
-            model,
-            likelihood,
-            HeNormal() if self.prior is None else self.prior,
-            num_data=source.num_data,
-            temperature="auto" if self.temperature is None else self.temperature,
-            kl_weight=warm_up if self.kl_weight is None else self.kl_weight,
-            output=self.output,
-        )
+def chooses_temperature(model: nn.Module, temperature: Temperature | None) -> bool:
+    """Whether validation data are to choose the temperature of an objective that has to be made."""
+    is_open = temperature is None or temperature == "auto"
+    return is_open and not isinstance(model, Objective) and _is_converted(model)
 
 
 def _is_converted(model: nn.Module) -> bool:
     return next(named_posteriors(model), None) is not None
 
 
-def check_numbers(
-    epochs: int | None, batch_size: int | None, learning_rate: float | None, optimiser: Any
-) -> None:
-    """Refuse counts below 1, and a rate that is not above 0 or has nobody to use it."""
-    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
-        if count is not None and count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
-    if learning_rate is not None and not learning_rate > 0:
-        raise ValueError(f"learning_rate must be above 0, got {learning_rate}")
-    if learning_rate is not None and optimiser is not None:
-        raise ValueError(
-            f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
-            "optimiser; put it into yours"
-        )
-
-
-def rows_per_step(source: Source) -> int:
-    """Examples per step, of all processes together."""
-    return round(source.num_data / len(source))
-
-
-def make_optimiser(
-    given: Optimizer | defaults.MakeOptimiser | None,
-    parameters: list[nn.Parameter],
-    learning_rate: float | None,
-    rows: int,
-) -> Optimizer:
-    """The given optimiser, the one that a function makes, or Adam."""
-    if given is None:
-        return defaults.adam(parameters, learning_rate or defaults.learning_rate(rows))
-    if isinstance(given, Optimizer):
-        known = {id(p) for p in parameters}
-        if any(id(p) not in known for group in given.param_groups for p in group["params"]):
+def make_objective(model: nn.Module, source: Source, epochs: int, **parts: Any) -> Objective:
+    """The given objective, or one made of the given parts (None for what was not said) and defaults."""
+    given = {name: part for name, part in parts.items() if part is not None}
+    if isinstance(model, Objective):
+        for name in given:
+            raise ValueError(f"fit(objective, {name}=...): the objective has its own {name}")
+        return model
+    is_converted = _is_converted(model)
+    for name in given:
+        if not is_converted and name not in ("likelihood", "output"):
             raise ValueError(
-                "optimiser=...: it has parameters that this model does not train; make it from the "
-                "parameters of the model, or give a function that makes it"
+                f"fit(net, {name}=...): this network has no random weights, so it is trained by "
+                "maximum likelihood; write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first"
             )
-    optimiser = given if isinstance(given, Optimizer) else given(parameters)
-    if isinstance(optimiser, LBFGS):
-        raise ValueError(
-            "LBFGS evaluates the loss several times per step, each time with other noise: take a "
-            "stochastic optimiser, e.g. torch.optim.Adam"
-        )
-    return optimiser
+    if "likelihood" not in given:
+        given["likelihood"] = defaults.likelihood_of(next(source.epoch(0))[1])
+    if not is_converted:
+        return MaximumLikelihood(model, num_data=source.num_data, **given)
+    warm_up = LinearOverEpochs(defaults.WARM_UP * epochs, len(source))
+    usual: dict[str, Any] = {"prior": HeNormal(), "temperature": "auto", "kl_weight": warm_up}
+    return ELBO(model, num_data=source.num_data, **(usual | given))
 
 
-def make_schedule(
-    scheduler: defaults.MakeScheduler, optimiser: Optimizer, steps: int
-) -> LRScheduler:
-    """The schedule of the learning rate."""
-    schedule = scheduler(optimiser, steps)
-    if isinstance(schedule, ReduceLROnPlateau):
-        raise ValueError(
-            "ReduceLROnPlateau wants a score per epoch, and kasuri.fit steps schedules every batch: "
-            "take one that is a function of the step, e.g. CosineAnnealingLR or OneCycleLR"
-        )
-    return schedule
-
-
-def checked_rows(valid: Any, objective: Objective, samples: int, seed: int) -> tuple[Any, Tensor]:
-    """A random but fixed part of the validation data, large enough to tell epochs apart."""
-    x, y = tensors(valid)
-    rows = defaults.ROWS * (1 if isinstance(objective, ELBO) else samples)
-    if len(y) <= rows:
-        return x, y
-    return hold_out((x, y), rows / len(y), seed)[1]
-
-
-def finished(run: Run, made: bool) -> Fitted:
+def finished(run: Run, model: nn.Module) -> Fitted:
     """The best state in place; schedules of an objective that `fit` made end at their values there."""
     if run.best_state is not None:
         run.objective.load_state_dict(run.best_state)
     best = run.at.best_epoch or run.at.epoch
-    if made and isinstance(run.objective, ELBO):
+    if isinstance(run.objective, ELBO) and run.objective is not model:
         row = run.at.history[best - 1]
         run.objective.temperature = Constant(row["temperature"])
         run.objective.kl_weight = Constant(row["kl_weight"])
     return Fitted(run.objective, run.at.history, best, run.at.seconds)
-
-
-@contextmanager
-def generators_restored() -> Iterator[None]:
-    """Random generators afterwards as before: what is made next must not depend on the seed."""
-    before = checkpoint.generators()
-    try:
-        yield
-    finally:
-        checkpoint.restore_generators(before)
 
 
 def described(objective: Objective) -> list[str]:
@@ -289,16 +224,19 @@ def described(objective: Objective) -> list[str]:
     return words
 
 
-def _settings(
-    objective: Objective, source: Source, optimiser: Optimizer, group: Processes
-) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, Any]:
     """What must be equal for a resumed run to be the same run."""
-    targets = next(source.epoch(0))[1]
+    objective, optimiser = run.objective, run.optimiser
+    targets = next(run.train.epoch(0))[1]
     settings: dict[str, Any] = {
-        "steps per epoch": len(source),
-        "number of data": source.num_data,
-        "first targets": group.share(float(targets.double().sum())),
-        "processes": group.world,
+        "epochs": run.epochs,
+        "seed": run.seed,
+        "patience": run.validation.patience,
+        "samples": run.validation.samples,
+        "steps per epoch": len(run.train),
+        "number of data": run.train.num_data,
+        "first targets": run.group.from_first(lambda: float(targets.double().sum())),
+        "processes": run.group.world,
         "optimiser": type(optimiser).__name__,
         "learning rate": [float(group["lr"]) for group in optimiser.param_groups],
         "parameters": sum(p.numel() for p in objective.parameters()),
@@ -308,50 +246,28 @@ def _settings(
         settings["prior"] = priors
     if about := objective.extra_repr():
         settings["objective"] = about
-    return settings | {
-        name: _in_words(schedule) for name, schedule in objective.scheduled().items()
-    }
+    for name, schedule in objective.scheduled().items():
+        is_plain = dataclasses.is_dataclass(schedule)  # a function of the user's has no words
+        settings[name] = repr(schedule) if is_plain else "a function"
+        if isinstance(schedule, Tempering):
+            settings[name] = f"chosen, from {schedule.start:g}"
+    return settings
 
 
-def _in_words(schedule: Schedule) -> str:
-    """A schedule in words; a function of the user's has none."""
-    if isinstance(schedule, Tempering):
-        return f"chosen, from {schedule.start:g}"
-    return repr(schedule) if dataclasses.is_dataclass(schedule) else "a function"
-
-
-def _held_out(train: Any, seed: int) -> tuple[Any, Any]:
-    if isinstance(train, Batches | DataLoader):
-        raise ValueError(
-            "no validation data and no temperature: examples cannot be held out of a "
-            f"{type(train).__name__}; give valid=(x, y) to choose the temperature on, or temperature=0.1"
-        )
-    return hold_out(train, defaults.HELD_OUT, seed)
-
-
-def _seed(seed: int | None, folder: str | Path | None, resume: bool, group: Processes) -> int:
-    """The given seed, that of the run to resume, or a fresh one."""
-    if seed is None and group.is_first:
-        if resume and folder is not None and checkpoint.exists(Path(folder)):
-            seed = int(checkpoint.read(Path(folder))["settings"]["seed"])
-        else:
-            seed = fresh()
-    return int(group.share(seed))
-
-
-def _begin(run: Run, resume: bool) -> None:
-    if run.folder is None:
+def _saved(folder: Path | None, resume: bool, group: Processes) -> dict[str, Any] | None:
+    """The run to go on with, if there is one."""
+    if folder is None:
         if resume:
             raise ValueError('fit(resume=True): resume what? write folder="runs/first" as well')
-        return
-    there = run.group.share(checkpoint.exists(run.folder))
-    if there and resume:
-        run.restore()
-    elif there:
+        return None
+    if not group.from_first(lambda: checkpoint.exists(folder)):
+        return None
+    if not resume:
         raise ValueError(
-            f"{run.folder} already holds a training run: resume=True goes on with it; for a new "
+            f"{folder} already holds a training run: resume=True goes on with it; for a new "
             "run take another folder or delete this one"
         )
+    return checkpoint.read(folder)
 
 
 @contextmanager
@@ -364,21 +280,11 @@ def _ending(run: Run) -> Iterator[None]:
             raise
         message = (
             f"process {run.group.rank} of {run.group.world} lost contact with the others, one of "
-            f"which has probably ended; {_hint(run)}"
+            f"which has probably ended; {run.hint()}"
         )
         print(message, file=sys.stderr, flush=True)  # torchrun may not leave time for the traceback
         raise RuntimeError(message) from error
     finally:
-        for callback in (*run.callbacks, *run.logs):
+        run.write_history()
+        for callback in run.callbacks:
             callback.on_end()
-
-
-def _place(run: Run) -> str:
-    return f"epoch {min(run.at.epoch + 1, run.epochs)}, step {run.at.step}"
-
-
-def _hint(run: Run) -> str:
-    stopped = f"training stopped in {_place(run)}"
-    if run.folder is None:
-        return f"{stopped}; give folder= to be able to resume"
-    return f"{stopped}; the same call with folder={str(run.folder)!r} and resume=True goes on"

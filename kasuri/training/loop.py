@@ -15,14 +15,17 @@ from kasuri.inputs import to_device
 from kasuri.objectives.elbo import ELBO, Objective, Terms
 from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
 from kasuri.streams import Stream, mix, reseed_global
-from kasuri.training import checkpoint
-from kasuri.training.batches import Source
-from kasuri.training.callbacks import Callback, Progress, Row
+from kasuri.training import checkpoint, defaults
+from kasuri.training.batches import Source, hold_out
+from kasuri.training.callbacks import Bar, Callback, Row
 from kasuri.training.distributed import Processes, parallel
 from kasuri.training.interrupts import Interrupts
 from kasuri.training.nonfinite import NonFiniteLoss, explain
 from kasuri.training.validation import Validation, examine, widths
 
+_HISTORY = (
+    5.0  # seconds between writes of history.csv: epochs of small data sets are shorter than one
+)
 _SYNCHRONISE = 16  # steps between asking the other processes whether anyone was told to stop
 
 
@@ -54,9 +57,7 @@ class Run:
     scheduler: LRScheduler
     epochs: int
     seed: int
-    check_every: int
     callbacks: Sequence[Callback] = ()
-    logs: Sequence[Callback] = ()
     group: Processes = field(default_factory=Processes)
     folder: Path | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -64,8 +65,18 @@ class Run:
     best_state: dict[str, Tensor] | None = None
     best_losses: Tensor | None = None
     saved_at: float = field(default_factory=time.monotonic)
+    written_at: float = -math.inf
 
-    def __call__(self, shown: Progress, stop: Interrupts) -> bool:
+    def __post_init__(self) -> None:
+        """Take a random but fixed part of the validation data, large enough to tell epochs apart."""
+        self.check_every = max(1, self.epochs // defaults.CHECKS)
+        if self.valid is None:
+            return
+        rows = defaults.ROWS * (1 if isinstance(self.objective, ELBO) else self.validation.samples)
+        if rows < len(self.valid[1]):
+            self.valid = hold_out(self.valid, rows / len(self.valid[1]), self.seed)[1]
+
+    def __call__(self, bar: Bar, stop: Interrupts) -> bool:
         """Train to the end; False if it was asked to stop before."""
         model = parallel(self.objective, self.group)
         began = time.monotonic() - self.at.seconds
@@ -73,7 +84,7 @@ class Run:
             self.objective.train()
             for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
                 self.step(model, x, y)
-                shown.step(self.at.step, self.numbers())
+                bar.step(self.at.step, self.numbers)
                 self.at.seconds = time.monotonic() - began
                 if self.must_stop(stop.asked):
                     self.save()
@@ -124,36 +135,30 @@ class Run:
         row["seconds"], at.epoch_began = at.seconds - at.epoch_began, at.seconds
         at.sums = [0.0, 0.0, 0.0]
         at.history.append(row)
-        for callback in (*self.callbacks, *self.logs):
+        for callback in self.callbacks:
             callback.on_epoch(self.objective, row)
+        self.write_history(every=_HISTORY)
 
     def check(self, x: Any, y: Tensor) -> Row:
         """Validation: keep the best state, count towards early stopping, move the temperature."""
-        seed, tempering = mix(self.seed, Stream.VALIDATION), self.tempering()
-        if self.at.epoch < SETTLED * self.epochs:
-            tempering = None
-        scores: Row = {}
-        losses: list[Tensor] = []
-        if self.group.is_first:
-            now, scores = examine(self.objective, x, y, self.validation.samples, seed)
-            losses = [now]
-            if tempering is not None:
-                losses += widths(self.objective, x, y, self.validation.samples, seed, FACTORS[::2])
-        scores, losses = self.group.share((scores, losses))
-        self.at.stale += 1
-        if self.objective.is_warming_up(self.at.step):
-            self.at.stale = 0
-        loss = float(losses[0].double().mean())
+        seed, samples = mix(self.seed, Stream.VALIDATION), self.validation.samples
+        losses, scores = self.group.from_first(lambda: examine(self.objective, x, y, samples, seed))
+        self.at.stale = 0 if self.objective.is_warming_up(self.at.step) else self.at.stale + 1
+        loss = float(losses.double().mean())
         if loss < self.at.lowest:
-            self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses[0]
+            self.at.lowest, self.at.stale, self.best_losses = loss, 0, losses
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
         best = None if self.validation.keep == "last" else self.best_losses
-        if best is not None and not is_better(best, losses[0], errors=1.0):
+        if best is not None and not is_better(best, losses, errors=1.0):
             self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
-        if tempering is not None:
-            tempering.update([losses[1], losses[0], losses[2]])
+        tempering = self.tempering()
+        if tempering is not None and self.at.epoch >= SETTLED * self.epochs:
+            narrower, wider = self.group.from_first(
+                lambda: widths(self.objective, x, y, samples, seed, FACTORS[::2])
+            )
+            tempering.update([narrower, losses, wider])
         return {f"valid_{name}": value for name, value in scores.items()}
 
     def tempering(self) -> Tempering | None:
@@ -175,8 +180,8 @@ class Run:
 
     def numbers(self) -> Row:
         """What the progress bar shows: means of this epoch so far, and the last validation."""
-        count = max(self.at.batch, 1)
-        shown = dict(zip(("loss", "nll", "kl"), (s / count for s in self.at.sums), strict=True))
+        means = [total / max(self.at.batch, 1) for total in self.at.sums]
+        shown = dict(zip(("loss", "nll", "kl"), means, strict=True))
         # validation is in one of the last few rows, or in none
         latest = [] if self.valid is None else self.at.history[-self.check_every :]
         for row in reversed(latest):
@@ -195,6 +200,24 @@ class Run:
             f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{kept}"
         )
 
+    def write_history(self, every: float = 0.0) -> None:
+        """Replace history.csv if that was long enough ago; only the first process writes."""
+        is_due = time.monotonic() - self.written_at >= every
+        if self.folder is not None and self.group.is_first and self.at.history and is_due:
+            self.written_at = time.monotonic()
+            checkpoint.write_history(self.folder, self.at.history)
+
+    def place(self) -> str:
+        """Epoch and step that were reached."""
+        return f"epoch {min(self.at.epoch + 1, self.epochs)}, step {self.at.step}"
+
+    def hint(self) -> str:
+        """How to go on."""
+        stopped = f"training stopped in {self.place()}"
+        if self.folder is None:
+            return f"{stopped}; give folder= to be able to resume"
+        return f"{stopped}; the same call with folder={str(self.folder)!r} and resume=True goes on"
+
     def save(self) -> None:
         """Replace the checkpoint; only the first process writes."""
         self.saved_at = time.monotonic()
@@ -211,40 +234,28 @@ class Run:
                 "best losses": self.best_losses,
                 "optimizer": self.optimiser.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
-                "callbacks": _states(self.callbacks),
-                "logs": _states(self.logs),
+                "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
                 "temperature": None if tempering is None else tempering.value,
                 "generators": checkpoint.generators(),
             },
         )
 
-    def restore(self) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         """Take up the run of the folder's checkpoint."""
         assert self.folder is not None
-        saved = checkpoint.read(self.folder)
         if saved["format"] == 1:
             saved = checkpoint.from_0_2(saved, self.objective, self.settings)
-        checkpoint.check_settings(self.folder, saved["settings"], self.settings)
+        then = {"callbacks": [name for name, _ in saved["callbacks"]]}
+        now = {"callbacks": [type(callback).__name__ for callback in self.callbacks]}
+        checkpoint.check_settings(self.folder, saved["settings"] | then, self.settings | now)
         self.objective.load_state_dict(saved["objective"])
         self.optimiser.load_state_dict(saved["optimizer"])
         self.scheduler.load_state_dict(saved["scheduler"])
-        _load_states(self.callbacks, saved["callbacks"], self.folder)
-        if self.group.is_first:
-            _load_states(self.logs, saved["logs"], self.folder)
+        for callback, (_, state) in zip(self.callbacks, saved["callbacks"], strict=True):
+            callback.load_state_dict(state)
         tempering = self.tempering()
         if tempering is not None:
             tempering.value = saved["temperature"]
         self.best_state, self.best_losses = saved["best"], saved["best losses"]
         self.at = Position(**saved["position"])
         checkpoint.restore_generators(saved["generators"])
-
-
-def _states(callbacks: Sequence[Callback]) -> list[list[Any]]:
-    return [[type(callback).__name__, callback.state_dict()] for callback in callbacks]
-
-
-def _load_states(callbacks: Sequence[Callback], states: list[list[Any]], folder: Path) -> None:
-    now, then = [name for name, _ in _states(callbacks)], [name for name, _ in states]
-    checkpoint.check_settings(folder, {"callbacks": then}, {"callbacks": now})
-    for callback, (_, state) in zip(callbacks, states, strict=True):
-        callback.load_state_dict(state)

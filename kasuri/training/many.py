@@ -8,12 +8,11 @@ validation and the epoch kept are each member's own, as `kasuri.fit` would have 
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from kasuri.likelihoods import Likelihood
 from kasuri.network.random import named_layers
@@ -22,24 +21,27 @@ from kasuri.objectives.schedules import Schedule
 from kasuri.objectives.temperature import Temperature
 from kasuri.priors.base import Prior
 from kasuri.streams import Stream, fresh, mix, reseed_global
-from kasuri.training import defaults
+from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Batches, tensors
-from kasuri.training.callbacks import Progress, progress
+from kasuri.training.callbacks import Bar
 from kasuri.training.fit import (
-    Parts,
     check_numbers,
-    checked_rows,
+    chooses_temperature,
     described,
     finished,
-    generators_restored,
-    make_optimiser,
-    make_schedule,
-    rows_per_step,
+    make_objective,
 )
 from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
 from kasuri.training.nonfinite import NonFiniteLoss
+from kasuri.training.optimisers import (
+    MakeOptimiser,
+    MakeScheduler,
+    cosine,
+    make_optimiser,
+    make_schedule,
+)
 from kasuri.training.validation import Validation
 
 
@@ -52,12 +54,11 @@ def fit_many(
     prior: Prior | Mapping[str, Prior] | None = None,
     temperature: Temperature | Sequence[Temperature] | None = None,
     kl_weight: float | Schedule | None = None,
-    output: Callable[[Any], Tensor] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
-    optimiser: defaults.MakeOptimiser | None = None,
-    scheduler: defaults.MakeScheduler = defaults.cosine,
+    optimiser: MakeOptimiser | None = None,
+    scheduler: MakeScheduler = cosine,
     seed: int | None = None,
     show: bool | str | None = None,
 ) -> list[Fitted]:
@@ -75,7 +76,6 @@ def fit_many(
         temperature: one for all or one for each, as for `kasuri.fit`; by default, or for "auto", chosen for
             each on its validation data.
         kl_weight: as for `kasuri.fit`.
-        output: as for `kasuri.fit`.
         epochs: as for `kasuri.fit`.
         batch_size: examples per step of each.
         learning_rate: as for `kasuri.fit`.
@@ -93,112 +93,116 @@ def fit_many(
         >>> [len(fitted.history) for fitted in fits], fits[0].net is nets[0]
         ([2, 2, 2], True)
     """
-    check_numbers(epochs, batch_size, learning_rate, optimiser)
-    _check_data(models, trains, valids)
-    seed = fresh() if seed is None else seed
-    seeds = [mix(seed, member) for member in range(len(models))]
-    each = [
-        Parts(copy.deepcopy(likelihood), copy.deepcopy(prior), own, kl_weight, output)
-        for own in _one_each(temperature, len(models))
-    ]
-    if valids is None and any(
-        parts.choose_temperature(model) for parts, model in zip(each, models, strict=True)
-    ):
+    check_numbers(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
+    count = len(models)
+    is_shared = isinstance(temperature, str) or not isinstance(temperature, Sequence)
+    temperatures: Any = [temperature] * count if is_shared else temperature
+    for name, each in (("trains", trains), ("valids", valids), ("temperatures", temperatures)):
+        if each is not None and len(each) != count:
+            raise ValueError(f"fit_many: {len(each)} {name} for {count} networks")
+    if not all(len(tensors(valid)[1]) for valid in valids or ()):
+        raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
+    if valids is None and any(map(chooses_temperature, models, temperatures)):
         raise ValueError(
             "fit_many: no validation data to choose temperatures on; give valids=[...], or temperature=1.0"
         )
-    sources = [
-        Batches(x, y, batch_size and min(batch_size, len(y)), seed=own)
-        for (x, y), own in zip(map(tensors, trains), seeds, strict=True)
-    ]
-    steps, rows = len(sources[0]), rows_per_step(sources[0])
+    seed = fresh() if seed is None else seed
+    seeds = [mix(seed, member) for member in range(count)]
+    sources = _sources(trains, batch_size, seeds)
+    steps = len(sources[0])
+    rows = round(sources[0].num_data / steps)
     epochs = epochs or defaults.epochs(steps, rows)
     objectives = [
-        parts.objective(model, source, epochs)
-        for parts, model, source in zip(each, models, sources, strict=True)
+        make_objective(
+            model,
+            source,
+            epochs,
+            likelihood=copy.deepcopy(likelihood),
+            prior=copy.deepcopy(prior),
+            temperature=own,
+            kl_weight=kl_weight,
+        )
+        for model, source, own in zip(models, sources, temperatures, strict=True)
     ]
     _check_equal(objectives)
-    stack, validation = Stack(objectives), Validation()
+    stack = Stack(objectives)
     stepping = make_optimiser(optimiser, stack.trained(), learning_rate, rows)
     schedule = make_schedule(scheduler, stepping, epochs * steps)
     runs = [
         Run(
             objective=objective,
-            train=source,
-            valid=None
-            if valids is None
-            else checked_rows(valids[member], objective, validation.samples, seeds[member]),
-            validation=validation,
+            train=sources[member],
+            valid=None if valids is None else tensors(valids[member]),
+            validation=Validation(),
             optimiser=stepping,
             scheduler=schedule,
             epochs=epochs,
             seed=seeds[member],
-            check_every=max(1, epochs // defaults.CHECKS),
         )
-        for member, (objective, source) in enumerate(zip(objectives, sources, strict=True))
+        for member, objective in enumerate(objectives)
     ]
-    shown = progress(show, epochs * steps)
+    bar = Bar(show, epochs * steps)
     try:
-        with shown, generators_restored(), Interrupts() as stop:
-            _train(stack, runs, stepping, seed, shown, stop)
+        with bar, checkpoint.generators_restored(), Interrupts() as stop:
+            _train(stack, runs, seed, bar, stop)
     finally:
         stack.release()
-    return [finished(run, made=run.objective is not models[i]) for i, run in enumerate(runs)]
+    return [finished(run, model) for run, model in zip(runs, models, strict=True)]
 
 
-def _one_each(
-    temperature: Temperature | Sequence[Temperature] | None, count: int
-) -> Sequence[Temperature | None]:
-    """A temperature for each of so many networks; "auto" is a word, not a sequence."""
-    listed: Any = getattr(temperature, "tolist", None)  # of an array or a tensor
-    if listed is not None:
-        temperature = listed()
-    if not isinstance(temperature, Sequence) or isinstance(temperature, str):
-        return [temperature] * count
-    if len(temperature) != count:
-        raise ValueError(f"fit_many: {len(temperature)} temperatures for {count} networks")
-    return temperature
+def _sources(
+    trains: Sequence[Any], batch_size: int | None, seeds: Sequence[int]
+) -> list[Batches[Tensor]]:
+    pairs = [tensors(train) for train in trains]
+    if not all(isinstance(x, Tensor) for x, _ in pairs):
+        raise TypeError("fit_many: the inputs of each network must be one tensor")
+    sizes = {(x.shape, y.shape) for x, y in pairs}
+    if len(sizes) > 1:
+        raise ValueError(
+            "fit_many: steps are taken together, so training sets must have the same size, got "
+            f"{', '.join(str(tuple(x)) for x, _ in sorted(sizes))}"
+        )
+    return [
+        Batches(x, y, batch_size and min(batch_size, len(y)), seed=own)
+        for (x, y), own in zip(pairs, seeds, strict=True)
+    ]
 
 
-def _train(
-    stack: "Stack",
-    runs: Sequence[Run],
-    optimiser: Optimizer,
-    seed: int,
-    shown: Progress,
-    stop: Interrupts,
-) -> None:
-    """All epochs of all members."""
+def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Interrupts) -> None:
+    """All epochs of all members; the first run has the optimiser and the schedule of all."""
     first = runs[0]
     device = next(first.objective.parameters()).device
     began = time.monotonic()
-    data = Gathered([cast(Batches[Tensor], run.train) for run in runs])
     for run in runs:
         run.objective.train()
     for epoch in range(first.epochs):
         sums = torch.zeros(len(runs), 3, dtype=torch.float64, device=device)
-        for x, y in data.epoch(epoch):
+        for batches in zip(*(run.train.epoch(epoch) for run in runs), strict=True):
+            x, y = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
             reseed_global(mix(seed, Stream.STACK, first.at.step), device)
             weights = [_kl_weight(run.objective, run.at.step) for run in runs]
-            nll, kl = stack(x.to(device), y.to(device))
+            nll, kl = stack(x, y)
             loss = nll + torch.tensor(weights, dtype=kl.dtype, device=device) * kl
             if not loss.isfinite().all():
-                _fail(first.at.step, loss)
-            optimiser.zero_grad()
+                member = int((~loss.isfinite()).nonzero()[0])
+                raise NonFiniteLoss(
+                    f"the loss of network {member} is {float(loss[member].detach())} at step "
+                    f"{first.at.step}; kasuri.fit with this network alone says which layer is to blame"
+                )
+            first.optimiser.zero_grad()
             loss.sum().backward()
-            optimiser.step()
+            first.optimiser.step()
             first.scheduler.step()
             for run, inputs, targets in zip(runs, x, y, strict=True):
-                run.objective.update(inputs.to(device), targets.to(device))
+                run.objective.update(inputs, targets)
                 run.at.batch += 1
                 run.at.step += 1
             sums += torch.stack([loss, nll, kl], 1).detach()
             first.at.sums = sums[0].tolist()
-            shown.step(first.at.step, first.numbers())
+            bar.step(first.at.step, first.numbers)
             if stop.asked:
-                place = f"epoch {epoch + 1}, step {first.at.step}"
-                message = f"training stopped in {place}; fit_many cannot go on with it, begin again"
-                raise Interrupted(message, place)
+                message = f"training stopped in {first.place()}; fit_many cannot go on, begin again"
+                raise Interrupted(message, first.place())
         for run, totals in zip(runs, sums.tolist(), strict=True):
             run.at.sums = totals
             run.at.seconds = (time.monotonic() - began) / len(runs)
@@ -206,17 +210,7 @@ def _train(
 
 
 def _kl_weight(objective: Objective, step: int) -> float:
-    if not isinstance(objective, ELBO):
-        return 0.0
-    return objective.weight_at(step) / objective.num_data
-
-
-def _fail(step: int, loss: Tensor) -> None:
-    member = int((~loss.isfinite()).nonzero()[0])
-    raise NonFiniteLoss(
-        f"the loss of network {member} is {float(loss[member].detach())} at step {step}; "
-        "kasuri.fit with this network and its data alone says which layer is to blame"
-    )
+    return objective.weight_at(step) / objective.num_data if isinstance(objective, ELBO) else 0.0
 
 
 class _PartsOf(nn.Module):
@@ -234,10 +228,8 @@ class Stack:
     """Objectives evaluated together, each with its own parameters on its own batch.
 
     Parameters and buffers of the objectives become views of stacked tensors: what an optimiser does to the
-    stack, every member has done to it, until `release`.
-
-    Args:
-        objectives: equal in everything but the values of parameters and buffers.
+    stack, every member has done to it, until `release`. The first one's program serves all, so they must be
+    equal in everything but the values of parameters and buffers.
     """
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
@@ -251,12 +243,7 @@ class Stack:
         self.buffers = _stacked([dict(member.named_buffers()) for member in self.members])
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """(nll per example, kl in full) of every member, (members,) each.
-
-        Args:
-            x: inputs (members, batch, ...).
-            y: targets (members, batch, ...).
-        """
+        """(nll per example, kl in full), (members,) each, of x and y (members, batch, ...)."""
 
         def one_member(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
@@ -289,8 +276,8 @@ def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     for name in members[0]:
         if len({id(member[name]) for member in members}) < len(members):
             raise ValueError(
-                f"networks to be trained together share {name}: give each its own likelihood, prior and "
-                "layers, e.g. by copy.deepcopy"
+                f"networks to be trained together share {name}: give each its own network, likelihood and "
+                "prior, e.g. by copy.deepcopy"
             )
         whole = torch.stack([member[name].detach() for member in members])
         for view, member in zip(whole.unbind(0), members, strict=True):
@@ -299,73 +286,11 @@ def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return stacked
 
 
-class Gathered:
-    """Batches of members whose data are tensors of the same shapes, stacked: (members, batch, ...).
-
-    Data sets that several members share are held once; different ones are copied into one tensor.
-
-    Args:
-        sources: one for each member, with the same number of rows and without augmentation.
-    """
-
-    def __init__(self, sources: Sequence[Batches[Tensor]]) -> None:
-        self.sources = sources
-        keys = [(id(source.x), id(source.y)) for source in sources]
-        distinct = dict(zip(keys, sources, strict=True))
-        self.x = _joined([source.x for source in distinct.values()])
-        self.y = _joined([source.y for source in distinct.values()])
-        owners = torch.tensor([list(distinct).index(key) for key in keys])
-        self.offsets = (owners * len(sources[0].y)).unsqueeze(1)
-
-    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of one epoch, every member's in its own order."""
-        orders = torch.stack([source.order(number) for source in self.sources])
-        rows = (orders + self.offsets).to(self.y.device)
-        for index in rows.split(self.sources[0].batch_size, 1):
-            yield _select(self.x, index), _select(self.y, index)
-
-
-def _select(data: Tensor, index: Tensor) -> Tensor:
-    """data[index], several times faster."""
-    return data.index_select(0, index.flatten()).reshape(*index.shape, *data.shape[1:])
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-
-
-def _check_data(
-    models: Sequence[nn.Module], trains: Sequence[Any], valids: Sequence[Any] | None
-) -> None:
-    if not models:
-        raise ValueError("fit_many([], ...): there is no network to train")
-    if len({id(model) for model in models}) < len(models):
-        raise ValueError("fit_many: give different networks; copy.deepcopy makes more of one")
-    if any(isinstance(model, Objective) and not model.has_targets for model in models):
-        raise TypeError("fit_many cannot stack auto-encoders; train them by kasuri.fit one by one")
-    for name, given in (("trains", trains), ("valids", valids)):
-        if given is not None and len(given) != len(models):
-            raise ValueError(f"fit_many: {len(given)} {name} for {len(models)} networks")
-    if not all(len(tensors(valid)[1]) for valid in valids or ()):
-        raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
-    shapes = set()
-    for x, y in map(tensors, trains):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"fit_many: inputs are a {type(x).__name__}, they must be one tensor")
-        shapes.add((x.shape, y.shape))
-    if len(shapes) > 1:
-        sizes = ", ".join(str(tuple(x)) for x, _ in sorted(shapes))
-        raise ValueError(
-            f"fit_many: the training sets have different sizes ({sizes}): steps are taken together, so "
-            "give each network the same number of examples, or train those groups apart"
-        )
-
-
 def _check_equal(objectives: Sequence[Objective]) -> None:
     """Refuse members that differ in more than parameters and buffers: the first one's program serves all."""
     programs = [_program(objective) for objective in objectives]
     for member, program in enumerate(programs):
-        for part in dict.fromkeys((*programs[0], *program)):
+        for part in programs[0] | program:
             if programs[0].get(part) != program.get(part):
                 raise ValueError(
                     f"fit_many: networks 0 and {member} must be equal in all but the values of their "
@@ -376,20 +301,20 @@ def _check_equal(objectives: Sequence[Objective]) -> None:
 
 def _program(objective: Objective) -> dict[str, Any]:
     """All that a stack takes from its first member, under names for people."""
+    if not objective.has_targets:
+        raise TypeError("fit_many cannot stack auto-encoders; train them by kasuri.fit one by one")
     program: dict[str, Any] = {
-        "likelihoods and priors": " with ".join(described(objective)),
+        "likelihoods and priors": described(objective),
         "output": objective.output,
+        "num_data": objective.num_data,
     }
     for name, module in objective.net.named_modules():
-        shown = f"{type(module).__name__}({module.extra_repr()})"
-        program[f"module {name or 'as a whole'}"] = shown
+        program[f"module {name}"] = f"{type(module).__name__}({module.extra_repr()})"
     for name, _, conversion in named_layers(objective.net):
-        program[f"families and estimator of {name or 'the network'}"] = (
-            f"{conversion.families}, {conversion.estimator.__name__}"
-        )
+        program[f"families of {name}"] = conversion.families
+        program[f"estimator of {name}"] = conversion.estimator.__name__
     for name, parameter in objective.named_parameters():
         program[f"requires_grad of {name}"] = parameter.requires_grad
     if isinstance(objective, ELBO):
-        program["num_data and samples"] = (objective.num_data, objective.samples)
-        program["patterns of priors"] = objective.governed
+        program |= {"samples": objective.samples, "patterns of priors": objective.governed}
     return program

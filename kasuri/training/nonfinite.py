@@ -1,7 +1,6 @@
 """Why a loss is not a number: where it began, and what usually helps."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,15 +56,8 @@ def _bad(value: Any) -> int:
 
 
 def _first_bad_layer(objective: Objective, x: Any) -> str | None:
+    """The innermost module whose output is not finite though its input was."""
     layers: list[str] = []
-    with _watching(objective.net, layers):
-        run(objective.net, x, objective.output)
-    return layers[0] if layers else None
-
-
-@contextmanager
-def _watching(net: nn.Module, layers: list[str]) -> Iterator[None]:
-    """Note every module, innermost first, whose output is not finite though its input was."""
 
     def watch(name: str) -> Any:
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -78,13 +70,14 @@ def _watching(net: nn.Module, layers: list[str]) -> Iterator[None]:
 
     handles = [
         module.register_forward_hook(watch(name or type(module).__name__))
-        for name, module in net.named_modules()
+        for name, module in objective.net.named_modules()
     ]
     try:
-        yield
+        run(objective.net, x, objective.output)
     finally:
         for handle in handles:
             handle.remove()
+    return layers[0] if layers else None
 
 
 def _bad_divergence(objective: Objective) -> str | None:

@@ -11,9 +11,9 @@ from kasuri.sklearn import BayesianClassifier, BayesianRegressor
 # few large steps: the checks ask for interface and invariance, and for a fit that is not hopeless
 SETTINGS = {
     "hidden_layer_sizes": (10,),
-    "max_epochs": 10,
+    "max_epochs": 4,
     "batch_size": 16,
-    "learning_rate": 0.05,
+    "learning_rate": 0.1,
     "n_samples": 4,
     "temperature": 0.1,  # to choose it takes longer
 }

@@ -133,7 +133,7 @@ def test_targets_that_are_text():
     X, y = table()
     numbers, text = regressor().fit(X, y), regressor().fit(X, y.astype(str))
     assert np.allclose(numbers.predict(X), text.predict(X))
-    with pytest.raises(ValueError, match="BayesianClassifier"):
+    with pytest.raises(ValueError, match=r"much|little"):
         regressor().fit(X, np.where(y > y.mean(), "much", "little"))
 
 
@@ -152,9 +152,9 @@ def test_tiny_and_huge_numbers():
     X, y = table()
     assert np.isfinite(regressor(max_epochs=2).fit(X * 1e-150, y * 1e-150).predict(X)).all()
     X[:, 2] = np.linspace(-1, 1, 60) * 1e200
-    with pytest.raises(ValueError, match=r"column 2 of X .*divide it by a constant"):
+    with pytest.raises(ValueError, match="X has"):
         regressor().fit(X, y)
-    with pytest.raises(ValueError, match="column 0 of y"):
+    with pytest.raises(ValueError, match="y has"):
         regressor().fit(table()[0], np.linspace(-1, 1, 60) * 1e300)
 
 

@@ -1,5 +1,6 @@
 """What the processes of test_distributed.py run: torchrun ... ranks.py TASK FOLDER."""
 
+import contextlib
 import os
 import random
 import signal
@@ -194,6 +195,24 @@ def long_run(folder, group):
         die = Stop(int(step), lambda: os.kill(os.getpid(), signal.SIGKILL))
     fitted = learn(converted(), [die], folder=folder, resume=True)
     return {"epochs": len(fitted.history)}
+
+
+def start(rank, port, log, act, *arguments):
+    """Act as a process that torchrun started; what it says on standard error goes to a file."""
+    signal.alarm(100)  # never outlive the test
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": 2}
+    os.environ |= {name: str(value) for name, value in address.items()}
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    sys.exit(act(*arguments))
+
+
+def command_line(words, log):
+    """`kasuri ...`, with its standard output in a file."""
+    from experiments.cli import main
+
+    with log.open("a") as file, contextlib.redirect_stdout(file):
+        return main(words)
 
 
 def main(task, folder):

@@ -102,7 +102,6 @@ def test_a_model_loads_with_its_objective():
     elbo = kasuri.load_objective(path, bnn)
     assert float(elbo.kl().detach()) == pytest.approx(VALUES["kl"])
     assert elbo.weight_at(4) == VALUES["weight"]
-    assert elbo.balance == kasuri.Balanced(0.1)
 
 
 def test_estimators_load():

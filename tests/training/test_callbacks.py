@@ -9,7 +9,7 @@ import rich.console
 import torch
 
 import kasuri
-from kasuri.training import TensorBoard, callbacks, checkpoint, defaults, fit
+from kasuri.training import TensorBoard, callbacks, checkpoint, defaults
 from tests.training.jobs import (
     Boom,
     Stop,
@@ -252,24 +252,14 @@ def test_the_bar_of_a_regression_shows_its_error(terminal):
     assert f"rmse {fitted.history[-2]['valid_rmse']:.4g}" in terminal.getvalue()
 
 
-class Recorder(callbacks.Progress):
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.told = []
-
-    def step(self, done, numbers):
-        self.told.append(numbers)
-
-
 def test_between_validations_the_last_one_is_shown(monkeypatch):
-    recorder = Recorder()
-    monkeypatch.setitem(fit.__globals__, "progress", lambda *_: recorder)
+    seen = []
+    monkeypatch.setattr(callbacks.Bar, "step", lambda _, done, numbers: seen.append(numbers()))
     epochs = 3 * defaults.CHECKS  # validated every third epoch
     fitted = kasuri.fit(network(), moons(8), moons(8), epochs=epochs, batch_size=8, seed=0)
     checked = ["valid_accuracy" in row for row in fitted.history]
     assert checked == [False, False, True] * defaults.CHECKS
-    for epoch, told in enumerate(recorder.told):  # one step each
+    for epoch, told in enumerate(seen):  # one step each
         known = [row["valid_accuracy"] for row in fitted.history[:epoch][2::3]]
         assert told.get("accuracy") == (known[-1] if known else None)
 

@@ -1,7 +1,9 @@
 """Two processes under torchrun: one training, one KL, one writer of files; one of them killed."""
 
 import json
+import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 
 import kasuri
 from kasuri.streams import Stream, mix, reseed_global
-from kasuri.training import Batches, checkpoint
+from kasuri.training import Batches, Processes, checkpoint
 from tests.training import ranks
 from tests.training.jobs import SEED, differences, ending, moons, network
 
@@ -32,16 +34,31 @@ def torchrun(*words, **environment):
     )
 
 
-def shortened(text):
-    return text if len(text) < 4000 else f"{text[:2000]}\n...\n{text[-2000:]}"
+def together(folder, act, *arguments):
+    """Let two processes act that have torch already; what they say on standard error."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.ranks", "experiments.cli", "torch._dynamo"])
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    logs = [folder / f"log {rank}" for rank in (0, 1)]
+    processes = [
+        context.Process(target=ranks.start, args=(rank, port, log, act, *arguments))
+        for rank, log in enumerate(logs)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    said = "".join(log.read_text() for log in logs)
+    assert [process.exitcode for process in processes] == [0, 0], said[-4000:]
+    return said
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    done = torchrun("tests.training.ranks", "things", folder)
-    assert done.returncode == 0, shortened(done.stderr)
-    (folder / "stderr").write_text(done.stderr)
+    (folder / "stderr").write_text(together(folder, ranks.main, "things", folder))
     return folder
 
 
@@ -93,7 +110,7 @@ def test_the_gradient_is_the_mean_of_the_gradients_of_the_shares(found):
             temperature=found[0]["history"][0]["temperature"],
             kl_weight=kasuri.schedules.LinearOverEpochs(ranks.WARM_UP, 10),
         )
-        batches = Batches(*moons(200), ranks.BATCH // 2, seed=SEED, rank=rank, world=2)
+        batches = Batches(*moons(200), ranks.BATCH, seed=SEED).shared(Processes(rank, 2))
         x, y = next(batches.epoch(0))
         assert torch.equal(x, found[rank]["inputs"][0])
         reseed_global(mix(SEED, Stream.NOISE, 0, rank), torch.device("cpu"))
@@ -192,24 +209,15 @@ def test_a_killed_process_ends_the_job_and_the_run_can_be_resumed(folder, tmp_pa
     assert "lost contact with the others" in killed.stderr
     assert "resume=True goes on" in killed.stderr
     assert checkpoint.read(tmp_path)["position"]["step"] == 30
-    again = torchrun("tests.training.ranks", "long", tmp_path)
-    assert again.returncode == 0, shortened(again.stderr)
+    together(tmp_path, ranks.main, "long", tmp_path)
     assert torch.load(tmp_path / "found long 1.pt") == {"epochs": ranks.EPOCHS}
     assert differences(ending(folder / "whole"), ending(tmp_path)) == []
 
 
 def test_the_command_line_writes_one_result(tmp_path):
-    words = [
-        "--smoke",
-        "--variants",
-        "k-tied-2",
-        "--results",
-        tmp_path / "a",
-        "--runs",
-        tmp_path / "b",
-    ]
-    done = torchrun("kasuri", "run", "demo/digits", *words, "--seeds", "0", "0")
-    assert done.returncode == 0, shortened(done.stderr)
+    words = ["run", "demo/digits", "--smoke", "--variants", "k-tied-2", "--seeds", "0", "0"]
+    words += ["--results", str(tmp_path / "a"), "--runs", str(tmp_path / "b")]
+    together(tmp_path, ranks.command_line, words, tmp_path / "said")
     (path,) = (tmp_path / "a").rglob("*.json")
     assert path.name == "0.json"
     result = json.loads(path.read_text())
@@ -219,5 +227,5 @@ def test_the_command_line_writes_one_result(tmp_path):
     assert [row["epoch"] for row in result["history"]] == [1, 2]
     names = sorted(one.name for one in (tmp_path / "b").rglob("*") if one.is_file())
     assert names == ["checkpoint.pt", "history.csv", "model.safetensors"]
-    told = [line for line in done.stdout.splitlines() if "seed 0: " in line]
+    told = [line for line in (tmp_path / "said").read_text().splitlines() if "seed 0: " in line]
     assert ["is there" in line for line in told] == [False, True]  # by one process each time

@@ -57,7 +57,7 @@ def test_one_step_is_the_one_written_by_hand():
         epochs=1,
         batch_size=20,
         optimiser=lambda p: torch.optim.SGD(p, 0.5),
-        scheduler=defaults.constant,
+        scheduler=kasuri.training.constant,
         seed=0,
     )
     nn.functional.cross_entropy(twin(x), y).backward()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.training import Clip, defaults
+from kasuri.training import Clip
 from tests.training import jobs
 from tests.training.jobs import Stop, bayesian, equal, line, moons, network
 
@@ -121,7 +121,7 @@ def test_gradients_are_clipped_after_callbacks_saw_them():
         (30 * x, 1 - y),
         epochs=1,
         optimiser=lambda p: torch.optim.SGD(p, 1.0),
-        scheduler=defaults.constant,
+        scheduler=kasuri.training.constant,
         callbacks=[norms, Clip(1e-3)],
         seed=0,
     )

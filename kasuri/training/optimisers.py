@@ -1,0 +1,70 @@
+"""How `kasuri.fit` takes steps: the optimiser and the schedule of its rate, given or default."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from kasuri.training.defaults import LARGE
+
+LEARNING_RATE = 2e-3  # for batches up to LARGE
+
+MakeOptimiser = Callable[[list[nn.Parameter]], Optimizer]
+MakeScheduler = Callable[[Optimizer, int], LRScheduler]
+
+
+def make_optimiser(
+    given: Optimizer | MakeOptimiser | None,
+    parameters: list[nn.Parameter],
+    learning_rate: float | None,
+    batch_size: int,
+) -> Optimizer:
+    """The given optimiser, the one that a function makes, or Adam.
+
+    Adam's rate grows with the root of the batch size above LARGE.
+    """
+    if given is None:
+        rate = learning_rate or LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
+        return torch.optim.Adam(parameters, rate, fused=True)  # fused matters for small networks
+    if learning_rate is not None:
+        raise ValueError(
+            f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
+            "optimiser; put it into yours"
+        )
+    optimiser = given if isinstance(given, Optimizer) else given(parameters)
+    theirs = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    if optimiser is given and not theirs <= {id(p) for p in parameters}:
+        raise ValueError(
+            "optimiser=...: it has parameters that this model does not train; make it from the "
+            "parameters of the model, or give a function that makes it"
+        )
+    if isinstance(optimiser, LBFGS):
+        raise ValueError(
+            "LBFGS evaluates the loss several times per step, each time with other noise: take a "
+            "stochastic optimiser, e.g. torch.optim.Adam"
+        )
+    return optimiser
+
+
+def make_schedule(scheduler: MakeScheduler, optimiser: Optimizer, steps: int) -> LRScheduler:
+    """The schedule of the learning rate."""
+    schedule = scheduler(optimiser, steps)
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise ValueError(
+            "ReduceLROnPlateau wants a score per epoch, and kasuri.fit steps schedules every batch: "
+            "take one that is a function of the step, e.g. OneCycleLR"
+        )
+    return schedule
+
+
+def cosine(optimiser: Optimizer, steps: int) -> LRScheduler:
+    """From the optimiser's rate to (almost) 0 along half a cosine."""
+    return LambdaLR(optimiser, lambda step: max(1e-3, (1 + math.cos(math.pi * step / steps)) / 2))
+
+
+def constant(optimiser: Optimizer, steps: int) -> LRScheduler:
+    """The optimiser's own rate throughout."""
+    return LambdaLR(optimiser, lambda step: 1.0)
