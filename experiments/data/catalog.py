@@ -1,4 +1,4 @@
-"""The data sets by name: what there is, where it lies, loading and fetching it."""
+"""The data sets by name: what there is, where it lies, and loading it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,66 +12,48 @@ from kasuri.checks import near_misses
 
 
 @dataclass(frozen=True)
-class Entry:
-    """How to load a set, and which files hold it; one group of files suffices."""
-
-    load: Callable[..., Dataset]
-    groups: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True)
 class Status:
     """Whether a data set is on this machine.
 
     Attributes:
         name: as `load` takes it.
-        present: all its files are there; `load` will not download, though it may find one damaged.
         where: the folder, or the package that brings it along; empty if it is not present.
         size: bytes on disk; 0 for a set that comes with a package.
     """
 
     name: str
-    present: bool
-    where: str
-    size: int
+    where: str = ""
+    size: int = 0
+
+    @property
+    def present(self) -> bool:
+        """All its files are there; `load` will not download, though it may find one damaged."""
+        return bool(self.where)
 
 
-def _idx(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}/{file}" for file in pictures.IDX_FILES)
-
-
-def _cifar(source: pictures.Cifar) -> tuple[tuple[str, ...], ...]:
-    return source.prepared_files, (source.archive.path,)
-
-
-SETS: dict[str, Entry] = {
-    "digits": Entry(tables.digits),
-    "diabetes": Entry(tables.diabetes),
-    "breast-cancer": Entry(tables.breast_cancer),
-    "wine": Entry(tables.wine),
+_IDX = {name: tuple(f"{name}/{file}" for file in pictures.IDX_FILES) for name in pictures.CLASSES}
+_UCI = {f"uci/{name}": name for name in tables.FOLDERS}
+# how to load a set, and which files hold it: one group suffices
+SETS: dict[str, tuple[Callable[..., Dataset], list[tuple[str, ...]]]] = {
+    **{name: (partial(tables.bundled, name), []) for name in tables.BUNDLED},
     **{
-        f"uci/{name}": Entry(
-            partial(tables.uci, name), ((tables.prepared_uci(name),), (tables.ARCHIVE,))
+        name: (
+            partial(tables.uci, table),
+            [(tables.prepared_uci(table),), (tables.ARCHIVE.path,)],
         )
-        for name in tables.FOLDERS
+        for name, table in _UCI.items()
     },
-    "mnist": Entry(pictures.mnist, (_idx("mnist"),)),
-    "static-mnist": Entry(static_mnist.static_mnist, (static_mnist.ORIGINALS, _idx("mnist"))),
-    "fashion-mnist": Entry(pictures.fashion_mnist, (_idx("fashion-mnist"),)),
-    "cifar-10": Entry(pictures.cifar10, _cifar(pictures.CIFAR10)),
-    "cifar-100": Entry(pictures.cifar100, _cifar(pictures.CIFAR100)),
-    "imdb": Entry(text.imdb, ((text.PREPARED,), (text.REVIEWS.path, text.WORDS.path))),
+    **{name: (partial(pictures.mnist, name), [files]) for name, files in _IDX.items()},
+    "static-mnist": (static_mnist.static_mnist, [static_mnist.ORIGINALS, _IDX["mnist"]]),
+    **{
+        name: (
+            partial(pictures.cifar, name),
+            [source.prepared_files(name), (source.archive.path,)],
+        )
+        for name, source in pictures.CIFAR.items()
+    },
+    "imdb": (text.imdb, [(text.PREPARED,), (text.REVIEWS.path, text.WORDS.path)]),
 }
-
-
-def names() -> tuple[str, ...]:
-    """The names that `load` takes.
-
-    Examples:
-        >>> names()[:5]
-        ('digits', 'diabetes', 'breast-cancer', 'wine', 'uci/boston')
-    """
-    return tuple(SETS)
 
 
 def load(name: str, **options: Any) -> Dataset:
@@ -82,7 +64,7 @@ def load(name: str, **options: Any) -> Dataset:
     checked against its checksum at every load.
 
     Args:
-        name: one of `names()`.
+        name: of a data set, such as "mnist"; `status` lists all.
         options: those of the set's own function, such as `scale="unit"` of `pictures.mnist` or
             `split=3` of `tables.uci`.
 
@@ -97,14 +79,9 @@ def load(name: str, **options: Any) -> Dataset:
         Traceback (most recent call last):
         ValueError: there is no data set 'digit': did you mean 'digits'?
     """
-    return _entry(name).load(**options)
-
-
-def fetch(name: str) -> Status:
-    """Bring a data set onto this machine, or check the copy that is here; then its status."""
-    entry = _entry(name)
-    entry.load()
-    return _status(name, entry)
+    if name not in SETS:
+        raise ValueError(f"there is no data set {name!r}: {near_misses(name, SETS)}")
+    return SETS[name][0](**options)
 
 
 def status() -> list[Status]:
@@ -114,22 +91,16 @@ def status() -> list[Status]:
 
     Examples:
         >>> status()[0]
-        Status(name='digits', present=True, where='scikit-learn', size=0)
+        Status(name='digits', where='scikit-learn', size=0)
     """
-    return [_status(name, entry) for name, entry in SETS.items()]
+    return [_status(name, groups) for name, (_, groups) in SETS.items()]
 
 
-def _status(name: str, entry: Entry) -> Status:
-    if not entry.groups:
-        return Status(name, True, "scikit-learn", 0)
-    for group in entry.groups:
+def _status(name: str, groups: list[tuple[str, ...]]) -> Status:
+    if not groups:
+        return Status(name, "scikit-learn")
+    for group in groups:
         paths = find(*group)
         if paths is not None:
-            return Status(name, True, str(paths[0].parent), sum(p.stat().st_size for p in paths))
-    return Status(name, False, "", 0)
-
-
-def _entry(name: str) -> Entry:
-    if name not in SETS:
-        raise ValueError(f"there is no data set {name!r}: {near_misses(name, SETS)}")
-    return SETS[name]
+            return Status(name, str(paths[0].parent), sum(path.stat().st_size for path in paths))
+    return Status(name)

@@ -4,9 +4,11 @@
 the cache, into which downloads go.
 """
 
+import contextlib
 import hashlib
+import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,9 @@ from typing import Any
 import numpy as np
 import pooch
 
-TIMEOUT = (
-    5.0,
-    30.0,
-)  # seconds to connect, and between two pieces: an offline machine must hear so quickly
+from kasuri.storage import write_atomically
+
+TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two pieces
 
 
 class DataError(ValueError):
@@ -75,9 +76,9 @@ def obtain(original: Original) -> Path:
     (path,) = present
     if original.checksum is not None:
         kind, _, expected = original.checksum.partition(":")
-        found = pooch.file_hash(str(path), alg=kind)
-        if found != expected:
-            raise damaged(path, f"its {kind} is {found}, expected {expected}", original.url)
+        actual = pooch.file_hash(str(path), alg=kind)
+        if actual != expected:
+            raise damaged(path, f"its {kind} is {actual}, expected {expected}", original.url)
     return path
 
 
@@ -109,6 +110,31 @@ def _download(original: Original) -> Path:
     return target
 
 
+def prepared(
+    path: str, names: Sequence[str], sha256: str, original: Original, convert: Callable[[Path], Any]
+) -> dict[str, Any]:
+    """The arrays of an npz file, or those made from the original, which are then kept in the cache."""
+    present = find(path)
+    if present is not None:
+        arrays = read_arrays(present[0], names, original.url)
+        require_digest(arrays, sha256, present[0], original.url)
+        return arrays
+    source = obtain(original)
+    try:
+        arrays = dict(convert(source))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise damaged(source, f"{path} cannot be made from it ({error})", original.url) from error
+    require_digest(arrays, sha256, source, original.url)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        content, target = io.BytesIO(), cache_folder() / path
+        np.savez(content, **arrays)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, content.getvalue())
+    return arrays
+
+
 def read_arrays(path: Path, names: Sequence[str], url: str) -> dict[str, Any]:
     """Arrays of an npz file, which is never unpickled; `require_digest` checks the numbers."""
     try:
@@ -125,10 +151,10 @@ def require_digest(arrays: Mapping[str, Any], sha256: str, path: Path, url: str)
 
     The numbers are checked, not the file: npz files with equal numbers differ in time stamps.
     """
-    found = digest(arrays)
-    if found != sha256:
+    actual = digest(arrays)
+    if actual != sha256:
         names = ", ".join(arrays)
-        raise damaged(path, f"sha256 of its arrays {names} is {found}, expected {sha256}", url)
+        raise damaged(path, f"sha256 of its arrays {names} is {actual}, expected {sha256}", url)
 
 
 def digest(arrays: Mapping[str, Any]) -> str:

@@ -6,8 +6,6 @@ the training reviews. Which of two equally frequent words comes first is Keras' 
 be worked out again from the reviews, hence the index.
 """
 
-import contextlib
-import io
 import json
 import re
 import tarfile
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, cache_folder, find, obtain, read_arrays, require_digest
-from kasuri.storage import write_atomically
+from experiments.data.files import Original, obtain, prepared
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000
@@ -73,7 +70,8 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
             f"imdb: vocabulary must be from {FIRST + 1} to {VOCABULARY} and length at least 1, "
             f"got {vocabulary} and {length}"
         )
-    arrays = _read()
+    # word ids of all reviews one after another, where each begins, labels; for train and test
+    arrays = prepared(PREPARED, ARRAYS, SHA256, REVIEWS, _convert)
     train, test = (_split(arrays, part, vocabulary, length) for part in ("train", "test"))
     if not 0 <= valid < len(train):
         raise ValueError(
@@ -82,24 +80,6 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
     fit = len(train) - valid
     held_out = Split(train.x[fit:], train.y[fit:])
     return Dataset("imdb", train.subset(fit), held_out, test, classes=("negative", "positive"))
-
-
-def _read() -> dict[str, Any]:
-    """Word ids of all reviews one after another, where each begins, labels; for train and test."""
-    prepared = find(PREPARED)
-    if prepared is not None:
-        arrays = read_arrays(prepared[0], ARRAYS, REVIEWS.url)
-        require_digest(arrays, SHA256, prepared[0], REVIEWS.url)
-        return arrays
-    reviews = obtain(REVIEWS)
-    arrays = _convert(reviews, obtain(WORDS))
-    require_digest(arrays, SHA256, reviews, REVIEWS.url)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        content, target = io.BytesIO(), cache_folder() / PREPARED
-        np.savez(content, **arrays)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, content.getvalue())
-    return arrays
 
 
 def _split(arrays: dict[str, Any], part: str, vocabulary: int, length: int) -> Split:
@@ -135,9 +115,9 @@ def words_of(text: str) -> list[str]:
     return [word for word in text.translate(_CLEAN).split(" ") if word]
 
 
-def _convert(reviews: Path, index: Path) -> dict[str, Any]:
+def _convert(reviews: Path) -> dict[str, Any]:
     """The arrays, from the files as published."""
-    ranks = json.loads(index.read_text(encoding="utf-8"))
+    ranks = json.loads(obtain(WORDS).read_text(encoding="utf-8"))
     ids = {
         word: rank + FIRST if rank + FIRST < VOCABULARY else UNKNOWN for word, rank in ranks.items()
     }

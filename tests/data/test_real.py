@@ -92,8 +92,15 @@ def test_pictures(real, name, counts, test_counts, train, test):
     assert data.classes[-1] == names[name]
 
 
-@pytest.mark.parametrize("file", ["train-003.webp", "labels.npz", "class_names.txt"])
-@pytest.mark.parametrize("kind", ["flip", "truncate"])
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("train-003.webp", "flip"),
+        ("train-003.webp", "truncate"),
+        ("labels.npz", "flip"),
+        ("class_names.txt", "flip"),
+    ],
+)
 def test_damaged_cifar(folder, file, kind):
     spoil(mirror(folder, "cifar-10") / file, kind)
     with pytest.raises(DataError, match="cifar-10"):
@@ -102,9 +109,9 @@ def test_damaged_cifar(folder, file, kind):
 
 def test_cifar_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
     (mirror(folder, "cifar-10") / "test-007.webp").unlink()
-    source = pictures.CIFAR10
+    source = pictures.CIFAR["cifar-10"]
     archive = replace(source.archive, url="http://127.0.0.1:9/c.tar.gz")
-    monkeypatch.setattr(pictures, "CIFAR10", replace(source, archive=archive))
+    monkeypatch.setitem(pictures.CIFAR, "cifar-10", replace(source, archive=archive))
     with pytest.raises(DataError, match=r"http://127\.0\.0\.1:9/c\.tar\.gz"):
         datasets.load("cifar-10")
 
@@ -121,7 +128,7 @@ def test_cifar_lacking_a_strip_is_downloaded_instead(folder, monkeypatch):
 )
 def test_damaged(folder, name, file, kind):
     path = mirror(folder, name.partition("/")[0]) / file
-    datasets.fetch(name)
+    datasets.load(name)
     spoil(path, kind)
     with pytest.raises(DataError) as caught:
         datasets.load(name)
@@ -162,7 +169,7 @@ def test_uci_text_gives_the_prepared_numbers(real, folder, monkeypatch):
     with np.load(REAL / "uci" / "yacht.npz", allow_pickle=False) as file:
         arrays = {name: file[name] for name in tables.ARRAYS}
     (folder / "uci").mkdir()
-    (folder / tables.ARCHIVE).write_bytes(uci_archive(arrays))
+    (folder / tables.ARCHIVE.path).write_bytes(uci_archive(arrays))
     monkeypatch.setenv("KASURI_DATA", str(folder))
     x, *_ = tables.read_uci("yacht")
     assert np.array_equal(x.numpy(), arrays["X"])
