@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tyro.conf import Fixed
 
 import kasuri
 from experiments.data import Dataset
 from experiments.matrix_normal import VALIDATED, Sparse
-from experiments.spec import FIXED, Where
+from experiments.spec import Where
 from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
 from kasuri.compression.report import latency
@@ -29,43 +30,32 @@ class Compressed(Sparse):
     Units go by `kasuri.compress` at several tolerances of the validation loss. Of the networks that
     result, the one with the fewest weights (operations, by price) whose validation error is within
     `error`, or `slack` of the lowest one, is reported. The test data choose nothing.
-
-    Args:
-        criterion: of `kasuri.compress`.
-        tolerances: growth of the validation loss, nats per example, at which to compress.
-        error: share of wrong validation answers that is allowed.
-        slack: how much more than the lowest share is allowed as well.
-        rivals: published networks by name: "weights", "flops" and "error".
-        stages: how often units are taken out while training goes on, at equal distances from the end of
-            the KL's rise to the last part; 0 for never.
-        last: share of the epochs of the last part, in which the rate falls and no unit goes; with stages.
-        last_temperature: of the last part; 0 for that of the others.
-        stage_tolerance: growth of the validation loss that each stage may cost.
-        price: what units should save, of `kasuri.compress`.
-        structure: what may go, of `kasuri.compress`.
-        budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
-            after each before it a common factor more; 0 for no bound.
-        radial: local and layer scales of a `kasuri.RadialPrior`, which replaces the other priors; None for
-            those of `relevance`.
-        directions: mean directions of that prior. "posterior", as published: directions are free, and what
-            is not radial has a standard normal prior; "uniform": what is not radial has that of `relevance`.
     """
 
-    criterion: str = "group_ard"
+    criterion: str = "group_ard"  # of `kasuri.compress`
+    # how often units are taken out while training goes on, at equal distances from the end of the KL's rise
+    # to the last part; 0 for never
     stages: int = 0
-    stage_tolerance: float = 0.01
-    price: str = "weights"
-    structure: str = "both"
+    stage_tolerance: float = 0.01  # growth of the validation loss that each stage may cost
+    price: str = "weights"  # what units should save, of `kasuri.compress`
+    structure: str = "both"  # what may go, of `kasuri.compress`
+    # so many weights (or multiply-accumulates, by price) may be left after the last stage, and after each
+    # before it a common factor more; 0 for no bound
     budget: int = 0
-    last: float = 0.25
-    last_temperature: float = 0.0
-    tolerances: tuple[float, ...] = field(
-        default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
+    last: float = (
+        0.25  # share of the last part, in which the rate falls and no unit goes; with stages
     )
-    error: float = 0.01
-    slack: float = 0.0
-    rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
-    radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
+    last_temperature: float = 0.0  # of the last part; 0 for that of the others
+    # growth of the validation loss, nats per example, at which to compress
+    tolerances: Fixed[tuple[float, ...]] = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
+    error: float = 0.01  # share of wrong validation answers that is allowed
+    slack: float = 0.0  # how much more than the lowest share is allowed as well
+    # published networks by name: "weights", "flops" and "error"
+    rivals: Fixed[Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    # local and layer scales of a `kasuri.RadialPrior`, which replaces the other priors
+    radial: Fixed[tuple[float, float] | None] = None
+    # mean directions of that prior. "posterior", as published: directions are free, and what is not radial
+    # has a standard normal prior; "uniform": what is not radial has that of `relevance`
     directions: str = "posterior"
 
     def __post_init__(self) -> None:

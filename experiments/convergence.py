@@ -15,21 +15,13 @@ from kasuri.streams import Stream, mix
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence(Supervised):
-    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ.
+    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ."""
 
-    Args:
-        steps: of training; `epochs` follows from it.
-        looks: steps after which the gradient SNR is taken, over the `window` batches before.
-        window: batches.
-        every: steps between two points of the curves.
-        watched: layer whose gradients are watched, as a glob of posterior names.
-    """
-
-    steps: int = 9000
-    looks: tuple[int, ...] = (1000, 5000, 9000)
-    window: int = 10
-    every: int = 250
-    watched: str = "2.weight"
+    steps: int = 9000  # of training; `epochs` follows from it
+    looks: tuple[int, ...] = (1000, 5000, 9000)  # steps at which the gradient SNR is taken
+    window: int = 10  # batches before each of them, over which it is taken
+    every: int = 250  # steps between two points of the curves
+    watched: str = "2.weight"  # layer whose gradients are watched, as a glob of posterior names
 
     def smoke(self) -> "Convergence":
         """Twelve steps, looked at twice."""

@@ -7,15 +7,17 @@ ten minutes on two cores, called by its name with "-short".
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.convergence import Convergence
 from experiments.networks import LSTM, MLP, LeNet, ResNet
-from experiments.spec import FIXED, Experiment, Outcome, Published, Where
+from experiments.spec import Experiment, Outcome, Published, Where
 from experiments.supervised import Supervised, trained_numbers
 from kasuri import KTied, MeanField
 from kasuri.diagnostics import scale_maps, spectrum, truncate
@@ -23,19 +25,11 @@ from kasuri.diagnostics import scale_maps, spectrum, truncate
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation(Experiment):
-    """The network of another experiment, its standard deviations replaced by their rank-k part.
+    """The network of another experiment, its standard deviations replaced by their rank-k part."""
 
-    The network is that of `base`: taken from its checkpoint, or trained now.
-
-    Args:
-        base: the experiment that trains the network.
-        rank: k; 0 leaves the posterior as it is.
-        map_of: name of the posterior whose standard deviations are shown as pictures.
-    """
-
-    base: Supervised = field(metadata=FIXED)
-    rank: int = 0
-    map_of: str = field(default="", metadata=FIXED)
+    base: Fixed[Supervised]  # trains the network, or has its checkpoint
+    rank: int = 0  # k; 0 leaves the posterior as it is
+    map_of: Fixed[str] = ""  # posterior whose standard deviations are shown as pictures
 
     def smoke(self) -> "Truncation":
         return replace(self, base=self.base.smoke())

@@ -6,16 +6,17 @@ outputs of a layer, here it is the other way round: the paper's row pruning is r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.data import Dataset, Split
 from experiments.networks import ELUMLP, VGG
-from experiments.spec import FIXED, Experiment, Published
+from experiments.spec import Experiment, Published
 from experiments.supervised import Scored, Supervised
-from kasuri.compression.report import CompressionReport
 from kasuri.streams import Stream, mix
 from kasuri.training import flip
 
@@ -25,27 +26,18 @@ Relevance = Literal["constant", "weights", "rows", "columns", "both"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse(Supervised):
-    """A Bayesian network under a prior that finds out what is needed, then pruned.
+    """A Bayesian network under a prior that finds out what is needed, then pruned."""
 
-    Args:
-        relevance: whose precisions the prior fits: one "constant" for all weights, those of single
-            "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
-        hold: share of the epochs in which the KL counts nothing.
-        ramp: share of the epochs in which its weight then rises to 1; 0 for all of it from the start.
-        rise: in a straight line, or by a constant factor per step from 0.01 on ("exponential").
-        thresholds: signal-to-noise ratios mean²/variance, falling. What is below the first of them at
-            which the validation loss grows by no more than `tolerance` is dropped.
-        tolerance: nats per example.
-    """
-
+    # whose precisions the prior fits: one "constant" for all weights, those of single "weights" (ARD), of
+    # "rows" (outputs), of "columns" (inputs), or the products of "both"
     relevance: Relevance = "weights"
-    hold: float = 0.025
-    ramp: float = 0.075
-    rise: Literal["linear", "exponential"] = "linear"
-    thresholds: tuple[float, ...] = field(
-        default=(1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0), metadata=FIXED
-    )
-    tolerance: float = 0.02
+    hold: float = 0.025  # share of the epochs in which the KL counts nothing
+    ramp: float = 0.075  # share of the epochs in which its weight then rises to 1; 0 for at once
+    rise: Literal["linear", "exponential"] = "linear"  # exponential from 0.01 on
+    # signal-to-noise ratios mean²/variance, falling. What is below the first of them at which the validation
+    # loss grows by no more than `tolerance` is dropped
+    thresholds: Fixed[tuple[float, ...]] = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0)
+    tolerance: float = 0.02  # nats per example
 
     def prior(self) -> kasuri.Prior:
         """One that follows the posterior."""
@@ -100,16 +92,12 @@ class Sparse(Supervised):
             "accuracy_pruned": pruned["accuracy"],
             "nll_pruned": pruned["nll"],
         }
-        return metrics | left, figures | {"sparsity": sparsity(report, threshold)}
-
-
-def sparsity(report: CompressionReport, threshold: float) -> dict[str, Any]:
-    """What is left of every weight matrix and of all together, for a result file."""
-    *layers, total = (
-        asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
-        for matrix in (*report.matrices, report.total)
-    )
-    return {"threshold": threshold, "layers": layers, "total": total}
+        *layers, total = (
+            asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
+            for matrix in (*report.matrices, report.total)
+        )
+        dropped = {"threshold": threshold, "layers": layers, "total": total}
+        return metrics | left, figures | {"sparsity": dropped}
 
 
 _FAMILIES: Mapping[str, kasuri.Family] = {
@@ -234,11 +222,6 @@ EXPERIMENTS: list[Experiment] = [
     *_VGG,
     *_GROUPS,
     *_FOUR_TIMES,
-    # ten minutes for the slowest row on one thread
-    *_as("quick", _CONNECTED, epochs=5, **_SMALL),
-    *_as("quick", _CONV, epochs=10, **_SMALL),
-    *_as("quick", [*_VGG, *_GROUPS], epochs=3, **_LARGE),
-    *_as("quick", _FOUR_TIMES, epochs=2, **_LARGE),
     *_as("short", [*_CONNECTED, *_CONV], epochs=25, **_SMALL),
     *_as("short", [*_VGG, *_GROUPS], epochs=12, **_LARGE),
     *_as("medium", _VGG, epochs=24, **_LARGE),  # long enough for the KL of all rows to settle

@@ -17,6 +17,13 @@ from experiments.supervised import Supervised
 _PICTURES: dict[str, Any] = {"options": {"scale": "standard"}, "held_out": 0.1}
 
 
+def _bayesian(base: Supervised) -> list[Experiment]:
+    return [
+        replace(base, variant="mean-field", family=kasuri.MeanField()),
+        *(replace(base, variant=f"k-tied-{k}", family=kasuri.KTied(rank=k)) for k in (1, 2, 3)),
+    ]
+
+
 def _variants(data: str, width: int, dropout: float, **options: Any) -> list[Experiment]:
     base = Supervised(
         name=f"quality/{data.replace('/', '-')}",
@@ -30,12 +37,20 @@ def _variants(data: str, width: int, dropout: float, **options: Any) -> list[Exp
         base,
         replace(base, variant="ensemble-5", members=5),
         replace(base, variant="mc-dropout", network=MLP((width, width), dropout)),
-        replace(base, variant="mean-field", family=kasuri.MeanField()),
-        *(replace(base, variant=f"k-tied-{k}", family=kasuri.KTied(rank=k)) for k in (1, 2, 3)),
+        *_bayesian(base),
     ]
 
 
+_DEMO = Supervised(  # of `make demo`
+    name="demo/digits",
+    variant="plain",
+    title="1,000 images of 8x8 pixels: the same network, plain and Bayesian",
+    data="digits",
+    outside="noise",
+    network=MLP(hidden=(100, 100)),
+)
 EXPERIMENTS: list[Experiment] = [
+    *(_DEMO, *_bayesian(_DEMO)),
     *_variants("digits", 100, 0.1),
     *_variants("breast-cancer", 100, 0.1),
     *_variants("mnist", 400, 0.3, outside="fashion-mnist", **_PICTURES),

@@ -7,17 +7,18 @@ code.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.data import Dataset
 from experiments.networks import MLP, CifarResNet, TwoLayer
-from experiments.spec import FIXED, Experiment, Published
+from experiments.spec import Experiment, Published
 from experiments.supervised import Scored, Supervised
 from experiments.wide import Wide, point, widths
 from kasuri.training import MakeScheduler, compose, crop, flip
@@ -32,20 +33,15 @@ class Tempered(Supervised):
 
     Beside the usual scores there is ece_batched, the calibration error averaged over batches of 128. The KL
     counts in full from the first batch on.
-
-    Args:
-        tau: τ; N is the number of random weights.
-        drop_every: epochs after which the learning rate falls to a tenth, again and again; 0 for never.
-        series: name of the curve that this is a point of.
-        curves: scores that the report draws over τ.
     """
 
-    tau: float = 1.0
-    drop_every: int = 0
-    series: str = field(default="mean-field", metadata=FIXED)
-    curves: tuple[str, ...] = field(
-        default=("accuracy", "gibbs_nll", "ece_batched", "confidence"), metadata=FIXED
+    tau: float = 1.0  # τ; N is the number of random weights
+    drop_every: int = (
+        0  # epochs after which the rate falls to a tenth, again and again; 0 for never
     )
+    series: Fixed[str] = "mean-field"  # name of the curve that this is a point of
+    # scores that the report draws over τ
+    curves: Fixed[tuple[str, ...]] = ("accuracy", "gibbs_nll", "ece_batched", "confidence")
 
     def objective(self, data: Dataset) -> dict[str, Any]:
         """Prior, balanced temperature, the KL in full."""
@@ -65,8 +61,9 @@ class Tempered(Supervised):
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
-        found = self.assess(members, data, "test", seed)
-        metrics, rows = dict(found), found.examples
+        evaluation: Any
+        evaluation, figures = super().test(members, data, seed)
+        metrics, rows = dict(evaluation), evaluation.examples
         if "accuracy" in rows:
             metrics["ece_batched"] = kasuri.metrics.calibration_error(
                 rows["confidence"], rows["accuracy"], batch=BATCH
@@ -80,7 +77,7 @@ class Tempered(Supervised):
         draws = min(self.samples, 16)
         diagnosis = kasuri.diagnose(fitted, valid, data.train, samples=draws, seed=seed).as_dict()
         sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": per_example})
-        return metrics, self.drawn(found, members) | {"sweep": sweep, "diagnosis": diagnosis}
+        return metrics, figures | {"sweep": sweep, "diagnosis": diagnosis}
 
 
 def at_each_tau(

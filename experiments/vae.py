@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import data as datasets
 from experiments import published
 from experiments.data import Dataset
 from experiments.networks import auto_encoder
-from experiments.spec import FIXED, Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where
 from experiments.supervised import trained_numbers
 from kasuri.streams import Stream, mix
 from kasuri.training import Validation, constant
@@ -33,37 +34,25 @@ UNITS, STEPS = 8, 9  # of a traversal
 
 @dataclass(frozen=True, kw_only=True)
 class Generative(Experiment):
-    """A fully connected auto-encoder of pictures in black and white.
+    """A fully connected auto-encoder of pictures in black and white."""
 
-    Args:
-        data: name of the data set, with pixels 0 and 1.
-        latent: family of the latent variables.
-        hidden: widths of the hidden layers of encoder and decoder, which have ELU.
-        epochs: passes over the training data, at most.
-        batch_size: examples per step.
-        learning_rate: of Adam; constant.
-        annealing: shape of the weight of the KL while training warms up: exponential (from 0.01), linear
-            (from 0), or the whole KL from the start.
-        warm_up: epochs of annealing.
-        patience: stop after so many validations without improvement, not counting the warm-up; 0 for
-            never. There are 20 validations per run.
-        samples: draws of the importance-weighted log-likelihood.
-        images: test pictures whose log-likelihood is taken; 0 for all. The ELBO is that of all.
-        limit: use only so many pictures of each part; 0 for all.
-    """
-
-    data: str = "static-mnist"
-    latent: Latent = field(default=DiagonalLatent(40), metadata=FIXED)
-    hidden: tuple[int, ...] = (300, 300, 300)
-    epochs: int = 1000
-    batch_size: int = 100
-    learning_rate: float = 5e-4
+    data: str = "static-mnist"  # name of the data set, with pixels 0 and 1
+    latent: Fixed[Latent] = field(default=DiagonalLatent(40))  # family of the latent variables
+    hidden: tuple[int, ...] = (300, 300, 300)  # widths of encoder and decoder, which have ELU
+    epochs: int = 1000  # passes over the training data, at most
+    batch_size: int = 100  # examples per step
+    learning_rate: float = 5e-4  # of Adam; constant
+    # of the weight of the KL while training warms up: exponential (from 0.01), linear (from 0), or none
     annealing: Literal["exponential", "linear", "none"] = "exponential"
-    warm_up: int = 300
+    warm_up: int = 300  # epochs of annealing
+    # stop after so many validations without improvement, not counting the warm-up; 0 for never. There are
+    # 20 validations per run
     patience: int = 2
-    samples: int = 5000
-    images: int = 0
-    limit: int = 0
+    samples: int = 5000  # draws of the importance-weighted log-likelihood
+    images: int = (
+        0  # test pictures whose log-likelihood is taken; 0 for all. The ELBO is that of all
+    )
+    limit: int = 0  # use only so many pictures of each part; 0 for all
 
     def smoke(self) -> "Generative":
         """Two epochs on 200 pictures, ten draws."""
@@ -120,7 +109,7 @@ class Generative(Experiment):
             seed=start,
             folder=where.folder,
             resume=where.folder is not None,
-            show=where.titled(self),
+            show=self.bar(where),
         )
 
     def kl_weight(self, num_data: int) -> Any:

@@ -10,7 +10,7 @@ from experiments import catalog
 from experiments.cli import main
 from experiments.networks import MLP
 from experiments.spec import Where
-from experiments.sweeping import sweep
+from experiments.sweeping import Sweep, run_sweep
 
 TINY = replace(
     catalog.variants("demo/digits")["k-tied-1"],
@@ -23,7 +23,8 @@ TINY = replace(
 
 
 def run(folder, **options):
-    return sweep(TINY, results=folder, threads=1, say=lambda text: None, **options)
+    plan = Sweep(results=folder, threads=1, **options)
+    return run_sweep(TINY, plan, say=lambda text: None)
 
 
 def test_whole_grid_is_tried_once_and_the_best_is_found(tmp_path):
