@@ -1,13 +1,11 @@
 """Smaller networks out of posteriors: what is left, what it costs, and the frontier of size and error."""
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from tyro.conf import Fixed
 
 import kasuri
@@ -16,8 +14,8 @@ from experiments.matrix_normal import VALIDATED, Sparse
 from experiments.spec import Where
 from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
-from kasuri.compression.report import latency
-from kasuri.compression.search import Loss, LossOf, PerLayer
+from kasuri.compression.report import CompressionReport, latency
+from kasuri.compression.search import Loss, PerLayer
 from kasuri.streams import mix
 
 SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
@@ -69,9 +67,10 @@ class Compressed(Sparse):
 
     def smoke(self) -> "Compressed":
         """Two epochs on 200 examples, two tolerances."""
-        changes = {"tolerances": self.tolerances[-2:], "stages": min(self.stages, 1)}
         small: Any = super().smoke()
-        return dataclasses.replace(small, **changes)
+        return dataclasses.replace(
+            small, tolerances=self.tolerances[-2:], stages=min(self.stages, 1)
+        )
 
     def prior(self) -> kasuri.Prior:
         """Radial, or as in every experiment on sparsity."""
@@ -87,7 +86,7 @@ class Compressed(Sparse):
         if not self.stages:
             return super().fit(net, data, seed, where, callbacks)
         history: list[dict[str, float]] = []
-        seconds = 0.0
+        seconds, check = 0.0, data.valid.subset(VALIDATED)
         for number, part in enumerate(self.parts()):
             below = where.below(f"stage-{number}")
             fitted = part.fit(net, data, mix(seed, number), below, callbacks)
@@ -98,7 +97,18 @@ class Compressed(Sparse):
             ]
             seconds += fitted.seconds
             if number < self.stages:
-                net = self.smaller(fitted, data, self.allowed(data, number))
+                net, _ = kasuri.compress(
+                    fitted.objective,
+                    data.train.x[:64],
+                    criterion=self.criterion,
+                    threshold=PerLayer(
+                        self.stage_tolerance, self.price, self.allowed(data, number)
+                    ),
+                    structure=self.structure,
+                    validation=(check.x, check.y),
+                    keep_posterior=True,
+                    calls=0,
+                )
         return dataclasses.replace(fitted, history=history, seconds=seconds)
 
     def parts(self) -> list["Compressed"]:
@@ -131,39 +141,33 @@ class Compressed(Sparse):
         whole = first.weights if self.price == "weights" else first.macs
         return round(whole * (self.budget / whole) ** ((number + 1) / self.stages))
 
-    def smaller(self, fitted: kasuri.Fitted, data: Dataset, budget: int | None) -> nn.Module:
-        """The same posterior without what validation data can do without, or what is beyond a budget."""
-        check = data.valid.subset(VALIDATED)
-        net, _ = kasuri.compress(
-            fitted.objective,
-            data.train.x[:64],
-            criterion=self.criterion,
-            threshold=PerLayer(self.stage_tolerance, self.price, budget),
-            structure=self.structure,
-            validation=(check.x, check.y),
-            keep_posterior=True,
-            calls=0,
-        )
-        return net
-
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores of the posterior, of the chosen small network, and the frontier."""
         metrics, figures = Supervised.test(self, members, data, seed)
-        objective = members[0].objective
         example, first = data.test.x[:64], self.network(data)
-        loss = remembered(validation_loss(data, objective.likelihood))
         points, reports = [], []
         for tolerance in self.tolerances:
             small, report = kasuri.compress(
-                objective,
+                members[0].objective,
                 example,
                 criterion=self.criterion,
                 structure=self.structure,
                 threshold=PerLayer(tolerance, self.price) if self.stages else Loss(tolerance),
-                validation=loss,
+                validation=(data.valid.x, data.valid.y),
                 calls=0,
             )
-            report = since(report, first, small, example)
+            # compared with the first network of the experiment, whatever stages were between
+            report = dataclasses.replace(
+                report,
+                before=count(first, example),
+                units=tuple(
+                    dataclasses.replace(
+                        unit, before=len(first.get_submodule(unit.layer).get_parameter("weight"))
+                    )
+                    for unit in report.units
+                ),
+                latency=latency(first, small, example),
+            )
             points.append({"tolerance": tolerance} | scored(small, report, data))
             reports.append(report)
         best = chosen(points, self.error, self.slack, SIZES[self.price])
@@ -176,74 +180,21 @@ class Compressed(Sparse):
             "published": self.rivals,
             "layers": weights_by_layer(first),
         }
-        return metrics | left, figures | {
-            "compression": reports[best].as_dict(),
-            "frontier": frontier,
-        }
+        shown = {"compression": reports[best].as_dict(), "frontier": frontier}
+        return metrics | left, figures | shown
 
 
-def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> LossOf:
-    """Minus the mean log-likelihood of the validation data, as a function of a plain network."""
-
-    @torch.no_grad()
-    def loss(net: nn.Module) -> float:
-        batches = zip(data.valid.x.split(500), data.valid.y.split(500), strict=True)
-        total = sum(float(likelihood.log_prob(net(x), y).double().sum()) for x, y in batches)
-        return -total / len(data.valid)
-
-    return loss
-
-
-def remembered(loss: LossOf) -> LossOf:
-    """The same function, which looks at networks with the same weights once: searches share many of them."""
-    known: dict[bytes, float] = {}
-
-    def looked_up(net: nn.Module) -> float:
-        digest = hashlib.sha256()
-        for name, value in net.state_dict().items():
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        key = digest.digest()
-        if key not in known:
-            known[key] = loss(net)
-        return known[key]
-
-    return looked_up
-
-
-def since(
-    report: kasuri.compression.CompressionReport,
-    first: nn.Module,
-    small: nn.Module,
-    example: Tensor,
-) -> kasuri.compression.CompressionReport:
-    """The report with the first network of the experiment before, whatever stages were between."""
-    units = tuple(
-        dataclasses.replace(
-            layer, before=len(first.get_submodule(layer.layer).get_parameter("weight"))
-        )
-        for layer in report.units
-    )
-    times = latency(first, small, example)
-    return dataclasses.replace(report, before=count(first, example), units=units, latency=times)
-
-
-def scored(
-    small: nn.Module, report: kasuri.compression.CompressionReport, data: Dataset
-) -> dict[str, Any]:
+def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[str, Any]:
     """Sizes and scores of a small network: a point of the frontier.
 
     Weights and operations are counted as published tables count them, without columns of zeros (inputs
-    that a layer does not look at); "dense_weights" has these as well.
+    that a layer does not look at).
     """
     judge = kasuri.MaximumLikelihood(small, kasuri.Categorical())
     valid, test = kasuri.evaluate(judge, data.valid), kasuri.evaluate(judge, data.test)
     return {
         "weights": report.after.nonzero,
-        "dense_weights": report.after.weights,
-        "parameters": report.after.parameters,
         "flops": report.after.table_flops,
-        "units": {layer.layer: layer.after for layer in report.units},
         "left": widths(small),
         "layers": weights_by_layer(small),
         "error": 1 - test["accuracy"],

@@ -13,17 +13,11 @@ from kasuri.checks import near_misses
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a data set is on this machine.
-
-    Attributes:
-        name: as `load` takes it.
-        where: the folder, or the package that brings it along; empty if it is not present.
-        size: bytes on disk; 0 for a set that comes with a package.
-    """
+    """Whether a data set is on this machine."""
 
     name: str
-    where: str = ""
-    size: int = 0
+    where: str = ""  # the folder, or the package that brings it along; empty if it is not present
+    size: int = 0  # bytes on disk; 0 for a set that comes with a package
 
     @property
     def present(self) -> bool:
@@ -32,24 +26,17 @@ class Status:
 
 
 _IDX = {name: tuple(f"{name}/{file}" for file in pictures.IDX_FILES) for name in pictures.CLASSES}
-_UCI = {f"uci/{name}": name for name in tables.FOLDERS}
 # how to load a set, and which files hold it: one group suffices
 SETS: dict[str, tuple[Callable[..., Dataset], list[tuple[str, ...]]]] = {
     **{name: (partial(tables.bundled, name), []) for name in tables.BUNDLED},
     **{
-        name: (
-            partial(tables.uci, table),
-            [(tables.prepared_uci(table),), (tables.ARCHIVE.path,)],
-        )
-        for name, table in _UCI.items()
+        f"uci/{name}": (partial(tables.uci, name), [(f"uci/{file}.npz",), (tables.ARCHIVE.path,)])
+        for name, file in tables.FOLDERS.items()
     },
     **{name: (partial(pictures.mnist, name), [files]) for name, files in _IDX.items()},
     "static-mnist": (static_mnist.static_mnist, [static_mnist.ORIGINALS, _IDX["mnist"]]),
     **{
-        name: (
-            partial(pictures.cifar, name),
-            [source.prepared_files(name), (source.archive.path,)],
-        )
+        name: (partial(pictures.cifar, name), [pictures.strips(name), (source.archive.path,)])
         for name, source in pictures.CIFAR.items()
     },
     "imdb": (text.imdb, [(text.PREPARED,), (text.REVIEWS.path, text.WORDS.path)]),
@@ -59,18 +46,10 @@ SETS: dict[str, tuple[Callable[..., Dataset], list[tuple[str, ...]]]] = {
 def load(name: str, **options: Any) -> Dataset:
     """The data set of a name, found on this machine or downloaded once.
 
-    Files are looked for in the folder that the environment variable KASURI_DATA names, then in the
-    cache (KASURI_CACHE moves it); what is in neither is downloaded into the cache. Every file is
-    checked against its checksum at every load.
-
     Args:
         name: of a data set, such as "mnist"; `status` lists all.
         options: those of the set's own function, such as `scale="unit"` of `pictures.mnist` or
             `split=3` of `tables.uci`.
-
-    Raises:
-        ValueError: there is no such set.
-        DataError: a file is missing and cannot be downloaded, or is damaged.
 
     Examples:
         >>> load("digits").test
@@ -85,9 +64,7 @@ def load(name: str, **options: Any) -> Dataset:
 
 
 def status() -> list[Status]:
-    """Which data sets are on this machine, where, and how large they are.
-
-    Nothing is downloaded, and no checksum is computed.
+    """Which data sets are on this machine; nothing is downloaded, and no checksum is computed.
 
     Examples:
         >>> status()[0]
@@ -99,8 +76,6 @@ def status() -> list[Status]:
 def _status(name: str, groups: list[tuple[str, ...]]) -> Status:
     if not groups:
         return Status(name, "scikit-learn")
-    for group in groups:
-        paths = find(*group)
-        if paths is not None:
-            return Status(name, str(paths[0].parent), sum(path.stat().st_size for path in paths))
+    for paths in filter(None, (find(*group) for group in groups)):
+        return Status(name, str(paths[0].parent), sum(path.stat().st_size for path in paths))
     return Status(name)

@@ -27,17 +27,13 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Original:
-    """A file as its publishers offer it.
+    """A file as its publishers offer it."""
 
-    Attributes:
-        path: below the user's folder or the cache, such as "mnist/t10k-labels-idx1-ubyte.gz".
-        url: where it is published.
-        checksum: "sha256:..." or "md5:..."; None if only the numbers inside can be checked.
-    """
-
-    path: str
+    path: str  # below the user's folder or the cache, such as "mnist/t10k-labels-idx1-ubyte.gz"
     url: str
-    checksum: str | None
+    checksum: (
+        str | None
+    )  # "sha256:..." or "md5:..."; None if only the numbers inside can be checked
 
 
 def user_folder() -> Path | None:

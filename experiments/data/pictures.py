@@ -58,31 +58,21 @@ STRIP = 500  # pictures per strip
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two sets: its official archive, and a prepared copy.
+    """One of the two sets: its official archive, and a prepared copy."""
 
-    Attributes:
-        archive: as published at https://www.cs.toronto.edu/~kriz/cifar.html, with its md5 from there.
-        label_bytes: labels in front of the pixels of a picture in the archive, of which the last counts.
-        train: files of the archive with training pictures.
-        test: the file with test pictures.
-        names: the file with the names of the classes.
-        prepared: `files.digest` of the arrays of the prepared copy.
-        note: what a user of the prepared copy should know.
-    """
+    archive: Original  # from https://www.cs.toronto.edu/~kriz/cifar.html, with its md5 from there
+    label_bytes: int  # in front of the pixels of a picture in the archive; the last counts
+    train: tuple[str, ...]  # files of the archive with training pictures
+    test: str  # the file with test pictures
+    names: str  # the file with the names of the classes
+    prepared: str  # `files.digest` of the arrays of the prepared copy
+    note: str = ""  # what a user of the prepared copy should know
 
-    archive: Original
-    label_bytes: int
-    train: tuple[str, ...]
-    test: str
-    names: str
-    prepared: str
-    note: str = ""
 
-    def prepared_files(self, name: str) -> tuple[str, ...]:
-        """Labels, names, strips of training pictures, strips of test pictures."""
-        strips = (("train", i) for i in range(100)), (("test", i) for i in range(20))
-        files = [f"{part}-{i:03}.webp" for group in strips for part, i in group]
-        return tuple(f"{name}/{file}" for file in ("labels.npz", "class_names.txt", *files))
+def strips(name: str) -> tuple[str, ...]:
+    """Files of a prepared copy: labels, names, training pictures, test pictures."""
+    files = [f"train-{i:03}.webp" for i in range(100)] + [f"test-{i:03}.webp" for i in range(20)]
+    return tuple(f"{name}/{file}" for file in ("labels.npz", "class_names.txt", *files))
 
 
 CIFAR = {
@@ -126,10 +116,6 @@ def mnist(
             deviation of the training part.
         flat: inputs of shape (N, 784); else (N, 1, 28, 28).
         valid: how many of the last training pictures are the validation part.
-
-    Examples:
-        >>> mnist(scale="unit", flat=False).train  # doctest: +SKIP
-        Split(x: float32 (50000, 1, 28, 28), y: int64 (50000,))
     """
     return picture_set(name, read_idx(name), CLASSES[name], scale=scale, valid=valid, flat=flat)
 
@@ -145,15 +131,11 @@ def cifar(name: str = "cifar-10", *, scale: Scale = "unit", valid: int = 10_000)
         scale: "unit" pixels in [0, 1]; "standard" by mean and standard deviation of each channel
             over the training part; "signed" in [-1, 1].
         valid: how many of the last training pictures are the validation part.
-
-    Examples:
-        >>> cifar().train  # doctest: +SKIP
-        Split(x: float32 (40000, 3, 32, 32), y: int64 (40000,))
     """
     source = CIFAR[name]
-    strips = find(*source.prepared_files(name))
-    raw, classes = _read_archive(source) if strips is None else _read_strips(source, strips)
-    note = "" if strips is None else source.note
+    paths = find(*strips(name))
+    raw, classes = _read_archive(source) if paths is None else _read_strips(source, paths)
+    note = "" if paths is None else source.note
     return picture_set(name, raw, classes, scale=scale, valid=valid, flat=False, note=note)
 
 
@@ -192,10 +174,10 @@ def _read_archive(source: Cifar) -> tuple[Raw, tuple[str, ...]]:
 
 def _read_strips(source: Cifar, paths: list[Path]) -> tuple[Raw, tuple[str, ...]]:
     """Pictures and names of classes of the prepared copy, checked by a digest of all of them."""
-    labels, names, *strips = paths
+    labels, names, *images = paths
     url = source.archive.url
     arrays = read_arrays(labels, ("train_labels", "test_labels"), url)
-    pixels = np.concatenate([_decode(strip, url) for strip in strips])
+    pixels = np.concatenate([_decode(image, url) for image in images])
     split = 100 * STRIP
     classes = tuple(names.read_text(encoding="utf-8").split())
     arrays |= {"train": pixels[:split], "test": pixels[split:], "classes": np.array(classes)}

@@ -45,10 +45,6 @@ def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
     Args:
         flat: inputs of shape (N, 784); else (N, 1, 28, 28).
         valid: how many of the last training pictures are the validation part.
-
-    Examples:
-        >>> static_mnist().train  # doctest: +SKIP
-        Split(x: float32 (50000, 784), y: int64 (50000,))
     """
     published = find(*ORIGINALS)
     if published is None:

@@ -25,7 +25,7 @@ ARCHIVE = Original(
     f"https://codeload.github.com/yaringal/{REPOSITORY}/zip/{COMMIT}",
     None,
 )
-ARRAYS = ("X", "y", "train_index", "test_index")
+ARRAYS = {"X": "<f8", "y": "<f8", "train_index": "int64", "test_index": "int64"}
 FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "boston": "bostonHousing",
     "concrete": "concrete",
@@ -63,10 +63,6 @@ def bundled(name: str) -> Dataset:
     "digits" are 64 pixels in [-1, 1]: 1,000 to train, 297 to validate, 500 to test. The others are cut
     60 : 20 : 20, and inputs (of the regression "diabetes" also targets) are standardised by the
     training part.
-
-    Examples:
-        >>> bundled("digits").train
-        Split(x: float32 (1000, 64), y: int64 (1000,))
     """
     table = BUNDLED[name]()
     count = len(table.target)
@@ -97,10 +93,6 @@ def uci(name: str, split: int = 0, valid: float = 0.1) -> Dataset:
         split: number of the split, 0 to 19 (protein: 0 to 4).
         valid: share of the training rows for validation: the last ones in the published order of
             the split, which is random. With 0 the validation part is empty.
-
-    Examples:
-        >>> uci("yacht", split=3).train  # doctest: +SKIP
-        Split(x: float32 (249, 6), y: float32 (249, 1))
     """
     if not 0 <= valid < 1:
         raise ValueError(f"uci/{name}: valid must be a share from 0 to below 1, got {valid}")
@@ -134,17 +126,9 @@ def read_uci(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
                 "test_index": np.stack([numbers(f"index_test_{i}", "<u2") for i in splits]),
             }
 
-    arrays = prepared(prepared_uci(name), ARRAYS, SHA256[name], ARCHIVE, convert)
-    x, y = (torch.from_numpy(arrays[key]) for key in ("X", "y"))
-    train, test = (
-        torch.from_numpy(arrays[key].astype("int64")) for key in ("train_index", "test_index")
-    )
+    arrays = prepared(f"uci/{folder}.npz", ARRAYS, SHA256[name], ARCHIVE, convert)
+    x, y, train, test = (torch.from_numpy(arrays[key].astype(kind)) for key, kind in ARRAYS.items())
     return x, y, train, test
-
-
-def prepared_uci(name: str) -> str:
-    """The file that holds one table, already parsed."""
-    return f"uci/{FOLDERS[name]}.npz"
 
 
 def regression(name: str, parts: list[tuple[Tensor, Tensor]]) -> Dataset:

@@ -53,17 +53,10 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
     a review, 2 is a word outside the vocabulary, 4 the most frequent word, and so on. The order of
     the reviews is a fixed shuffle, not that of Keras.
 
-    The first load after a download reads 100,000 small files, which takes some ten seconds; the
-    result is kept in the cache.
-
     Args:
         vocabulary: number of ids, at most 20,000; the size of an embedding.
         length: of a sequence.
         valid: how many of the last training reviews are the validation part.
-
-    Examples:
-        >>> imdb(vocabulary=5000, length=40).train  # doctest: +SKIP
-        Split(x: int64 (20000, 40), y: int64 (20000,))
     """
     if not FIRST < vocabulary <= VOCABULARY or length < 1:
         raise ValueError(
