@@ -30,16 +30,16 @@ _IDX = {name: tuple(f"{name}/{file}" for file in pictures.IDX_FILES) for name in
 SETS: dict[str, tuple[Callable[..., Dataset], list[tuple[str, ...]]]] = {
     **{name: (partial(tables.bundled, name), []) for name in tables.BUNDLED},
     **{
-        f"uci/{name}": (partial(tables.uci, name), [(f"uci/{file}.npz",), (tables.ARCHIVE.path,)])
+        f"uci/{name}": (partial(tables.uci, name), [(f"uci/{file}.npz",), (tables.ARCHIVE,)])
         for name, file in tables.FOLDERS.items()
     },
     **{name: (partial(pictures.mnist, name), [files]) for name, files in _IDX.items()},
     "static-mnist": (static_mnist.static_mnist, [static_mnist.ORIGINALS, _IDX["mnist"]]),
     **{
-        name: (partial(pictures.cifar, name), [pictures.strips(name), (source.archive.path,)])
+        name: (partial(pictures.cifar, name), [pictures.strips(name), (source.archive,)])
         for name, source in pictures.CIFAR.items()
     },
-    "imdb": (text.imdb, [(text.PREPARED,), (text.REVIEWS.path, text.WORDS.path)]),
+    "imdb": (text.imdb, [(text.PREPARED,), (text.REVIEWS, text.WORDS)]),
 }
 
 

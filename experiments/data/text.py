@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, obtain, prepared
+from experiments.data.files import obtain, prepared
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000
@@ -25,19 +25,7 @@ PREPARED = "imdb/imdb.npz"
 ARRAYS = tuple(
     f"{part}_{of}" for part in ("train", "test") for of in ("tokens", "offsets", "labels")
 )
-# files.digest of the arrays above, computed from the prepared copy; that one was compared with
-# Keras' file in mean lengths and first reviews
-SHA256 = "4c0c21d92ee1f3f91b07b153f3b054e224d29d14054e77bf82492e760e0e6b34"
-REVIEWS = Original(
-    "imdb/aclImdb_v1.tar.gz",
-    "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-    "md5:7c2ac02c03563afcf9b574c7e56c153a",  # as in torchtext.datasets.imdb
-)
-WORDS = Original(
-    "imdb/imdb_word_index.json",
-    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb_word_index.json",
-    "md5:bfafd718b763782e994055a2d397834f",  # as in keras.datasets.imdb.get_word_index
-)
+REVIEWS, WORDS = "imdb/aclImdb_v1.tar.gz", "imdb/imdb_word_index.json"
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 _PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 _CLEAN = str.maketrans(  # capitals beyond A to Z stay, as in the numbering of Keras
@@ -64,7 +52,7 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
             f"got {vocabulary} and {length}"
         )
     # word ids of all reviews one after another, where each begins, labels; for train and test
-    arrays = prepared(PREPARED, ARRAYS, SHA256, REVIEWS, _convert)
+    arrays = prepared(PREPARED, ARRAYS, REVIEWS, _convert)
     train, test = (_split(arrays, part, vocabulary, length) for part in ("train", "test"))
     if not 0 <= valid < len(train):
         raise ValueError(

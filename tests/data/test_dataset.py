@@ -7,6 +7,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 
 from experiments import data as datasets
 from experiments.data import DataError, Dataset, Split, pictures
+from experiments.data.files import FILES
 from experiments.data.pictures import picture_set
 from experiments.data.tables import regression, standardised
 from tests.data.conftest import put
@@ -16,12 +17,10 @@ def split(n: int) -> Split:
     return Split(torch.arange(3.0 * n).view(n, 3), torch.arange(n))
 
 
-def test_rows_pair_up_and_parts_have_one_shape():
+def test_rows_pair_up():
     for x, y in [(torch.ones(3, 2), torch.ones(4)), (torch.tensor(1.0), torch.tensor(1.0))]:
         with pytest.raises(ValueError, match="rows"):
             Split(x, y)
-    with pytest.raises(ValueError, match="shape"):
-        Dataset("d", split(6), split(3), Split(torch.ones(2, 4), torch.ones(2)), classes=None)
 
 
 def test_subsets_and_joined_parts():
@@ -38,9 +37,6 @@ def test_subsets_and_joined_parts():
     joined = data.everything()
     assert joined.train.y.tolist() == [*range(6), *range(3)]
     assert joined.valid.x.shape == (0, 3)
-    for refused in (lambda: data.small(0), lambda: part.subset(-1)):
-        with pytest.raises(ValueError, match="at least"):
-            refused()
     assert len(repr(data)) < 400, "tensors are not printed"
 
 
@@ -187,9 +183,9 @@ def test_status_sees_complete_sets_only(folder, cache):
 
 
 def test_missing_file_message(monkeypatch, cache):
-    monkeypatch.setitem(pictures.URLS, "mnist", "http://127.0.0.1:9/mnist/")
+    file = "train-images-idx3-ubyte.gz"
+    monkeypatch.setitem(FILES, f"mnist/{file}", (f"http://127.0.0.1:9/mnist/{file}", None))
     with pytest.raises(DataError) as caught:
         datasets.load("mnist")
-    file = "train-images-idx3-ubyte.gz"
     for part in ("KASURI_DATA", f"http://127.0.0.1:9/mnist/{file}", str(cache / "mnist" / file)):
         assert part in str(caught.value)
