@@ -15,7 +15,7 @@ import kasuri
 from experiments import published
 from experiments.data import Dataset, Split
 from experiments.networks import ELUMLP, VGG
-from experiments.spec import Experiment, Published
+from experiments.spec import Experiment, form, table
 from experiments.supervised import Scored, Supervised
 from kasuri.streams import Stream, mix
 from kasuri.training import flip
@@ -100,30 +100,18 @@ class Sparse(Supervised):
         return metrics | left, figures | {"sparsity": dropped}
 
 
-_FAMILIES: Mapping[str, kasuri.Family] = {
-    "mean-field": kasuri.MeanField(),
-    "matrix-normal": kasuri.MatrixNormal(),
-    "mn-diagonal-rank1": kasuri.MatrixNormalDiagonal(diagonal="rank1"),
-    "mn-diagonal-free": kasuri.MatrixNormalDiagonal(diagonal="free"),
-    "scaled-mn": kasuri.ScaledMatrixNormal(),
+_FAMILIES: Mapping[str, Mapping[str, kasuri.Family]] = {
+    "mean-field": {"family": kasuri.MeanField()},
+    "matrix-normal": {"family": kasuri.MatrixNormal()},
+    "mn-diagonal-rank1": {"family": kasuri.MatrixNormalDiagonal(diagonal="rank1")},
+    "mn-diagonal-free": {"family": kasuri.MatrixNormalDiagonal(diagonal="free")},
+    "scaled-mn": {"family": kasuri.ScaledMatrixNormal()},
 }
-
-
-def _variants(base: Sparse, values: Mapping[str, Published] | None = None) -> list[Sparse]:
-    return [
-        replace(base, variant=name, family=family, published=(values or {}).get(name))
-        for name, family in _FAMILIES.items()
-    ]
 
 
 def _double(mean_field: Sparse) -> Sparse:
     """The control: a matrix normal's log σ moves by two factors at once, so here by two steps."""
     return replace(mean_field, variant="mean-field-double", spread_rate=2.0, published=None)
-
-
-def _as(length: str, rows: list[Sparse], **changes: Any) -> list[Sparse]:
-    """The same rows with fewer epochs; fewer data would mean more weight for the KL, and other networks."""
-    return [replace(row, name=f"{row.name}-{length}", published=None, **changes) for row in rows]
 
 
 _BASE = Sparse(
@@ -141,16 +129,17 @@ _BASE = Sparse(
 _CONNECTED = [
     row
     for data in ("mnist", "fashion-mnist")
-    for row in _variants(
+    for row in table(
         replace(
             _BASE,
             name=f"matrix-normal/{data}-fc",
             title=f"{data}, 784-300-300-300-10 with ELU, ARD: accuracy and sparsity (Figures 1, 2)",
             data=data,
-        )
+        ),
+        _FAMILIES,
     )
 ]
-_CONV = _variants(
+_CONV = table(
     replace(
         _BASE,
         name="matrix-normal/fashion-mnist-conv",
@@ -159,7 +148,8 @@ _CONV = _variants(
         options={"flat": False},
         network=VGG(((10,), (20,), (40,), (80,))),
         bias=False,
-    )
+    ),
+    _FAMILIES,
 )
 _CIFAR = replace(
     _BASE,
@@ -169,16 +159,17 @@ _CIFAR = replace(
     bias=False,
     batch_size=128,
 )
-_VGG = _variants(
+_VGG = table(
     replace(
         _CIFAR,
         name="matrix-normal/cifar10-vgg",
         title="CIFAR-10, VGG-like network of 62,270 weights, one learned prior constant (Figure 4)",
         relevance="constant",
-    )
+    ),
+    _FAMILIES,
 )
 _VGG.append(_double(_VGG[0]))
-_GROUPS = _variants(
+_GROUPS = table(
     replace(
         _CIFAR,
         name="matrix-normal/cifar10-group",
@@ -186,6 +177,7 @@ _GROUPS = _variants(
         relevance="both",
         augment=flip,
     ),
+    _FAMILIES,
     published.table("matrix_normal", "cifar10-group"),
 )
 _GROUPS += [
@@ -216,14 +208,15 @@ _FOUR_TIMES = [
 
 _SMALL: dict[str, Any] = {"batch_size": 250, "learning_rate": 2e-3, "samples": 30}
 _LARGE: dict[str, Any] = {"learning_rate": 2e-3, "samples": 10}
+# shorter forms have fewer epochs: fewer data would mean more weight for the KL, and other networks
 EXPERIMENTS: list[Experiment] = [
     *_CONNECTED,
     *_CONV,
     *_VGG,
     *_GROUPS,
     *_FOUR_TIMES,
-    *_as("short", [*_CONNECTED, *_CONV], epochs=25, **_SMALL),
-    *_as("short", [*_VGG, *_GROUPS], epochs=12, **_LARGE),
-    *_as("medium", _VGG, epochs=24, **_LARGE),  # long enough for the KL of all rows to settle
-    *_as("short", _FOUR_TIMES, epochs=6, **_LARGE),
+    *form([*_CONNECTED, *_CONV], "short", epochs=25, **_SMALL),
+    *form([*_VGG, *_GROUPS], "short", epochs=12, **_LARGE),
+    *form(_VGG, "medium", epochs=24, **_LARGE),  # long enough for the KL of all rows to settle
+    *form(_FOUR_TIMES, "short", epochs=6, **_LARGE),
 ]

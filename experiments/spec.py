@@ -1,14 +1,15 @@
 """What an experiment is: a frozen description that can run itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tyro.conf import Fixed
 
 Published = Mapping[str, Sequence[float | None]]
+E = TypeVar("E", bound="Experiment")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,25 @@ class Experiment(ABC):
         return all(
             stored.get(key, defaults.get(key)) == value for key, value in now.items()
         ) and all(key in now or not value for key, value in stored.items())
+
+
+def table(
+    base: E,
+    variants: Mapping[str, Mapping[str, Any]],
+    published: Mapping[str, Published] | None = None,
+) -> list[E]:
+    """Rows of a table: for each variant the base with these changes, beside its published values."""
+    values = published or {}
+    return [
+        replace(base, variant=name, published=values.get(name), **changes)
+        for name, changes in variants.items()
+    ]
+
+
+def form(rows: Iterable[E], suffix: str, **changes: Any) -> list[E]:
+    """The same rows in a shorter form; published values would mean nothing beside them."""
+    changes = {"published": None} | changes
+    return [replace(row, name=f"{row.name}-{suffix}", **changes) for row in rows]
 
 
 def _plain(value: Any) -> Any:

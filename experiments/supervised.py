@@ -30,6 +30,7 @@ from kasuri.training import (
 )
 
 Callbacks = Sequence[kasuri.Callback]
+Change = Callable[[kasuri.Fitted], kasuri.Fitted]
 Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
 
 
@@ -83,9 +84,13 @@ class Supervised(Experiment):
 
     def run(self, seed: int, where: Where) -> Outcome:
         """Load, train every member, evaluate."""
+        return self.run_changed(seed, where, lambda fitted: fitted)
+
+    def run_changed(self, seed: int, where: Where, change: Change) -> Outcome:
+        """The same, with a change of what was trained before it is evaluated."""
         began = time.monotonic()
         data = self.load(self.data, seed)
-        members = self.train_members(data, seed, where)
+        members = [change(member) for member in self.train_members(data, seed, where)]
         trained = time.monotonic()
         valid = self.assess(members, data, "valid", seed)
         metrics, drawn = self.test(members, data, seed) if where.test else ({}, {})
