@@ -32,7 +32,7 @@ from experiments import published
 from experiments.data import Dataset, Split
 from experiments.data.tables import FOLDERS, read_uci
 from experiments.networks import MLP
-from experiments.spec import Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where, table
 from experiments.supervised import trained_numbers
 from kasuri.streams import Stream, mix
 
@@ -273,61 +273,46 @@ def pooled(scores: Sequence[Scores]) -> Scores:
 COLUMNS = published.table("radial_directional", "uci")  # by table and method
 
 
-def _variants(table: str) -> list[Experiment]:
+def _rows(name: str) -> list[Splits]:
     base = Splits(
-        name=f"uci/{table}",
-        variant="mean-field",
-        title=f"UCI {table}: test log-likelihood of posteriors and of what people use, all splits at once",
-        table=table,
-        hidden=100 if table == "protein" else 50,
-        steps=25_000 if table == "protein" else 6_000,  # at least 40 epochs of every table
+        name=f"uci/{name}",
+        variant="",
+        title=f"UCI {name}: test log-likelihood of posteriors and of what people use, all splits at once",
+        table=name,
+        hidden=100 if name == "protein" else 50,
+        steps=25_000 if name == "protein" else 6_000,  # at least 40 epochs of every table
         noises=("constant", "input"),
         temperatures=(1.0, 0.3, 0.1),
     )
-    plain = replace(base, family=kasuri.Point())
-    k_tied = replace(base, family=kasuri.KTied(rank=2))
-    radial = replace(base, prior="radial")
+    plain: dict[str, Any] = {"family": kasuri.Point()}
+    k_tied: dict[str, Any] = {"family": kasuri.KTied(rank=2)}
     # the published estimator wants noise of one size; nothing to choose
-    audited = replace(base, audit=True, noises=("constant",), temperatures=(1.0,))
-
-    def beside(method: str) -> dict[str, tuple[float, float | None]]:
-        value, error = COLUMNS[table][method]
-        return {"nll": (-value, error)}
-
-    return [
-        replace(plain, variant="plain"),
-        replace(plain, variant="ensemble-5", members=5),
-        replace(
-            plain,
-            variant="mc-dropout",
-            temperatures=(0.3,),
-            dropouts=(0.005, 0.02, 0.1),
-            published=beside("Dropout"),
-        ),
-        replace(base, published=beside("VI")),
-        replace(k_tied, variant="k-tied-2"),
-        replace(k_tied, variant="k-tied-2-mixture", noises=("both",), members=3),
-        replace(
-            base,
-            variant="matrix-normal",
-            family=kasuri.MatrixNormal(),
-            published=beside("VMG"),
-        ),
-        replace(audited, variant="mean-field-audited"),
-        replace(audited, variant="mean-field-quick-audited", steps=4_000, learning_rate=1e-3),
-        replace(radial, variant="radial-row", family=kasuri.Radial(grouping="row")),
-        replace(radial, variant="radial-double", family=kasuri.Radial(grouping="double")),
-        replace(
-            radial,
-            variant="radial-double-published",  # start, prior and noise of the paper, nothing to choose
-            family=kasuri.Radial(
+    audited: dict[str, Any] = {"audit": True, "noises": ("constant",), "temperatures": (1.0,)}
+    variants: dict[str, dict[str, Any]] = {
+        "plain": plain,
+        "ensemble-5": plain | {"members": 5},
+        "mc-dropout": plain | {"temperatures": (0.3,), "dropouts": (0.005, 0.02, 0.1)},
+        "mean-field": {},
+        "k-tied-2": k_tied,
+        "k-tied-2-mixture": k_tied | {"noises": ("both",), "members": 3},
+        "matrix-normal": {"family": kasuri.MatrixNormal()},
+        "mean-field-audited": audited,
+        "mean-field-quick-audited": audited | {"steps": 4_000, "learning_rate": 1e-3},
+        "radial-row": {"family": kasuri.Radial(grouping="row"), "prior": "radial"},
+        "radial-double": {"family": kasuri.Radial(grouping="double"), "prior": "radial"},
+        "radial-double-published": {  # start, prior and noise of the paper, nothing to choose
+            "family": kasuri.Radial(
                 grouping="double", factors=2, gap=0.005, min_gap=2e-3, spread=1e-4
             ),
-            prior="radial-augmented",
-            noises=("gamma",),
-            temperatures=(1.0,),
-        ),
-    ]
+            "prior": "radial-augmented",
+            "noises": ("gamma",),
+            "temperatures": (1.0,),
+        },
+    }
+    methods = {"mc-dropout": "Dropout", "mean-field": "VI", "matrix-normal": "VMG"}
+    columns = {variant: COLUMNS[name][method] for variant, method in methods.items()}
+    beside = {variant: {"nll": (-value, error)} for variant, (value, error) in columns.items()}
+    return table(base, variants, beside)
 
 
-EXPERIMENTS: list[Experiment] = [row for table in FOLDERS for row in _variants(table)]
+EXPERIMENTS: list[Experiment] = [row for name in FOLDERS for row in _rows(name)]

@@ -12,7 +12,7 @@ from tyro.conf import Fixed
 
 import kasuri
 from experiments.networks import Divide
-from experiments.spec import Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where, table
 from experiments.supervised import trained_numbers
 from kasuri.diagnostics import collapse_check
 from kasuri.diagnostics.reference.wide import wide_optimum
@@ -126,29 +126,11 @@ class Wide(Experiment):
 def point(
     x: str, value: float, series: str, curves: Sequence[str], marks: dict[str, float]
 ) -> dict[str, Any]:
-    """What the report needs to draw a run as a point of curves over `x`.
-
-    Args:
-        x: name of the quantity that varies.
-        value: of it in this run.
-        series: name of the curve.
-        curves: scores drawn against it.
-        marks: places on the axis to mark, by name.
-    """
+    """A run as a point of curves over `x`, for the report; curves are scores, marks places on the axis."""
     return {"x": x, "value": value, "series": series, "curves": list(curves), "marks": marks}
 
 
 def widths(base: Wide, neurons: Sequence[int]) -> list[Wide]:
-    """Every width by both rules.
-
-    Examples:
-        >>> base = Wide(name="e", variant="", title="")
-        >>> [row.variant for row in widths(base, (8, 32))]
-        ['eta-1-n-8', 'eta-1-n-32', 'balanced-n-8', 'balanced-n-32']
-    """
-    rules: tuple[Rule, ...] = ("eta-1", "balanced")
-    return [
-        replace(base, variant=f"{rule}-n-{n}", rule=rule, neurons=n)
-        for rule in rules
-        for n in neurons
-    ]
+    """Every width by both rules."""
+    rows = {f"{rule}-n-{n}": {"rule": rule, "neurons": n} for rule in _NAMES for n in neurons}
+    return table(base, rows)

@@ -76,7 +76,7 @@ def run_quietly(experiment: Experiment, seed: int, plan: Plan) -> Path:
 
 
 def without_length(name: str) -> str:
-    return re.sub("-(quick|short|medium)$", "", name)
+    return re.sub("-(short|medium)$", "", name)
 
 
 def representative() -> list[Experiment]:
@@ -99,7 +99,7 @@ def representative() -> list[Experiment]:
 def kind(experiment: Experiment) -> tuple[Any, ...]:
     """What a program consists of: rows with the same differ in numbers."""
     trained = getattr(experiment, "base", experiment)
-    parts = (getattr(trained, name, None) for name in ("network", "family", "latent", "criterion"))
+    parts = (getattr(trained, name, None) for name in ("family", "latent", "criterion"))
     return type(experiment), *(part if isinstance(part, str) else type(part) for part in parts)
 
 
