@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments import catalog, quality, results
+from experiments import catalog, results
 from experiments import data as datasets
 from experiments.compressed import Compressed
 from experiments.k_tied import Truncation
@@ -228,22 +228,6 @@ def test_a_share_of_the_data_can_be_held_out_by_the_seed():
     assert not first.valid.x.equal(other.valid.x)
     whole = datasets.load("digits").everything().train.x.sum()
     assert float(first.train.x.sum() + first.valid.x.sum()) == pytest.approx(float(whole))
-
-
-def test_quality_contenders_share_everything_but_the_method():
-    rows = [row for row in quality.EXPERIMENTS if row.name == "quality/mnist"]
-    for name in ("data", "options", "outside", "epochs", "batch_size", "learning_rate", "samples"):
-        assert len({repr(getattr(row, name)) for row in rows}) == 1, name
-
-
-def test_failed_write_leaves_the_old_result(tmp_path, monkeypatch):
-    plan = Plan(tmp_path / "results", tmp_path / "runs")
-    path = run_quietly(TINY, 0, plan)
-    before = path.read_bytes()
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        run_quietly(TINY, 0, replace(plan, force=True, runs=tmp_path / "other"))
-    assert path.read_bytes() == before
 
 
 def test_long_histories_are_thinned_but_keep_what_was_validated():
