@@ -63,12 +63,12 @@ def shrunk(experiment: Experiment) -> Experiment:
     if isinstance(smoke, Splits):
         return replace(smoke, hidden=4)
     if isinstance(smoke, Generative):
-        return replace(smoke, hidden=(6, 5))
+        return replace(smoke, hidden=(6, 5), limit=60)
     if isinstance(smoke, Wide):
         return smoke
     if isinstance(smoke, Truncation):
         return replace(smoke, base=shrunk(smoke.base))
-    return replace(smoke, network=SMALL[type(smoke.network)](smoke.network))
+    return replace(smoke, limit=60, network=SMALL[type(smoke.network)](smoke.network))
 
 
 def run_quietly(experiment: Experiment, seed: int, plan: Plan) -> Path:
