@@ -2,12 +2,11 @@
 
 from fnmatch import fnmatchcase
 
-from experiments import compression, demo, k_tied, matrix_normal, quality, tempering, uci, vae
+from experiments import compression, k_tied, matrix_normal, quality, tempering, uci, vae
 from experiments.spec import Experiment
 from kasuri.checks import near_misses
 
 ALL: tuple[Experiment, ...] = (
-    *demo.EXPERIMENTS,
     *quality.EXPERIMENTS,
     *k_tied.EXPERIMENTS,
     *matrix_normal.EXPERIMENTS,
@@ -32,23 +31,17 @@ def names(pattern: str = "*") -> list[str]:
     return matching
 
 
-def variants(name: str) -> dict[str, Experiment]:
-    """The variants of an experiment.
+def variants(name: str, *wanted: str) -> dict[str, Experiment]:
+    """The variants of an experiment by their names; all of them if none is named.
 
     Examples:
         >>> list(variants("demo/digits"))[:2]
         ['plain', 'mean-field']
     """
-    found = {experiment.variant: experiment for experiment in ALL if experiment.name == name}
-    if not found:
+    known = {row.variant: row for row in ALL if row.name == name}
+    if not known:
         raise ValueError(f"there is no experiment {name!r}: {near_misses(name, names())}")
-    return found
-
-
-def choose(name: str, wanted: list[str]) -> list[Experiment]:
-    """Some variants of an experiment, or all of them if none is named."""
-    known = variants(name)
     for variant in wanted:
         if variant not in known:
             raise ValueError(f"{name} has no variant {variant!r}: {near_misses(variant, known)}")
-    return [known[variant] for variant in wanted] if wanted else list(known.values())
+    return {variant: known[variant] for variant in wanted or known}

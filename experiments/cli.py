@@ -1,12 +1,11 @@
 """The command `kasuri`: experiments, sweeps, reports and data sets."""
 
-import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 import tyro
 
@@ -14,9 +13,9 @@ import kasuri
 from experiments import catalog
 from experiments import data as datasets
 from experiments import report as reports
-from experiments.running import Plan, announce, changed, run_all
-from experiments.spec import LABELS, Experiment
-from experiments.sweeping import sweep as run_sweep
+from experiments.running import Plan, announce, run_all
+from experiments.spec import Experiment
+from experiments.sweeping import Sweep, run_sweep
 from kasuri.checks import near_misses
 from kasuri.training import started_by_torchrun
 
@@ -32,7 +31,7 @@ USAGE = """kasuri: Bayesian neural networks with structured variational posterio
 kasuri COMMAND --help lists the options. Several processes:
   torchrun --nproc-per-node=2 -m kasuri run NAME [options]
 """
-_CONFIG = (tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes)
+_CONFIG = (tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -44,15 +43,15 @@ def main(words: list[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"kasuri {kasuri.__version__}")
         return 0
-    name, *rest = words
+    command, *rest = words
     try:
-        if name in EXPERIMENT_COMMANDS:
-            EXPERIMENT_COMMANDS[name](rest)
-        elif name in COMMANDS:
-            tyro.cli(COMMANDS[name], args=rest, prog=f"kasuri {name}", config=_CONFIG)
+        if command in ("run", "sweep"):
+            (run if command == "run" else sweep)(rest)
+        elif command in COMMANDS:
+            tyro.cli(COMMANDS[command], args=rest, prog=f"kasuri {command}", config=_CONFIG)
         else:
-            near = near_misses(name, [*EXPERIMENT_COMMANDS, *COMMANDS])
-            print(f"kasuri has no command {name!r}: {near}", file=sys.stderr)
+            near = near_misses(command, ["run", "sweep", *COMMANDS])
+            print(f"kasuri has no command {command!r}: {near}", file=sys.stderr)
             return 2
     except kasuri.training.Interrupted as stop:
         print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
@@ -63,139 +62,86 @@ def main(words: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, head or less, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing is left to flush into it
     except (ValueError, OSError, ArithmeticError, ImportError) as error:
-        print(f"kasuri {name}: {error}", file=sys.stderr)
+        print(f"kasuri {command}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 @dataclass(frozen=True)
 class RunOptions(Plan):
-    """How to run.
+    """How to run."""
 
-    Args:
-        results: folder of the result files.
-        runs: folder of checkpoints and trained networks.
-        smoke: a run of seconds, kept apart from real ones.
-        force: run again what has a result, from the beginning.
-        show: progress bars; by default if the program runs in a terminal, with a single worker.
-        variants: rows of the experiment's table; all if none is given.
-        seeds: one run each.
-        threads: of torch, per worker; as many as torch thinks right by default.
-        workers: processes that do runs at the same time on this machine.
-    """
-
-    variants: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
-    threads: int | None = None
-    workers: int = 1
+    variants: tuple[str, ...] = ()  # rows of the experiment's table; all if none is given
+    seeds: tuple[int, ...] = (0,)  # one run each
 
 
 def run(words: list[str]) -> None:
-    """Run experiments: data, training, evaluation, result file."""
-    pattern, rest = _name(words, "run", "quality/digits")
+    """Run the experiments of a pattern: data, training, evaluation, result file."""
+    pattern, rest = _name("run", words)
     names = catalog.names(pattern)
-    options, given = _parse(RunOptions, names[0], rest, f"run {pattern}")
-    rows = [row for name in names for row in catalog.choose(name, list(options.variants))]
-    rows = [row.smoke() if options.smoke else row for row in rows]
-    rows = [_changed(row, given) for row in rows]
+    options = _parse(RunOptions, _first(names[0]), rest, f"run {pattern}").options
+    rows = [
+        _changed(RunOptions, row.smoke() if options.smoke else row, rest, f"run {row.name}")
+        for name in names
+        for row in catalog.variants(name, *options.variants).values()
+    ]
     with started_by_torchrun() as group:
-        paths = run_all(
-            rows, options.seeds, options, group, announce, options.workers, options.threads
-        )
+        paths = run_all(rows, options.seeds, options, group)
         if group.is_first:
             reports.print_table(reports.compare(reports.read(paths)[0]))
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """How to choose settings on validation data.
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(Sweep):
+    """How to choose settings on validation data."""
 
-    Args:
-        variant: the row of the experiment's table whose settings are chosen.
-        trials: runs in all, those of earlier calls included; the whole grid by default.
-        workers: processes that run trials at the same time on this machine.
-        storage: where trials are kept, any URL that SQLAlchemy knows: workers on several machines
-            share one. By default a SQLite file in the folder of results.
-        metric: to minimise on the validation data.
-        seed: of every trial.
-        smoke: trials of seconds.
-        results: folder for the SQLite file and the summary.
-        threads: of torch, per worker.
-    """
-
-    variant: str
-    trials: int | None = None
-    workers: int = 1
-    storage: str | None = None
-    metric: str = "nll"
-    seed: int = 0
-    smoke: bool = False
-    results: Path = Path("results")
-    threads: int | None = None
+    variant: str  # the row of the experiment's table whose settings are chosen
 
 
 def sweep(words: list[str]) -> None:
     """Choose an experiment's settings on validation data."""
-    name, rest = _name(words, "sweep", "k-tied/mnist-mlp")
-    options, given = _parse(SweepOptions, name, rest, f"sweep {name}")
-    how = asdict(options)
-    (row,) = catalog.choose(name, [how.pop("variant")])
-    row = row.smoke() if options.smoke else row
-    run_sweep(_changed(row, given), say=announce, **how)
+    name, rest = _name("sweep", words)
+    prog = f"sweep {name}"
+    options = _parse(SweepOptions, _first(name), rest, prog).options
+    (row,) = catalog.variants(name, options.variant).values()
+    row = _changed(SweepOptions, row.smoke() if options.smoke else row, rest, prog)
+    run_sweep(row, options, announce)
 
 
-def _name(words: list[str], command: str, example: str) -> tuple[str, list[str]]:
+def _name(command: str, words: list[str]) -> tuple[str, list[str]]:
     """The experiment's name and the other words."""
     if words and not words[0].startswith("-"):
         return words[0], words[1:]
     known = "\n  ".join(catalog.names())
-    usage = f"kasuri {command} NAME [options], e.g. kasuri {command} {example}\n  {known}"
-    if words and words[0] in ("-h", "--help"):
-        print(usage)
-        raise SystemExit(0)
-    raise ValueError(usage)
+    raise ValueError(f"write kasuri {command} NAME [options] with one of these names\n  {known}")
 
 
-def _parse(kind: type, name: str, words: list[str], command: str) -> tuple[Any, dict[str, Any]]:
-    """The options of a command, and the settings of an experiment that were given with them."""
-    experiment = next(iter(catalog.variants(name).values()))
-    hints = get_type_hints(type(experiment))
-
-    def annotated(setting: str) -> Any:
-        hint = f"(here: {getattr(experiment, setting)})"
-        return Annotated[hints[setting] | None, tyro.conf.arg(help_behavior_hint=hint)]
-
-    names = _changeable(experiment)
-    settings = make_dataclass("Settings", [(n, annotated(n), field(default=None)) for n in names])
-    settings.__doc__ = inspect.getdoc(type(experiment))
-    both = make_dataclass("Options", [("options", kind), ("settings", settings)])
-    both.__doc__ = kind.__doc__
-    found: Any = tyro.cli(both, args=words, prog=f"kasuri {command}", config=_CONFIG)
-    given = {key: value for key, value in vars(found.settings).items() if value is not None}
-    return found.options, given
+def _first(name: str) -> Experiment:
+    return next(iter(catalog.variants(name).values()))
 
 
-def _changeable(experiment: Experiment) -> list[str]:
-    """The settings of an experiment that the command line can change."""
-    settings = (setting for setting in fields(experiment) if not setting.metadata.get("fixed"))
-    return [setting.name for setting in settings if setting.name not in LABELS]
+def _parse(options: type, experiment: Experiment, words: list[str], prog: str) -> Any:
+    """The options of a command, and the experiment with the settings that were given with them."""
+    settings = ("settings", type(experiment), field(default=experiment))
+    both = make_dataclass("both", [("options", options), settings])
+    return tyro.cli(both, args=words, prog=f"kasuri {prog}", config=_CONFIG)
 
 
-def _changed(experiment: Experiment, given: dict[str, Any]) -> Experiment:
-    known = _changeable(experiment)
-    for name in given.keys() - set(known):
-        raise ValueError(
-            f"{experiment.name} has no setting {name!r}: {near_misses(name, known)} Experiments of one "
-            "kind can be changed together, others one by one"
-        )
-    return changed(experiment, given)
+def _changed(options: type, experiment: Experiment, words: list[str], prog: str) -> Experiment:
+    """The experiment with the settings that were given, which its variant name then lists."""
+    new: Experiment = _parse(options, experiment, words, prog).settings
+    changes = [
+        f",{setting.name}={getattr(new, setting.name)}".replace("/", "-")
+        for setting in fields(new)
+        if getattr(new, setting.name) != getattr(experiment, setting.name)
+    ]
+    return replace(new, variant=experiment.variant + "".join(changes)) if changes else experiment
 
 
 def list_experiments() -> None:
     """Experiments and their variants."""
     for name in catalog.names():
-        variants = catalog.variants(name)
-        print(f"{name}\n    {next(iter(variants.values())).title}\n    {' '.join(variants)}")
+        print(f"{name}\n    {_first(name).title}\n    {' '.join(catalog.variants(name))}")
 
 
 def report(
@@ -278,12 +224,14 @@ def data(names: tuple[str, ...] = (), /) -> None:
     Args:
         names: data sets to fetch and check; without any, list them all.
     """
-    for status in [datasets.fetch(name) for name in names] or datasets.status():
-        place = f"{status.size / 1e6:8.1f} MB  {status.where}"
-        print(f"{status.name:<16}{place if status.present else 'not on this machine'}")
+    for name in names:
+        datasets.load(name)
+    for status in datasets.status():
+        if not names or status.name in names:
+            place = f"{status.size / 1e6:8.1f} MB  {status.where}"
+            print(f"{status.name:<16}{place if status.present else 'not on this machine'}")
 
 
-EXPERIMENT_COMMANDS: dict[str, Callable[[list[str]], None]] = {"run": run, "sweep": sweep}
 COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_experiments,
     "report": report,

@@ -1,22 +1,21 @@
 """Smaller networks out of posteriors: what is left, what it costs, and the frontier of size and error."""
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
+from tyro.conf import Fixed
 
 import kasuri
 from experiments.data import Dataset
 from experiments.matrix_normal import VALIDATED, Sparse
-from experiments.spec import FIXED, Where
+from experiments.spec import Where
 from experiments.supervised import Callbacks, Scored, Supervised
 from kasuri.compression.counting import count
-from kasuri.compression.report import latency
-from kasuri.compression.search import Loss, LossOf, PerLayer
+from kasuri.compression.report import CompressionReport, latency
+from kasuri.compression.search import Loss, PerLayer
 from kasuri.streams import mix
 
 SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
@@ -29,43 +28,32 @@ class Compressed(Sparse):
     Units go by `kasuri.compress` at several tolerances of the validation loss. Of the networks that
     result, the one with the fewest weights (operations, by price) whose validation error is within
     `error`, or `slack` of the lowest one, is reported. The test data choose nothing.
-
-    Args:
-        criterion: of `kasuri.compress`.
-        tolerances: growth of the validation loss, nats per example, at which to compress.
-        error: share of wrong validation answers that is allowed.
-        slack: how much more than the lowest share is allowed as well.
-        rivals: published networks by name: "weights", "flops" and "error".
-        stages: how often units are taken out while training goes on, at equal distances from the end of
-            the KL's rise to the last part; 0 for never.
-        last: share of the epochs of the last part, in which the rate falls and no unit goes; with stages.
-        last_temperature: of the last part; 0 for that of the others.
-        stage_tolerance: growth of the validation loss that each stage may cost.
-        price: what units should save, of `kasuri.compress`.
-        structure: what may go, of `kasuri.compress`.
-        budget: so many weights (or multiply-accumulates, by price) may be left after the last stage, and
-            after each before it a common factor more; 0 for no bound.
-        radial: local and layer scales of a `kasuri.RadialPrior`, which replaces the other priors; None for
-            those of `relevance`.
-        directions: mean directions of that prior. "posterior", as published: directions are free, and what
-            is not radial has a standard normal prior; "uniform": what is not radial has that of `relevance`.
     """
 
-    criterion: str = "group_ard"
+    criterion: str = "group_ard"  # of `kasuri.compress`
+    # how often units are taken out while training goes on, at equal distances from the end of the KL's rise
+    # to the last part; 0 for never
     stages: int = 0
-    stage_tolerance: float = 0.01
-    price: str = "weights"
-    structure: str = "both"
+    stage_tolerance: float = 0.01  # growth of the validation loss that each stage may cost
+    price: str = "weights"  # what units should save, of `kasuri.compress`
+    structure: str = "both"  # what may go, of `kasuri.compress`
+    # so many weights (or multiply-accumulates, by price) may be left after the last stage, and after each
+    # before it a common factor more; 0 for no bound
     budget: int = 0
-    last: float = 0.25
-    last_temperature: float = 0.0
-    tolerances: tuple[float, ...] = field(
-        default=(0.0, 0.002, 0.005, 0.01, 0.02, 0.05), metadata=FIXED
+    last: float = (
+        0.25  # share of the last part, in which the rate falls and no unit goes; with stages
     )
-    error: float = 0.01
-    slack: float = 0.0
-    rivals: Mapping[str, Mapping[str, float]] = field(default_factory=dict, metadata=FIXED)
-    radial: tuple[float, float] | None = field(default=None, metadata=FIXED)
+    last_temperature: float = 0.0  # of the last part; 0 for that of the others
+    # growth of the validation loss, nats per example, at which to compress
+    tolerances: Fixed[tuple[float, ...]] = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
+    error: float = 0.01  # share of wrong validation answers that is allowed
+    slack: float = 0.0  # how much more than the lowest share is allowed as well
+    # published networks by name: "weights", "flops" and "error"
+    rivals: Fixed[Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    # local and layer scales of a `kasuri.RadialPrior`, which replaces the other priors
+    radial: Fixed[tuple[float, float] | None] = None
+    # mean directions of that prior. "posterior", as published: directions are free, and what is not radial
+    # has a standard normal prior; "uniform": what is not radial has that of `relevance`
     directions: str = "posterior"
 
     def __post_init__(self) -> None:
@@ -79,9 +67,10 @@ class Compressed(Sparse):
 
     def smoke(self) -> "Compressed":
         """Two epochs on 200 examples, two tolerances."""
-        changes = {"tolerances": self.tolerances[-2:], "stages": min(self.stages, 1)}
         small: Any = super().smoke()
-        return dataclasses.replace(small, **changes)
+        return dataclasses.replace(
+            small, tolerances=self.tolerances[-2:], stages=min(self.stages, 1)
+        )
 
     def prior(self) -> kasuri.Prior:
         """Radial, or as in every experiment on sparsity."""
@@ -97,7 +86,7 @@ class Compressed(Sparse):
         if not self.stages:
             return super().fit(net, data, seed, where, callbacks)
         history: list[dict[str, float]] = []
-        seconds = 0.0
+        seconds, check = 0.0, data.valid.subset(VALIDATED)
         for number, part in enumerate(self.parts()):
             below = where.below(f"stage-{number}")
             fitted = part.fit(net, data, mix(seed, number), below, callbacks)
@@ -108,7 +97,18 @@ class Compressed(Sparse):
             ]
             seconds += fitted.seconds
             if number < self.stages:
-                net = self.smaller(fitted, data, self.allowed(data, number))
+                net, _ = kasuri.compress(
+                    fitted.objective,
+                    data.train.x[:64],
+                    criterion=self.criterion,
+                    threshold=PerLayer(
+                        self.stage_tolerance, self.price, self.allowed(data, number)
+                    ),
+                    structure=self.structure,
+                    validation=(check.x, check.y),
+                    keep_posterior=True,
+                    calls=0,
+                )
         return dataclasses.replace(fitted, history=history, seconds=seconds)
 
     def parts(self) -> list["Compressed"]:
@@ -141,39 +141,33 @@ class Compressed(Sparse):
         whole = first.weights if self.price == "weights" else first.macs
         return round(whole * (self.budget / whole) ** ((number + 1) / self.stages))
 
-    def smaller(self, fitted: kasuri.Fitted, data: Dataset, budget: int | None) -> nn.Module:
-        """The same posterior without what validation data can do without, or what is beyond a budget."""
-        check = data.valid.subset(VALIDATED)
-        net, _ = kasuri.compress(
-            fitted.objective,
-            data.train.x[:64],
-            criterion=self.criterion,
-            threshold=PerLayer(self.stage_tolerance, self.price, budget),
-            structure=self.structure,
-            validation=(check.x, check.y),
-            keep_posterior=True,
-            calls=0,
-        )
-        return net
-
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """Scores of the posterior, of the chosen small network, and the frontier."""
         metrics, figures = Supervised.test(self, members, data, seed)
-        objective = members[0].objective
         example, first = data.test.x[:64], self.network(data)
-        loss = remembered(validation_loss(data, objective.likelihood))
         points, reports = [], []
         for tolerance in self.tolerances:
             small, report = kasuri.compress(
-                objective,
+                members[0].objective,
                 example,
                 criterion=self.criterion,
                 structure=self.structure,
                 threshold=PerLayer(tolerance, self.price) if self.stages else Loss(tolerance),
-                validation=loss,
+                validation=(data.valid.x, data.valid.y),
                 calls=0,
             )
-            report = since(report, first, small, example)
+            # compared with the first network of the experiment, whatever stages were between
+            report = dataclasses.replace(
+                report,
+                before=count(first, example),
+                units=tuple(
+                    dataclasses.replace(
+                        unit, before=len(first.get_submodule(unit.layer).get_parameter("weight"))
+                    )
+                    for unit in report.units
+                ),
+                latency=latency(first, small, example),
+            )
             points.append({"tolerance": tolerance} | scored(small, report, data))
             reports.append(report)
         best = chosen(points, self.error, self.slack, SIZES[self.price])
@@ -186,74 +180,21 @@ class Compressed(Sparse):
             "published": self.rivals,
             "layers": weights_by_layer(first),
         }
-        return metrics | left, figures | {
-            "compression": reports[best].as_dict(),
-            "frontier": frontier,
-        }
+        shown = {"compression": reports[best].as_dict(), "frontier": frontier}
+        return metrics | left, figures | shown
 
 
-def validation_loss(data: Dataset, likelihood: kasuri.Likelihood) -> LossOf:
-    """Minus the mean log-likelihood of the validation data, as a function of a plain network."""
-
-    @torch.no_grad()
-    def loss(net: nn.Module) -> float:
-        batches = zip(data.valid.x.split(500), data.valid.y.split(500), strict=True)
-        total = sum(float(likelihood.log_prob(net(x), y).double().sum()) for x, y in batches)
-        return -total / len(data.valid)
-
-    return loss
-
-
-def remembered(loss: LossOf) -> LossOf:
-    """The same function, which looks at networks with the same weights once: searches share many of them."""
-    known: dict[bytes, float] = {}
-
-    def looked_up(net: nn.Module) -> float:
-        digest = hashlib.sha256()
-        for name, value in net.state_dict().items():
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        key = digest.digest()
-        if key not in known:
-            known[key] = loss(net)
-        return known[key]
-
-    return looked_up
-
-
-def since(
-    report: kasuri.compression.CompressionReport,
-    first: nn.Module,
-    small: nn.Module,
-    example: Tensor,
-) -> kasuri.compression.CompressionReport:
-    """The report with the first network of the experiment before, whatever stages were between."""
-    units = tuple(
-        dataclasses.replace(
-            layer, before=len(first.get_submodule(layer.layer).get_parameter("weight"))
-        )
-        for layer in report.units
-    )
-    times = latency(first, small, example)
-    return dataclasses.replace(report, before=count(first, example), units=units, latency=times)
-
-
-def scored(
-    small: nn.Module, report: kasuri.compression.CompressionReport, data: Dataset
-) -> dict[str, Any]:
+def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[str, Any]:
     """Sizes and scores of a small network: a point of the frontier.
 
     Weights and operations are counted as published tables count them, without columns of zeros (inputs
-    that a layer does not look at); "dense_weights" has these as well.
+    that a layer does not look at).
     """
     judge = kasuri.MaximumLikelihood(small, kasuri.Categorical())
     valid, test = kasuri.evaluate(judge, data.valid), kasuri.evaluate(judge, data.test)
     return {
         "weights": report.after.nonzero,
-        "dense_weights": report.after.weights,
-        "parameters": report.after.parameters,
         "flops": report.after.table_flops,
-        "units": {layer.layer: layer.after for layer in report.units},
         "left": widths(small),
         "layers": weights_by_layer(small),
         "error": 1 - test["accuracy"],

@@ -10,9 +10,8 @@ from typing import Any
 
 from experiments import published
 from experiments.compressed import Compressed
-from experiments.matrix_normal import Relevance
 from experiments.networks import MLP, VGG, LeNet5
-from experiments.spec import Experiment, Published
+from experiments.spec import Experiment, form, table
 from kasuri import KTied, MatrixNormal, MatrixNormalDiagonal, MeanField, Radial, ScaledMatrixNormal
 from kasuri.training import crop, flip
 
@@ -100,33 +99,15 @@ _SCALES: dict[str, Any] = _UNIFORM | {
     "family": replace(_UNIFORM["family"], double="scales", gap=0.3),
 }
 _AT_THE_END: dict[str, Any] = {"stages": 0, "hold": 0.05, "ramp": 0.45}
-
-
-def _variants(base: Compressed) -> list[Compressed]:
-    rows = [replace(base, variant=name, **options) for name, options in _FAMILIES.items()]
-    if not base.stages:
-        return [*rows, replace(base, variant="radial-double", **_RADIAL)]
-    return [
-        *rows,
-        # what it is worth to take units out while training goes on; "radial-double" is as published
-        replace(base, variant="radial-double", epochs=200, **_RADIAL, **_AT_THE_END),
-        replace(base, variant="radial-double-in-stages", **_RADIAL),
-        replace(base, variant="radial-double-uniform", **_UNIFORM),
-        replace(base, variant="radial-scales-uniform", **_SCALES),
-        replace(rows[0], variant="mean-field-at-the-end", **_AT_THE_END),
-    ]
-
-
-def _shorter(rows: list[Compressed], form: str, **changes: Any) -> list[Compressed]:
-    """The same rows with other lengths; those without stages stay without."""
-    always = ("epochs", "learning_rate", "samples")
-    late = {name: value for name, value in changes.items() if name in always}
-    return [
-        replace(row, name=f"{row.name}-{form}", published=None, **(changes if row.stages else late))
-        for row in rows
-    ]
-
-
+_ALL: Mapping[str, dict[str, Any]] = {
+    **_FAMILIES,
+    # what it is worth to take units out while training goes on; "radial-double" is as published
+    "radial-double": _RADIAL | _AT_THE_END | {"epochs": 200},
+    "radial-double-in-stages": _RADIAL,
+    "radial-double-uniform": _UNIFORM,
+    "radial-scales-uniform": _SCALES,
+    "mean-field-at-the-end": _FAMILIES["mean-field"] | _AT_THE_END,
+}
 _BASE = Compressed(
     name="",
     variant="",
@@ -149,19 +130,9 @@ _BASE = Compressed(
 # --- LeNet-5; within a budget, with a long last part for what is left: pictures as they are, or moved by up
 # to two pixels, which more epochs see in more places
 
-_LENET5 = _variants(
-    replace(
-        _BASE,
-        name="compression/lenet5",
-        title="MNIST, LeNet-5-Caffe 20-50-500: what is left at 1 % error",
-        options={"flat": False},
-        network=LeNet5(),
-        rivals=_RIVALS,
-    )
-)
 _LAST: dict[str, Any] = {"epochs": 100, "last": 0.5, "last_temperature": 0.1}
-_WEIGHTS: dict[str, Any] = {"budget": 2700}
-_OPERATIONS: dict[str, Any] = {"budget": 100_000, "price": "macs"}
+_WEIGHTS: dict[str, Any] = _LAST | {"budget": 2700}
+_OPERATIONS: dict[str, Any] = _LAST | {"budget": 100_000, "price": "macs"}
 _MOVED: dict[str, Any] = {"augment": crop(2)}
 _BUDGETS: Mapping[str, dict[str, Any]] = {
     "2700-weights": _WEIGHTS,
@@ -173,108 +144,100 @@ _BUDGETS: Mapping[str, dict[str, Any]] = {
     "2700-weights-moved-long": _WEIGHTS | _MOVED | {"epochs": 200},
     "100k-operations-moved-long": _OPERATIONS | _MOVED | {"epochs": 200},
 }
-_WITHIN = [
-    replace(row, variant=f"{row.variant}-{suffix}", **(_LAST | changes))
-    for row in _LENET5
-    if row.variant in ("mean-field", "k-tied-2", "matrix-normal", "scaled-mn")
+_WITHIN = {
+    f"{variant}-{suffix}": _FAMILIES[variant] | changes
+    for variant in ("mean-field", "k-tied-2", "matrix-normal", "scaled-mn")
     for suffix, changes in _BUDGETS.items()
-]
+}
+_LENET5 = replace(
+    _BASE,
+    name="compression/lenet5",
+    title="MNIST, LeNet-5-Caffe 20-50-500: what is left at 1 % error",
+    options={"flat": False},
+    network=LeNet5(),
+    rivals=_RIVALS,
+)
 
 # --- LeNet-300-100; with a long last part at a low temperature, as within budgets; then smaller cuts; then
 # less noise before as well
 
-_LENET300 = _variants(
-    replace(
-        _BASE,
-        name="compression/lenet300",
-        title="MNIST, LeNet-300-100: what is left at 2 % error",
-        network=MLP((300, 100)),
-        error=0.02,
-    )
-)
 _COLD: Mapping[str, dict[str, Any]] = {
-    "cold-end": {},
-    "careful": {"stage_tolerance": 0.001},
-    "cold": {"stage_tolerance": 0.001, "temperature": 0.3},
+    "cold-end": _LAST,
+    "careful": _LAST | {"stage_tolerance": 0.001},
+    "cold": _LAST | {"stage_tolerance": 0.001, "temperature": 0.3},
 }
-_LENET300_COLD = [
-    replace(row, variant=f"{row.variant}-{name}", **(_LAST | changes))
-    for row in _LENET300
-    if row.variant in ("mean-field", "k-tied-2", "matrix-normal")
-    for name, changes in _COLD.items()
-]
+_COLDER = {
+    f"{variant}-{suffix}": _FAMILIES[variant] | changes
+    for variant in ("mean-field", "k-tied-2", "matrix-normal")
+    for suffix, changes in _COLD.items()
+}
+_LENET300 = replace(
+    _BASE,
+    name="compression/lenet300",
+    title="MNIST, LeNet-300-100: what is left at 2 % error",
+    network=MLP((300, 100)),
+    error=0.02,
+)
+_LENET300_ROWS = table(_LENET300, _ALL)
 
 # --- VGG on CIFAR-10, at the size of Table 1 of the matrix-normal paper and four times as wide (Table 2)
 
-_TABLE_1 = published.table("matrix_normal", "cifar10-group")
-_PUBLISHED: Mapping[str, Published] = {
-    **_TABLE_1,
-    "matrix-normal-4x": published.table("matrix_normal", "cifar10-group-4x")["free"],
+_WIDE: dict[str, Any] = {"network": VGG(tuple((width,) * 3 for width in (20, 40, 80, 40)))}
+_MEAN_FIELD, _MATRIX_NORMAL = _FAMILIES["mean-field"], _FAMILIES["matrix-normal"]
+_STAGES: dict[str, Any] = {"stages": 6, "stage_tolerance": 0.01}
+_SIDE = ("relevance", "structure")
+_STAGED = {
+    "mean-field-in-stages": _MEAN_FIELD | _STAGES,
+    "matrix-normal-in-stages": _MATRIX_NORMAL | _STAGES,
 }
-_ONCE = {
-    row.variant: row
-    for row in _variants(
-        replace(
-            _BASE,
-            name="compression/vgg-cifar10",
-            title="CIFAR-10, VGG-like networks of 62,270 and 246,940 weights: units taken out (Tables 1, 2)",
-            data="cifar-10",
-            options={"scale": "standard"},
-            network=VGG(),
-            bias=False,
-            batch_size=128,
-            learning_rate=1e-3,
-            epochs=200,
-            hold=0.15,
-            ramp=0.2,
-            stages=0,
-            augment=flip,
-            error=0.0,
-            slack=0.01,  # one point of accuracy
-        )
-    )
-}
-_WIDE = VGG(tuple((width,) * 3 for width in (20, 40, 80, 40)))
-_VGG = [
-    *_ONCE.values(),
-    *(
-        replace(_ONCE[name], variant=f"{name}-4x", network=_WIDE)
-        for name in ("mean-field", "matrix-normal")
-    ),
-    replace(  # the diagonal of the paper
-        _ONCE["mn-diagonal"],
-        variant="mn-diagonal-free",
-        family=MatrixNormalDiagonal(diagonal="free"),
-    ),
-]
-_VGG = [replace(row, published=_PUBLISHED.get(row.variant)) for row in _VGG]
-_STAGED = [
-    replace(row, variant=f"{row.variant}-in-stages", stages=6, stage_tolerance=0.01, published=None)
-    for row in _VGG
-    if row.variant.removesuffix("-4x") in ("mean-field", "matrix-normal")
-]
-_VGG += _STAGED
-_SIDES: Mapping[str, Relevance] = {"inputs": "columns", "outputs": "rows"}
-_VGG += [  # the paper's inputs are our columns
-    replace(
-        _ONCE["matrix-normal"],
-        variant=f"matrix-normal-4x-{side}",
-        network=_WIDE,
-        relevance=structure,
-        structure=structure,
-    )
-    for side, structure in _SIDES.items()
-]
+_VGG = replace(
+    _BASE,
+    name="compression/vgg-cifar10",
+    title="CIFAR-10, VGG-like networks of 62,270 and 246,940 weights: units taken out (Tables 1, 2)",
+    data="cifar-10",
+    options={"scale": "standard"},
+    network=VGG(),
+    bias=False,
+    batch_size=128,
+    learning_rate=1e-3,
+    epochs=200,
+    hold=0.15,
+    ramp=0.2,
+    stages=0,
+    augment=flip,
+    error=0.0,
+    slack=0.01,  # one point of accuracy
+)
+_VGG_ROWS = table(
+    _VGG,
+    {
+        **_FAMILIES,
+        "radial-double": _RADIAL,
+        "mean-field-4x": _MEAN_FIELD | _WIDE,
+        "matrix-normal-4x": _MATRIX_NORMAL | _WIDE,
+        "mn-diagonal-free": {"family": MatrixNormalDiagonal(diagonal="free")},  # of the paper
+        **_STAGED,
+        **{f"{name[:-10]}-4x-in-stages": changes | _WIDE for name, changes in _STAGED.items()},
+        # the paper's inputs are our columns
+        **{
+            f"matrix-normal-4x-{side}": _MATRIX_NORMAL | _WIDE | dict.fromkeys(_SIDE, structure)
+            for side, structure in (("inputs", "columns"), ("outputs", "rows"))
+        },
+    },
+    {
+        **published.table("matrix_normal", "cifar10-group"),
+        "matrix-normal-4x": published.table("matrix_normal", "cifar10-group-4x")["free"],
+    },
+)
 
-_SHORT: dict[str, Any] = {"ramp": 0.1, "stages": 6, "stage_tolerance": 0.01}
+_SHORT: dict[str, Any] = {"ramp": 0.1} | _STAGES
 EXPERIMENTS: list[Experiment] = [
-    *_LENET5,
-    *_WITHIN,
-    *_LENET300,
-    *_LENET300_COLD,
-    *_VGG,
-    *_shorter(_LENET5, "short", epochs=25, **_SHORT),
-    *_shorter(_LENET300, "short", epochs=50, **_SHORT),
-    *_shorter([row for row in _STAGED if row.network != _WIDE], "medium", epochs=50, samples=10),
-    *_shorter(_VGG, "short", epochs=10, learning_rate=2e-3, samples=10),
+    *table(_LENET5, {**_ALL, **_WITHIN}),
+    *_LENET300_ROWS,
+    *table(_LENET300, _COLDER),
+    *_VGG_ROWS,
+    *form((row for row in _LENET300_ROWS if row.stages), "short", epochs=50, **_SHORT),
+    *form((row for row in _LENET300_ROWS if not row.stages), "short", epochs=50),
+    *form(table(_VGG, _STAGED), "medium", epochs=50, samples=10),
+    *form(_VGG_ROWS, "short", epochs=10, learning_rate=2e-3, samples=10),
 ]

@@ -15,21 +15,13 @@ from kasuri.streams import Stream, mix
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence(Supervised):
-    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ.
+    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ."""
 
-    Args:
-        steps: of training; `epochs` follows from it.
-        looks: steps after which the gradient SNR is taken, over the `window` batches before.
-        window: batches.
-        every: steps between two points of the curves.
-        watched: layer whose gradients are watched, as a glob of posterior names.
-    """
-
-    steps: int = 9000
-    looks: tuple[int, ...] = (1000, 5000, 9000)
-    window: int = 10
-    every: int = 250
-    watched: str = "2.weight"
+    steps: int = 9000  # of training; `epochs` follows from it
+    looks: tuple[int, ...] = (1000, 5000, 9000)  # steps at which the gradient SNR is taken
+    window: int = 10  # batches before each of them, over which it is taken
+    every: int = 250  # steps between two points of the curves
+    watched: str = "2.weight"  # layer whose gradients are watched, as a glob of posterior names
 
     def smoke(self) -> "Convergence":
         """Twelve steps, looked at twice."""
@@ -59,16 +51,12 @@ class Convergence(Supervised):
             validation=elbos,
             history=fitted.history,
             figures={
-                "convergence": {
-                    "step": curve.steps,
-                    "seconds": curve.seconds,
-                    "neg_elbo": curve.values,
-                },
+                "convergence": curve.points,
                 "gradient_snr": rows,
                 "drift": drift.curves,
             },
             parameters=trained_numbers(fitted.net),
-            seconds={"total": time.monotonic() - began, "train": curve.seconds[-1]},
+            seconds={"total": time.monotonic() - began, "train": curve.points["seconds"][-1]},
         )
 
 
@@ -98,11 +86,8 @@ class ElboCurve(kasuri.Callback):
 
     def __init__(self, valid: Split, every: int, seed: int, draws: int = 4) -> None:
         self.valid, self.every, self.seed, self.draws = valid, every, seed, draws
-        self.steps: list[int] = []
-        self.values: list[float] = []
-        self.seconds: list[float] = []
-        self._spent = 0.0
-        self._since = time.monotonic()
+        self.points: dict[str, list[Any]] = {"step": [], "seconds": [], "neg_elbo": []}
+        self._spent, self._since = 0.0, time.monotonic()
 
     def on_step(self, objective: Any, step: int, terms: Any) -> None:
         """Measure before the update number `step`, so after `step` updates."""
@@ -110,28 +95,21 @@ class ElboCurve(kasuri.Callback):
             return
         self._spent += time.monotonic() - self._since
         scores = kasuri.evaluate(objective, self.valid, samples=self.draws, seed=self.seed)
-        self.steps.append(step)
-        self.values.append(scores["neg_elbo"])
-        self.seconds.append(self._spent)
+        values = (step, self._spent, scores["neg_elbo"])
+        for column, value in zip(self.points.values(), values, strict=True):
+            column.append(value)
         self._since = time.monotonic()
 
     def at(self, step: int) -> float:
         """The value at a step, or the last one before it."""
-        before = [v for s, v in zip(self.steps, self.values, strict=True) if s <= step]
-        return before[-1]
+        pairs = zip(self.points["step"], self.points["neg_elbo"], strict=True)
+        return float([value for at, value in pairs if at <= step][-1])
 
     def state_dict(self) -> dict[str, Any]:
         """The curve so far."""
-        spent = self._spent + time.monotonic() - self._since
-        return {
-            "steps": self.steps,
-            "values": self.values,
-            "seconds": self.seconds,
-            "spent": spent,
-        }
+        return {"points": self.points, "spent": self._spent + time.monotonic() - self._since}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the curve of an interrupted run."""
-        self.steps, self.values = list(state["steps"]), list(state["values"])
-        self.seconds, self._spent = list(state["seconds"]), float(state["spent"])
-        self._since = time.monotonic()
+        self.points = {name: list(values) for name, values in state["points"].items()}
+        self._spent, self._since = float(state["spent"]), time.monotonic()

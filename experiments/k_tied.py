@@ -5,37 +5,30 @@ ten minutes on two cores, called by its name with "-short".
 """
 
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.convergence import Convergence
 from experiments.networks import LSTM, MLP, LeNet, ResNet
-from experiments.spec import FIXED, Experiment, Outcome, Published, Where
-from experiments.supervised import Supervised, trained_numbers
+from experiments.spec import Experiment, Outcome, Published, Where, form, table
+from experiments.supervised import Supervised
 from kasuri import KTied, MeanField
 from kasuri.diagnostics import scale_maps, spectrum, truncate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation(Experiment):
-    """The network of another experiment, its standard deviations replaced by their rank-k part.
+    """The network of another experiment, its standard deviations replaced by their rank-k part."""
 
-    The network is that of `base`: taken from its checkpoint, or trained now.
-
-    Args:
-        base: the experiment that trains the network.
-        rank: k; 0 leaves the posterior as it is.
-        map_of: name of the posterior whose standard deviations are shown as pictures.
-    """
-
-    base: Supervised = field(metadata=FIXED)
-    rank: int = 0
-    map_of: str = field(default="", metadata=FIXED)
+    base: Fixed[Supervised]  # trains the network, or has its checkpoint
+    rank: int = 0  # k; 0 leaves the posterior as it is
+    map_of: Fixed[str] = ""  # posterior whose standard deviations are shown as pictures
 
     def smoke(self) -> "Truncation":
         return replace(self, base=self.base.smoke())
@@ -47,27 +40,21 @@ class Truncation(Experiment):
         return {**super().settings(), **base, **of_base}
 
     def run(self, seed: int, where: Where) -> Outcome:
-        """Train or load, truncate, evaluate."""
-        began = time.monotonic()
-        data = self.base.load(self.base.data, seed)
-        (fitted,) = self.base.train_members(data, seed, self._where_of_base(seed, where))
-        trained = time.monotonic()
-        cut = self._truncated(fitted) if self.rank else fitted
-        valid = self.base.assess([cut], data, "valid", seed)
-        metrics, figures = self.base.test([cut], data, seed) if where.test else ({}, {})
-        if not self.rank:  # of the posterior before anything was cut, with the full row only
-            figures["spectrum"] = [layer.as_dict() for layer in spectrum(fitted.net).values()]
-            if self.map_of:
-                figures["scales"] = [scale_maps(fitted.net, self.map_of)]
-        done = time.monotonic()
-        return Outcome(
-            metrics=metrics,
-            validation=dict(valid),
-            history=fitted.history,
-            figures=figures,
-            parameters=trained_numbers(cut.net),
-            seconds={"total": done - began, "train": fitted.seconds, "evaluate": done - trained},
-        )
+        """That of the base, cut before it is evaluated."""
+        trained: list[kasuri.Fitted] = []
+
+        def cut(fitted: kasuri.Fitted) -> kasuri.Fitted:
+            trained.append(fitted)
+            return self._truncated(fitted) if self.rank else fitted
+
+        outcome = self.base.run_changed(seed, self._where_of_base(seed, where), cut)
+        if self.rank:
+            return outcome
+        net = trained[0].net
+        figures: dict[str, Any] = {"spectrum": [one.as_dict() for one in spectrum(net).values()]}
+        if self.map_of:
+            figures["scales"] = [scale_maps(net, self.map_of)]
+        return replace(outcome, figures=outcome.figures | figures)
 
     def _where_of_base(self, seed: int, where: Where) -> Where:
         """The folder of the base's own run: runs/<experiment>/<variant>/<seed>."""
@@ -92,27 +79,14 @@ class Truncation(Experiment):
         return dataclasses.replace(fitted, objective=objective)
 
 
-_FAMILIES: Mapping[str, kasuri.Family] = {
-    "mean-field": MeanField(mean="he"),
-    **{f"k-tied-{k}": KTied(rank=k, mean="he") for k in (1, 2, 3)},
+_FAMILIES: Mapping[str, Mapping[str, kasuri.Family]] = {
+    "mean-field": {"family": MeanField(mean="he")},
+    **{f"k-tied-{k}": {"family": KTied(rank=k, mean="he")} for k in (1, 2, 3)},
 }
 
 
-def _table(name: str) -> dict[str, Published]:
+def _published(name: str) -> dict[str, Published]:
     return published.table("k_tied", name)
-
-
-def _variants(base: Supervised, values: Mapping[str, Published] | None = None) -> list[Supervised]:
-    """Mean-field and k = 1, 2, 3."""
-    return [
-        replace(base, variant=name, family=family, published=(values or {}).get(name))
-        for name, family in _FAMILIES.items()
-    ]
-
-
-def _short(rows: list[Supervised], **changes: Any) -> list[Supervised]:
-    """The same rows with fewer data or epochs; published values would mean nothing beside them."""
-    return [replace(row, name=f"{row.name}-short", published=None, **changes) for row in rows]
 
 
 _PAPER = Supervised(
@@ -136,7 +110,7 @@ _PAPER = Supervised(
 
 # --- MNIST, 784-400-400-10 (Figure 2)
 
-_MNIST = _variants(
+_MNIST = table(
     replace(
         _PAPER,
         name="k-tied/mnist-mlp",
@@ -145,11 +119,13 @@ _MNIST = _variants(
         network=MLP(hidden=(400, 400)),
         learning_rate=3e-3,
     ),
-    _table("mnist-mlp"),
+    _FAMILIES,
+    _published("mnist-mlp"),
 )
 # 40 batches of 512 per epoch; the KL reaches its whole weight after 40 epochs
-_MNIST_SHORT = _short(
+_MNIST_SHORT = form(
     _MNIST,
+    "short",
     limit=20_000,
     epochs=100,
     batch_size=512,
@@ -159,7 +135,7 @@ _MNIST_SHORT = _short(
 
 # --- IMDB, LSTM (Figure 2)
 
-_IMDB = _variants(
+_IMDB = table(
     replace(
         _PAPER,
         name="k-tied/imdb-lstm",
@@ -176,11 +152,13 @@ _IMDB = _variants(
         keep="best",
         samples=20,
     ),
-    _table("imdb-lstm"),
+    _FAMILIES,
+    _published("imdb-lstm"),
 )
 # 40 batches per epoch: long enough for the KL to settle, which the full form stops too early for
-_IMDB_SHORT = _short(
+_IMDB_SHORT = form(
     _IMDB,
+    "short",
     options={"vocabulary": 5000, "length": 40},
     network=LSTM(vocabulary=5000, width=64),
     limit=5000,
@@ -194,11 +172,12 @@ _IMDB_SHORT = _short(
 # --- CIFAR, LeNet: convolutions mean-field, dense layers k-tied (Figure 2)
 
 
-def _lenet(data: str, kernel: int, values: Mapping[str, Published] | None) -> list[Supervised]:
+def _lenet(data: str, kernel: int) -> list[Supervised]:
     side = "" if kernel == 5 else f"-{kernel}x{kernel}"
+    name = f"{data.replace('-', '')}-lenet{side}"
     base = replace(
         _PAPER,
-        name=f"k-tied/{data.replace('-', '')}-lenet{side}",
+        name=f"k-tied/{name}",
         title=f"{data.upper()}, LeNet with {kernel}×{kernel} kernels, dense layers k-tied (Figure 2)",
         data=data,
         options={"scale": "unit"},
@@ -207,21 +186,18 @@ def _lenet(data: str, kernel: int, values: Mapping[str, Published] | None) -> li
         rest=MeanField(mean="he"),
         learning_rate=1e-3,
     )
-    everywhere = replace(
-        base, variant="k-tied-2-everywhere", where=None, rest=None, family=_FAMILIES["k-tied-2"]
-    )
-    return [*_variants(base, values), everywhere]
+    everywhere = {**_FAMILIES["k-tied-2"], "where": None, "rest": None}
+    values = _published(name) if name == "cifar100-lenet" else None
+    return table(base, {**_FAMILIES, "k-tied-2-everywhere": everywhere}, values)
 
 
 _LENET = [
-    *_lenet("cifar-10", 5, None),
-    *_lenet("cifar-10", 3, None),
-    *_lenet("cifar-100", 5, _table("cifar100-lenet")),
-    *_lenet("cifar-100", 3, None),
+    row for data in ("cifar-10", "cifar-100") for kernel in (5, 3) for row in _lenet(data, kernel)
 ]
 # 79 batches of 128 per epoch; the KL reaches its whole weight after 10 epochs
-_LENET_SHORT = _short(
+_LENET_SHORT = form(
     _LENET,
+    "short",
     limit=10_000,
     epochs=20,
     batch_size=128,
@@ -279,8 +255,9 @@ def _resnet(name: str, prior_scale: float) -> Supervised:
 
 _RESNETS = [_resnet("resnet-normal-prior", 1.0), _resnet("resnet-he-prior", 0.0)]
 # σ starts higher and moves faster than in the supplement: 2,400 steps have to do
-_RESNETS_SHORT = _short(
+_RESNETS_SHORT = form(
     _RESNETS,
+    "short",
     limit=5000,
     family=MeanField(scale=0.01, max_scale=0.2),
     learning_rate=2e-3,
@@ -296,29 +273,22 @@ _RESNETS_MEDIUM = [
 # --- truncation (Table 2; supplement, Figure 2)
 
 _MAPS = {"mlp": "2.weight", "lstm": "lstm.weight_hh_l0", "lenet": "dense.0.weight"}
-_TRUNCATED_TABLES = ("mnist-mlp", "imdb-lstm", "cifar100-lenet", "resnet-he-prior")
+_TRUNCATED = ("mnist-mlp", "imdb-lstm", "cifar100-lenet", "resnet-he-prior")  # published
 
 
-def _truncations(bases: Sequence[Supervised]) -> list[Truncation]:
-    """The rows full, rank 1, 2, 3 of every network."""
-    rows = []
-    for base in bases:
-        kind = base.name.removeprefix("k-tied/")
-        values = _table(f"truncated-{kind}") if kind in _TRUNCATED_TABLES else {}
-        for rank in range(4):
-            variant = f"rank-{rank}" if rank else "full"
-            rows.append(
-                Truncation(
-                    name=f"k-tied/truncated-{kind}",
-                    variant=variant,
-                    title=f"{kind}: standard deviations cut to rank k after training (Table 2)",
-                    published=values.get(variant),
-                    base=base,
-                    rank=rank,
-                    map_of=next((layer for part, layer in _MAPS.items() if part in kind), ""),
-                )
-            )
-    return rows
+def _truncations(base: Supervised) -> list[Truncation]:
+    """Full, rank 1, 2, 3."""
+    kind = base.name.removeprefix("k-tied/")
+    full = Truncation(
+        name=f"k-tied/truncated-{kind}",
+        variant="full",
+        title=f"{kind}: standard deviations cut to rank k after training (Table 2)",
+        base=base,
+        map_of=next((layer for part, layer in _MAPS.items() if part in kind), ""),
+    )
+    ranks = {"full": 0, "rank-1": 1, "rank-2": 2, "rank-3": 3}
+    values = _published(f"truncated-{kind}") if kind in _TRUNCATED else None
+    return table(full, {name: {"rank": rank} for name, rank in ranks.items()}, values)
 
 
 _MEAN_FIELD = [
@@ -329,7 +299,7 @@ _MEAN_FIELD = [
 
 # --- gradient SNR and convergence (Figure 2, right)
 
-_CONVERGENCE: list[Supervised] = _variants(
+_CONVERGENCE = table(
     Convergence(
         name="k-tied/convergence",
         variant="",
@@ -345,7 +315,8 @@ _CONVERGENCE: list[Supervised] = _variants(
         annealing="none",
         keep="last",
     ),
-    _table("convergence"),
+    _FAMILIES,
+    _published("convergence"),
 )
 # log σ = log u + log v moves by two learning rates per step of Adam, an untied log σ by one
 _CONVERGENCE += [
@@ -355,8 +326,8 @@ _CONVERGENCE += [
         for row in _CONVERGENCE[1:]
     ),
 ]
-_CONVERGENCE_SHORT = _short(
-    _CONVERGENCE, batch_size=256, steps=3000, looks=(1000, 2000, 3000), every=100
+_CONVERGENCE_SHORT = form(
+    _CONVERGENCE, "short", batch_size=256, steps=3000, looks=(1000, 2000, 3000), every=100
 )
 
 EXPERIMENTS: list[Experiment] = [
@@ -370,7 +341,11 @@ EXPERIMENTS: list[Experiment] = [
     *_RESNETS,
     *_RESNETS_MEDIUM,
     *_RESNETS_SHORT,
-    *_truncations([*_MEAN_FIELD, *_RESNETS, *_RESNETS_MEDIUM, *_RESNETS_SHORT]),
+    *(
+        row
+        for base in (*_MEAN_FIELD, *_RESNETS, *_RESNETS_MEDIUM, *_RESNETS_SHORT)
+        for row in _truncations(base)
+    ),
     *_CONVERGENCE,
     *_CONVERGENCE_SHORT,
 ]

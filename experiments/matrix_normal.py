@@ -6,16 +6,17 @@ outputs of a layer, here it is the other way round: the paper's row pruning is r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.data import Dataset, Split
 from experiments.networks import ELUMLP, VGG
-from experiments.spec import FIXED, Experiment, Published
+from experiments.spec import Experiment, form, table
 from experiments.supervised import Scored, Supervised
-from kasuri.compression.report import CompressionReport
 from kasuri.streams import Stream, mix
 from kasuri.training import flip
 
@@ -25,27 +26,18 @@ Relevance = Literal["constant", "weights", "rows", "columns", "both"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse(Supervised):
-    """A Bayesian network under a prior that finds out what is needed, then pruned.
+    """A Bayesian network under a prior that finds out what is needed, then pruned."""
 
-    Args:
-        relevance: whose precisions the prior fits: one "constant" for all weights, those of single
-            "weights" (ARD), of "rows" (outputs), of "columns" (inputs), or the products of "both".
-        hold: share of the epochs in which the KL counts nothing.
-        ramp: share of the epochs in which its weight then rises to 1; 0 for all of it from the start.
-        rise: in a straight line, or by a constant factor per step from 0.01 on ("exponential").
-        thresholds: signal-to-noise ratios mean²/variance, falling. What is below the first of them at
-            which the validation loss grows by no more than `tolerance` is dropped.
-        tolerance: nats per example.
-    """
-
+    # whose precisions the prior fits: one "constant" for all weights, those of single "weights" (ARD), of
+    # "rows" (outputs), of "columns" (inputs), or the products of "both"
     relevance: Relevance = "weights"
-    hold: float = 0.025
-    ramp: float = 0.075
-    rise: Literal["linear", "exponential"] = "linear"
-    thresholds: tuple[float, ...] = field(
-        default=(1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0), metadata=FIXED
-    )
-    tolerance: float = 0.02
+    hold: float = 0.025  # share of the epochs in which the KL counts nothing
+    ramp: float = 0.075  # share of the epochs in which its weight then rises to 1; 0 for at once
+    rise: Literal["linear", "exponential"] = "linear"  # exponential from 0.01 on
+    # signal-to-noise ratios mean²/variance, falling. What is below the first of them at which the validation
+    # loss grows by no more than `tolerance` is dropped
+    thresholds: Fixed[tuple[float, ...]] = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001, 0.0)
+    tolerance: float = 0.02  # nats per example
 
     def prior(self) -> kasuri.Prior:
         """One that follows the posterior."""
@@ -100,42 +92,26 @@ class Sparse(Supervised):
             "accuracy_pruned": pruned["accuracy"],
             "nll_pruned": pruned["nll"],
         }
-        return metrics | left, figures | {"sparsity": sparsity(report, threshold)}
+        *layers, total = (
+            asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
+            for matrix in (*report.matrices, report.total)
+        )
+        dropped = {"threshold": threshold, "layers": layers, "total": total}
+        return metrics | left, figures | {"sparsity": dropped}
 
 
-def sparsity(report: CompressionReport, threshold: float) -> dict[str, Any]:
-    """What is left of every weight matrix and of all together, for a result file."""
-    *layers, total = (
-        asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
-        for matrix in (*report.matrices, report.total)
-    )
-    return {"threshold": threshold, "layers": layers, "total": total}
-
-
-_FAMILIES: Mapping[str, kasuri.Family] = {
-    "mean-field": kasuri.MeanField(),
-    "matrix-normal": kasuri.MatrixNormal(),
-    "mn-diagonal-rank1": kasuri.MatrixNormalDiagonal(diagonal="rank1"),
-    "mn-diagonal-free": kasuri.MatrixNormalDiagonal(diagonal="free"),
-    "scaled-mn": kasuri.ScaledMatrixNormal(),
+_FAMILIES: Mapping[str, Mapping[str, kasuri.Family]] = {
+    "mean-field": {"family": kasuri.MeanField()},
+    "matrix-normal": {"family": kasuri.MatrixNormal()},
+    "mn-diagonal-rank1": {"family": kasuri.MatrixNormalDiagonal(diagonal="rank1")},
+    "mn-diagonal-free": {"family": kasuri.MatrixNormalDiagonal(diagonal="free")},
+    "scaled-mn": {"family": kasuri.ScaledMatrixNormal()},
 }
-
-
-def _variants(base: Sparse, values: Mapping[str, Published] | None = None) -> list[Sparse]:
-    return [
-        replace(base, variant=name, family=family, published=(values or {}).get(name))
-        for name, family in _FAMILIES.items()
-    ]
 
 
 def _double(mean_field: Sparse) -> Sparse:
     """The control: a matrix normal's log σ moves by two factors at once, so here by two steps."""
     return replace(mean_field, variant="mean-field-double", spread_rate=2.0, published=None)
-
-
-def _as(length: str, rows: list[Sparse], **changes: Any) -> list[Sparse]:
-    """The same rows with fewer epochs; fewer data would mean more weight for the KL, and other networks."""
-    return [replace(row, name=f"{row.name}-{length}", published=None, **changes) for row in rows]
 
 
 _BASE = Sparse(
@@ -153,16 +129,17 @@ _BASE = Sparse(
 _CONNECTED = [
     row
     for data in ("mnist", "fashion-mnist")
-    for row in _variants(
+    for row in table(
         replace(
             _BASE,
             name=f"matrix-normal/{data}-fc",
             title=f"{data}, 784-300-300-300-10 with ELU, ARD: accuracy and sparsity (Figures 1, 2)",
             data=data,
-        )
+        ),
+        _FAMILIES,
     )
 ]
-_CONV = _variants(
+_CONV = table(
     replace(
         _BASE,
         name="matrix-normal/fashion-mnist-conv",
@@ -171,7 +148,8 @@ _CONV = _variants(
         options={"flat": False},
         network=VGG(((10,), (20,), (40,), (80,))),
         bias=False,
-    )
+    ),
+    _FAMILIES,
 )
 _CIFAR = replace(
     _BASE,
@@ -181,16 +159,17 @@ _CIFAR = replace(
     bias=False,
     batch_size=128,
 )
-_VGG = _variants(
+_VGG = table(
     replace(
         _CIFAR,
         name="matrix-normal/cifar10-vgg",
         title="CIFAR-10, VGG-like network of 62,270 weights, one learned prior constant (Figure 4)",
         relevance="constant",
-    )
+    ),
+    _FAMILIES,
 )
 _VGG.append(_double(_VGG[0]))
-_GROUPS = _variants(
+_GROUPS = table(
     replace(
         _CIFAR,
         name="matrix-normal/cifar10-group",
@@ -198,6 +177,7 @@ _GROUPS = _variants(
         relevance="both",
         augment=flip,
     ),
+    _FAMILIES,
     published.table("matrix_normal", "cifar10-group"),
 )
 _GROUPS += [
@@ -228,19 +208,15 @@ _FOUR_TIMES = [
 
 _SMALL: dict[str, Any] = {"batch_size": 250, "learning_rate": 2e-3, "samples": 30}
 _LARGE: dict[str, Any] = {"learning_rate": 2e-3, "samples": 10}
+# shorter forms have fewer epochs: fewer data would mean more weight for the KL, and other networks
 EXPERIMENTS: list[Experiment] = [
     *_CONNECTED,
     *_CONV,
     *_VGG,
     *_GROUPS,
     *_FOUR_TIMES,
-    # ten minutes for the slowest row on one thread
-    *_as("quick", _CONNECTED, epochs=5, **_SMALL),
-    *_as("quick", _CONV, epochs=10, **_SMALL),
-    *_as("quick", [*_VGG, *_GROUPS], epochs=3, **_LARGE),
-    *_as("quick", _FOUR_TIMES, epochs=2, **_LARGE),
-    *_as("short", [*_CONNECTED, *_CONV], epochs=25, **_SMALL),
-    *_as("short", [*_VGG, *_GROUPS], epochs=12, **_LARGE),
-    *_as("medium", _VGG, epochs=24, **_LARGE),  # long enough for the KL of all rows to settle
-    *_as("short", _FOUR_TIMES, epochs=6, **_LARGE),
+    *form([*_CONNECTED, *_CONV], "short", epochs=25, **_SMALL),
+    *form([*_VGG, *_GROUPS], "short", epochs=12, **_LARGE),
+    *form(_VGG, "medium", epochs=24, **_LARGE),  # long enough for the KL of all rows to settle
+    *form(_FOUR_TIMES, "short", epochs=6, **_LARGE),
 ]

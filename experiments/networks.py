@@ -1,4 +1,4 @@
-"""Architectures of the experiments, as functions of the data."""
+"""Architectures of the experiments, as functions of the data. Weights start from torch's global generator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,30 +16,20 @@ Network = Callable[[Dataset], nn.Module]
 
 @dataclass(frozen=True)
 class MLP:
-    """Fully connected layers with ReLU between them and He's initialisation, fitted to the data.
-
-    Args:
-        hidden: widths of the hidden layers.
-        dropout: rate behind every hidden layer; the layer exists only if it is not 0.
-        per_target: outputs for each class or target; 2 for a mean and a scale.
-    """
+    """Fully connected layers with ReLU between them and He's initialisation."""
 
     hidden: Sequence[int] = (400, 400)
-    dropout: float = 0.0
-    per_target: int = field(default=1, repr=False)
+    dropout: float = 0.0  # rate behind every hidden layer; the layer exists only if it is not 0
+    per_target: int = field(default=1, repr=False)  # outputs for each target; 2 for mean and scale
     activation: ClassVar[type[nn.Module]] = nn.ReLU
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network, initialised from torch's global generator."""
-        inputs = math.prod(data.train.x.shape[1:])
+        widths = (math.prod(data.train.x.shape[1:]), *self.hidden)
         layers: list[nn.Module] = []
-        for width in self.hidden:
-            layers += [nn.Linear(inputs, width), self.activation()]
-            if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
-            inputs = width
-        layers.append(nn.Linear(inputs, self.per_target * data.outputs))
-        return _he(nn.Sequential(*layers))
+        for before, width in pairwise(widths):
+            layers += [nn.Linear(before, width), self.activation()]
+            layers += [nn.Dropout(self.dropout)] * bool(self.dropout)
+        return _he(*layers, nn.Linear(widths[-1], self.per_target * data.outputs))
 
 
 class ELUMLP(MLP):
@@ -50,20 +40,14 @@ class ELUMLP(MLP):
 
 @dataclass(frozen=True)
 class LeNet5:
-    """LeNet-5 of Caffe: two convolutions of 5×5 with pooling and without activation, two dense layers.
-
-    Args:
-        channels: of the two convolutions.
-        hidden: width of the dense layer.
-    """
+    """LeNet-5 of Caffe, for pictures of 28×28: convolutions of 5×5 with pooling and without activation."""
 
     channels: tuple[int, int] = (20, 50)
     hidden: int = 500
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network, for pictures of 28×28."""
         first, second = self.channels
-        net = nn.Sequential(
+        net = _he(
             nn.Conv2d(data.train.x.shape[1], first, 5),
             nn.MaxPool2d(2),
             nn.Conv2d(first, second, 5),
@@ -73,56 +57,39 @@ class LeNet5:
             nn.ReLU(),
             nn.Linear(self.hidden, data.outputs),
         )
-        return _channels_last(_he(net))
+        return _channels_last(net)
 
 
 @dataclass(frozen=True)
 class LeNet:
-    """Two convolutions with pooling and two dense layers, on pictures (channels, height, width).
-
-    Args:
-        channels: of the two convolutions, whose padding keeps the size.
-        kernel: side of their kernels.
-        hidden: width of the dense layer.
-    """
+    """Two convolutions that keep the size, with pooling, and two layers "dense.0" and "dense.2"."""
 
     channels: tuple[int, int] = (32, 64)
     kernel: int = 5
     hidden: int = 512
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        """The network; its dense layers are called "dense.0" and "dense.2"."""
         inputs, height, width = data.train.x.shape[1:]
-        first, second = self.channels
-        features = nn.Sequential(
-            nn.Conv2d(inputs, first, self.kernel, padding="same"),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(first, second, self.kernel, padding="same"),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-        )
+        layers: list[nn.Module] = []
+        for before, after in pairwise((inputs, *self.channels)):
+            convolution = nn.Conv2d(before, after, self.kernel, padding="same")
+            layers += [convolution, nn.ReLU(), nn.MaxPool2d(2)]
         dense = nn.Sequential(
-            nn.Linear(second * (height // 4) * (width // 4), self.hidden),
+            nn.Linear(self.channels[-1] * (height // 4) * (width // 4), self.hidden),
             nn.ReLU(),
             nn.Linear(self.hidden, data.outputs),
         )
         net = nn.Sequential()
-        net.add_module("features", features)
+        net.add_module("features", nn.Sequential(*layers, nn.Flatten()))
         net.add_module("dense", dense)
-        return _channels_last(_he(net))
+        return _channels_last(_started(net, _he_normal))
 
 
 @dataclass(frozen=True)
 class VGG:
-    """Blocks of 3×3 convolutions with ELU, each block ended by pooling; one dense layer; no biases.
+    """Blocks of 3×3 convolutions with ELU, each block ended by pooling; one dense layer; no biases."""
 
-    Args:
-        blocks: channels of the convolutions of every block.
-    """
-
-    blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)
+    blocks: tuple[tuple[int, ...], ...] = ((10,) * 3, (20,) * 3, (40,) * 3, (20,) * 3)  # channels
 
     def __call__(self, data: Dataset) -> nn.Sequential:
         before, *size = data.train.x.shape[1:]
@@ -133,24 +100,18 @@ class VGG:
                 before = width
             layers.append(nn.MaxPool2d(2))
             size = [side // 2 for side in size]
-        layers += [nn.Flatten(), nn.Linear(before * math.prod(size), data.outputs, bias=False)]
-        return _channels_last(_he(nn.Sequential(*layers)))
+        last = nn.Linear(before * math.prod(size), data.outputs, bias=False)
+        return _channels_last(_he(*layers, nn.Flatten(), last))
 
 
 @dataclass(frozen=True)
 class LSTM:
-    """Words to vectors, one recurrent layer, one logit from its last state.
+    """Words to vectors, one recurrent layer, one logit from its last state."""
 
-    Args:
-        vocabulary: number of word ids.
-        width: of the word vectors and of the state.
-    """
-
-    vocabulary: int = 20_000
-    width: int = 128
+    vocabulary: int = 20_000  # number of word ids
+    width: int = 128  # of the word vectors and of the state
 
     def __call__(self, data: Dataset) -> nn.Module:
-        """The network, its forget gates open at first."""
         return _Sentiment(self.vocabulary, self.width)
 
 
@@ -170,7 +131,7 @@ class _Sentiment(nn.Module):
         nn.init.zeros_(weights["bias_hh_l0"]).requires_grad_(False)
         nn.init.zeros_(weights["bias_ih_l0"])
         with torch.no_grad():
-            weights["bias_ih_l0"][width : 2 * width] = 1.0
+            weights["bias_ih_l0"][width : 2 * width] = 1.0  # forget gates are open at first
 
     def forward(self, words: Tensor) -> Tensor:
         """Logits (batch,) of the class 1."""
@@ -185,23 +146,18 @@ class ResNet:
 
     The topology of TensorFlow Probability's example, which the supplement of the k-tied paper calls
     ResNet-18: a projection in every block, strides 1, 2, 2, 2.
-
-    Args:
-        widths: channels of the four blocks; (64, 128, 256, 512) in the paper.
     """
 
-    widths: tuple[int, ...] = (64, 128, 256, 512)
+    widths: tuple[int, ...] = (64, 128, 256, 512)  # channels of the blocks; these in the paper
 
     def __call__(self, data: Dataset) -> nn.Sequential:
-        before = self.widths[0]
-        layers: list[nn.Module] = [nn.Conv2d(data.train.x.shape[1], before, 3, padding=1)]
-        for number, width in enumerate(self.widths):
+        first, last = self.widths[0], self.widths[-1]
+        layers: list[nn.Module] = [nn.Conv2d(data.train.x.shape[1], first, 3, padding=1)]
+        for number, (before, width) in enumerate(pairwise((first, *self.widths))):
             layers.append(_PreActivationBlock(before, width, stride=1 if number == 0 else 2))
-            before = width
-        layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        layers.append(nn.Linear(before, data.outputs))
+        layers += [nn.BatchNorm2d(last), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         # not channels_last: with flipout, torch 2.13 corrupts memory there on processors without AVX-512
-        return _he(nn.Sequential(*layers))
+        return _he(*layers, nn.Linear(last, data.outputs))
 
 
 class _PreActivationBlock(nn.Module):
@@ -213,7 +169,6 @@ class _PreActivationBlock(nn.Module):
         self.project = nn.Conv2d(before, width, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Projection plus two convolutions, each behind norm and ReLU."""
         active = self.norm1(x).relu()
         inner = self.conv2(self.norm2(self.conv1(active)).relu())
         out: Tensor = self.project(active) + inner
@@ -233,15 +188,10 @@ class Divide(nn.Module):
 
 @dataclass(frozen=True)
 class TwoLayer:
-    """One hidden layer with ReLU, no biases, the output divided by the width.
-
-    Args:
-        hidden: width.
-        spread: standard deviation of the initial weights.
-    """
+    """One hidden layer with ReLU, no biases, the output divided by the width."""
 
     hidden: int = 100
-    spread: float = 0.01
+    spread: float = 0.01  # standard deviation of the initial weights
 
     def __call__(self, data: Dataset) -> nn.Sequential:
         net = nn.Sequential(
@@ -250,7 +200,7 @@ class TwoLayer:
             nn.Linear(self.hidden, data.outputs, bias=False),
             Divide(self.hidden),
         )
-        return _normal(net, self.spread)
+        return _started(net, lambda weight: nn.init.normal_(weight, std=self.spread))
 
 
 @dataclass(frozen=True)
@@ -259,16 +209,11 @@ class CifarResNet:
 
     A block is two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the size changes. The
     second convolution of a block starts at 0. The output is divided by the width of the last stage.
-
-    Args:
-        blocks: per stage; 3 for ResNet-20, 1 for ResNet-8.
-        widths: channels of the stages.
-        spread: standard deviation of the initial weights.
     """
 
-    blocks: int = 3
-    widths: tuple[int, int, int] = (16, 32, 64)
-    spread: float = 0.01
+    blocks: int = 3  # per stage; 3 for ResNet-20, 1 for ResNet-8
+    widths: tuple[int, int, int] = (16, 32, 64)  # channels of the stages
+    spread: float = 0.01  # standard deviation of the initial weights
 
     def __call__(self, data: Dataset) -> nn.Sequential:
         before = self.widths[0]
@@ -282,7 +227,8 @@ class CifarResNet:
                 layers.append(_ResidualBlock(before, width, 2 if stage and not number else 1))
                 before = width
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, data.outputs)]
-        net = _normal(nn.Sequential(*layers, Divide(before)), self.spread)
+        net = nn.Sequential(*layers, Divide(before))
+        _started(net, lambda weight: nn.init.normal_(weight, std=self.spread))
         for module in net.modules():
             if isinstance(module, _ResidualBlock):
                 nn.init.zeros_(module.conv2.weight)
@@ -311,20 +257,15 @@ def auto_encoder(
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """Encoder and decoder, fully connected with ELU, He's initialisation.
 
-    Of the encoder's last layer only the means start at random: all other numbers start at 0, so that
-    every latent family starts with the variances of the prior and no correlation. That layer is drawn
-    last: with the same seed, all families start with the same networks and the same means.
-
-    Args:
-        inputs: numbers of an example.
-        hidden: widths of the hidden layers of either.
-        size: numbers that the encoder gives; the first `dimensions` are means.
-        dimensions: latent variables.
+    The encoder gives `size` numbers, of which the first `dimensions` are means. Of its last layer only these
+    start at random: all other numbers start at 0, so that every latent family starts with the variances of
+    the prior and no correlation. That layer is drawn last: with the same seed, all families start with the
+    same networks and the same means.
     """
-    decoder = _he(nn.Sequential(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs)))
-    trunk = _he(nn.Sequential(*_elus([inputs, *hidden])))
+    decoder = _he(*_elus([dimensions, *hidden]), nn.Linear(hidden[-1], inputs))
+    trunk = _he(*_elus([inputs, *hidden]))
     means = nn.Linear(hidden[-1], dimensions)
-    _he(nn.Sequential(means))
+    _he(means)
     last = nn.Linear(hidden[-1], size)
     with torch.no_grad():
         last.weight.zero_()[:dimensions] = means.weight
@@ -334,8 +275,7 @@ def auto_encoder(
 
 def _elus(widths: Sequence[int]) -> list[nn.Module]:
     """Linear layers of these widths, with ELU behind each."""
-    pairs = ([nn.Linear(ins, outs), nn.ELU()] for ins, outs in pairwise(widths))
-    return [layer for pair in pairs for layer in pair]
+    return [layer for ins, outs in pairwise(widths) for layer in (nn.Linear(ins, outs), nn.ELU())]
 
 
 def _channels_last(net: nn.Sequential) -> nn.Sequential:
@@ -346,15 +286,15 @@ def _channels_last(net: nn.Sequential) -> nn.Sequential:
     return net
 
 
-def _he(net: nn.Sequential) -> nn.Sequential:
-    return _started(net, lambda weight: nn.init.kaiming_normal_(weight, nonlinearity="relu"))
+def _he(*layers: nn.Module) -> nn.Sequential:
+    return _started(nn.Sequential(*layers), _he_normal)
 
 
-def _normal(net: nn.Sequential, spread: float) -> nn.Sequential:
-    return _started(net, lambda weight: nn.init.normal_(weight, std=spread))
+def _he_normal(weight: Tensor) -> None:
+    nn.init.kaiming_normal_(weight, nonlinearity="relu")
 
 
-def _started(net: nn.Sequential, draw: Callable[[Tensor], Tensor]) -> nn.Sequential:
+def _started(net: nn.Sequential, draw: Callable[[Tensor], object]) -> nn.Sequential:
     """The same network, its weights drawn anew and its biases 0."""
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):

@@ -18,11 +18,6 @@ FORMAT = 1
 ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments")
 
 
-def place(root: Path, experiment: Experiment, seed: int) -> Path:
-    """results/<experiment>/<variant>/<seed>.json."""
-    return root / experiment.name / experiment.variant / f"{seed}.json"
-
-
 def write(
     path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, outcome: Outcome
 ) -> None:
@@ -73,14 +68,17 @@ def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, 
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """JSON with one line per entry of the outer mapping, and per row of a list of rows."""
+    """JSON with one line per entry of the outer mapping, and per row of a list of rows; seven digits."""
+    content = json.loads(
+        json.dumps(content), parse_float=lambda digits: float(f"{float(digits):.7g}")
+    )
 
     def text(value: Any) -> str:
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
         return json.dumps(value)
 
-    lines = (f" {json.dumps(key)}: {text(value)}" for key, value in _rounded(content).items())
+    lines = (f" {json.dumps(key)}: {text(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -120,14 +118,3 @@ def _processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to seven digits: more would only make the files long."""
-    if isinstance(value, float):
-        return float(f"{value:.7g}")
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return value

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,30 +25,15 @@ def announce(text: str) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where results and checkpoints go, and how to treat what is there.
+    """How to run."""
 
-    Args:
-        results: folder of the result files.
-        runs: folder of checkpoints and trained networks.
-        smoke: the experiments are smoke runs: keep their results apart from real ones.
-        force: run again what has a result, from the beginning.
-        show: progress bars; None if the program runs in a terminal.
-    """
-
-    results: Path = Path("results")
-    runs: Path = Path("runs")
-    smoke: bool = False
-    force: bool = False
-    show: bool | None = None
-
-
-def changed(experiment: Experiment, overrides: dict[str, Any]) -> Experiment:
-    """The experiment with other settings, which its variant name lists."""
-    overrides = {k: v for k, v in overrides.items() if getattr(experiment, k) != v}
-    if not overrides:
-        return experiment
-    suffix = ",".join(f"{name}={value}" for name, value in overrides.items()).replace("/", "-")
-    return replace(experiment, variant=f"{experiment.variant},{suffix}", **overrides)
+    results: Path = Path("results")  # folder of the result files
+    runs: Path = Path("runs")  # folder of checkpoints and trained networks
+    smoke: bool = False  # runs of seconds, kept apart from real ones
+    force: bool = False  # run again what has a result, from the beginning
+    show: bool | None = None  # progress bars; by default in a terminal, with a single worker
+    threads: int | None = None  # of torch, per worker; as many as torch thinks right by default
+    workers: int = 1  # processes that do runs at the same time on this machine
 
 
 def run_all(
@@ -58,20 +42,17 @@ def run_all(
     plan: Plan,
     group: Processes = _ALONE,
     say: Callable[[str], None] = announce,
-    workers: int = 1,
-    threads: int | None = None,
 ) -> list[Path]:
     """Run every experiment with every seed; the result files, also those that were there before.
 
     Args:
         experiments: to run.
         seeds: of each.
-        plan: where results go, and what happens to those that are there.
+        plan: where results go, what happens to those that are there, and by how many workers.
         group: of processes that share one run, started by torchrun.
         say: where to tell what is done.
-        workers: processes that do runs of their own at the same time.
-        threads: of torch, per worker.
     """
+    workers, threads = plan.workers, plan.threads
     runs = [(experiment, seed) for seed in seeds for experiment in experiments]
     if workers < 1 or (workers > 1 and group.world > 1):
         raise ValueError(
@@ -80,14 +61,11 @@ def run_all(
     if workers == 1:
         prepare(threads)
         return [run_one(experiment, seed, plan, group, say) for experiment, seed in runs]
-    if threads is None:
-        threads = max(1, torch.get_num_threads() // workers)
     quiet = replace(plan, show=False)
-    tasks = [
-        (_title(experiment, seed), partial(run_one, experiment, seed, quiet))
-        for experiment, seed in runs
-    ]
-    return run_tasks(tasks, min(workers, len(runs)), threads, say)
+    tasks = [(_title(*run), partial(run_one, *run, quiet)) for run in runs]
+    return run_tasks(
+        tasks, min(workers, len(runs)), threads or max(1, torch.get_num_threads() // workers), say
+    )
 
 
 def run_one(
@@ -98,10 +76,9 @@ def run_one(
     say: Callable[[str], None] = announce,
 ) -> Path:
     """One experiment with one seed."""
-    root, runs = plan.results, plan.runs
-    if plan.smoke:
-        root, runs = root / "smoke", runs / "smoke"
-    path, title = results.place(root, experiment, seed), _title(experiment, seed)
+    place = Path("smoke" if plan.smoke else "", experiment.name, experiment.variant)
+    path, folder = plan.results / place / f"{seed}.json", plan.runs / place / str(seed)
+    title = _title(experiment, seed)
     if group.from_first(lambda: path.exists() and not plan.force):
         settings = results.settings_of(path)
         same = settings is not None and experiment.made(settings)
@@ -109,7 +86,6 @@ def run_one(
         if group.is_first:
             say(f"{title}: {path} is there{note}")
         return path
-    folder = runs / experiment.name / experiment.variant / str(seed)
     if plan.force and group.is_first:
         shutil.rmtree(folder, ignore_errors=True)
     group.from_first(lambda: None)  # nobody looks for a checkpoint before it is gone

@@ -1,80 +1,55 @@
 """What an experiment is: a frozen description that can run itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from tyro.conf import Fixed
 
 Published = Mapping[str, Sequence[float | None]]
-FIXED = {"fixed": True}  # metadata of a field that the command line cannot change
-LABELS = ("name", "variant", "title", "published", "space")  # fields that are no settings
+E = TypeVar("E", bound="Experiment")
 
 
 @dataclass(frozen=True)
 class Where:
-    """Circumstances of a run, which do not change its result.
+    """Circumstances of a run, which do not change its result."""
 
-    Args:
-        folder: for checkpoints; None keeps nothing.
-        show: progress bars; None if the program runs in a terminal.
-        test: also score the test data; a sweep chooses on validation data and leaves them alone.
-    """
-
-    folder: Path | None = None
-    show: bool | None = None
-    test: bool = True
+    folder: Path | None = None  # for checkpoints; None keeps nothing
+    show: bool | None = None  # progress bars; None if the program runs in a terminal
+    test: bool = True  # also score the test data; a sweep leaves them alone
 
     def below(self, name: str) -> "Where":
         """The same with a folder inside this one."""
         return self if self.folder is None else replace(self, folder=self.folder / name)
 
-    def titled(self, experiment: "Experiment") -> bool | str | None:
-        """`show` of `kasuri.fit`: a progress bar with the name of the run, if there is to be one."""
-        return f"{experiment.name} {experiment.variant}" if self.show else self.show
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a run, ready for JSON.
+    """What came out of a run, ready for JSON."""
 
-    Args:
-        metrics: scores on the test data; empty if they were left alone.
-        validation: scores on the validation data.
-        history: one row per epoch.
-        figures: data of the report's figures.
-        parameters: number of trained numbers.
-        seconds: wall time by phase.
-    """
-
-    metrics: dict[str, float]
-    validation: dict[str, float]
-    history: list[dict[str, float]]
-    figures: dict[str, Any]
-    parameters: int
-    seconds: dict[str, float]
+    metrics: dict[str, float]  # scores on the test data; empty if they were left alone
+    validation: dict[str, float]  # scores on the validation data
+    history: list[dict[str, float]]  # one row per epoch
+    figures: dict[str, Any]  # data of the report's figures
+    parameters: int  # number of trained numbers
+    seconds: dict[str, float]  # wall time: "total", "train", "evaluate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
     """One variant of an experiment, described completely.
 
-    Fields that hold text or numbers can be changed on the command line (`--epochs 3`); those marked
-    FIXED are Python objects and cannot.
-
-    Args:
-        name: of the experiment, e.g. "quality/mnist".
-        variant: of this row of its table, e.g. "k-tied-2".
-        title: what the experiment asks, in a sentence.
-        published: published values beside ours, metric -> (value, standard error or None).
-        space: the values that a sweep tries, field -> values.
+    Fields that hold text or numbers can be changed on the command line (`--epochs 3`), and the comment beside
+    a field is its help there. Those marked Fixed are Python objects and cannot be changed.
     """
 
-    name: str
-    variant: str
-    title: str
-    published: Published | None = field(default=None, metadata=FIXED)
-    space: Mapping[str, Sequence[Any]] = field(default_factory=dict, metadata=FIXED)
+    name: Fixed[str]  # of the experiment, e.g. "quality/mnist"
+    variant: Fixed[str]  # of this row of its table, e.g. "k-tied-2"
+    title: Fixed[str]  # what the experiment asks, in a sentence
+    published: Fixed[Published | None] = None  # metric -> (value, standard error or None)
+    space: Fixed[Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # what a sweep tries
 
     @abstractmethod
     def run(self, seed: int, where: Where) -> Outcome:
@@ -84,9 +59,14 @@ class Experiment(ABC):
     def smoke(self) -> "Experiment":
         """The same in seconds: few data, few epochs, few draws."""
 
+    def bar(self, where: Where) -> bool | str | None:
+        """`show` of `kasuri.fit`: a progress bar with the name of the run, if there is to be one."""
+        return f"{self.name} {self.variant}" if where.show else where.show
+
     def settings(self) -> dict[str, Any]:
-        """Every field as text or number, for the result file."""
-        names = [setting.name for setting in fields(self) if setting.name not in LABELS]
+        """Every field but those above as text or number, for the result file."""
+        labels = {label.name for label in fields(Experiment)}
+        names = [setting.name for setting in fields(self) if setting.name not in labels]
         return {name: _plain(getattr(self, name)) for name in names}
 
     def made(self, stored: Mapping[str, Any]) -> bool:
@@ -102,6 +82,25 @@ class Experiment(ABC):
         ) and all(key in now or not value for key, value in stored.items())
 
 
+def table(
+    base: E,
+    variants: Mapping[str, Mapping[str, Any]],
+    published: Mapping[str, Published] | None = None,
+) -> list[E]:
+    """Rows of a table: for each variant the base with these changes, beside its published values."""
+    values = published or {}
+    return [
+        replace(base, variant=name, published=values.get(name), **changes)
+        for name, changes in variants.items()
+    ]
+
+
+def form(rows: Iterable[E], suffix: str, **changes: Any) -> list[E]:
+    """The same rows in a shorter form; published values would mean nothing beside them."""
+    changes = {"published": None} | changes
+    return [replace(row, name=f"{row.name}-{suffix}", **changes) for row in rows]
+
+
 def _plain(value: Any) -> Any:
     """JSON as it is; a function by its name, anything else by its repr."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -110,4 +109,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    return value.__name__ if callable(value) and isinstance(value, type(_plain)) else repr(value)
+    return value.__name__ if isinstance(value, type(_plain)) else repr(value)

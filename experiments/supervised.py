@@ -9,13 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import data as datasets
 from experiments.data import Dataset, Split
 from experiments.figures import figures
 from experiments.networks import MLP, Network
-from experiments.spec import FIXED, Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where
 from kasuri.prediction import Evaluation
 from kasuri.streams import Stream, mix
 from kasuri.training import (
@@ -29,6 +30,7 @@ from kasuri.training import (
 )
 
 Callbacks = Sequence[kasuri.Callback]
+Change = Callable[[kasuri.Fitted], kasuri.Fitted]
 Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
 
 
@@ -38,64 +40,41 @@ class Supervised(Experiment):
 
     A family makes it Bayesian; without one it is trained by maximum likelihood, alone, as an
     ensemble (members > 1), or to be averaged over dropout masks (dropout in the network).
-
-    Args:
-        data: name of the data set; `options` are those of its loader.
-        outside: name of a data set with inputs of the same shape, for out-of-distribution scores, or
-            "noise" for uniform noise in the range of the inputs.
-        network: makes the network.
-        family: posterior family; None for ordinary weights.
-        where: glob of the layers to convert; None for all.
-        rest: posterior family of the layers that `where` leaves out; None for ordinary weights.
-        bias: whether biases get posteriors as well.
-        likelihood: makes the likelihood; None for that of the targets' type.
-        estimator: how noise enters during training.
-        epochs: passes over the training data; 0 for the default of `kasuri.fit`.
-        batch_size: examples per step; 0 for the default of `kasuri.fit`.
-        augment: changes training inputs, e.g. kasuri.training.flip.
-        learning_rate: of Adam; 0 for the default of `kasuri.fit`.
-        falling: whether the learning rate falls to 0 along a cosine.
-        patience: stop after so many validations without improvement; 0 for never.
-        keep: the "best" validated epoch or the "last".
-        temperature: a number, or "auto" to have it chosen on validation data.
-        prior_scale: of a normal prior; 0 for He's scaling.
-        spread_rate: learning rate of standard deviations, in units of that of the means.
-        annealing: KL weight added per batch, in steps of 100 batches; 0 for the default warm-up, "none"
-            for the whole KL from the first batch on.
-        members: networks in an ensemble.
-        samples: draws per test prediction.
-        split: of a UCI table; -1 for the one that the seed counts to.
-        held_out: share of training and validation data together that validates, chosen at random by
-            the seed; 0 keeps the data set's own validation part.
-        limit: use only so many examples of each part; 0 for all.
     """
 
-    data: str = "digits"
-    options: Mapping[str, Any] = field(default_factory=dict, metadata=FIXED)
+    data: str = "digits"  # name of the data set
+    options: Fixed[Mapping[str, Any]] = field(default_factory=dict)  # those of its loader
+    # a data set with inputs of the same shape, for out-of-distribution scores, or "noise" for uniform
+    # noise in the range of the inputs
     outside: str | None = None
-    network: Network = field(default=MLP(), metadata=FIXED)
-    family: kasuri.Family | None = field(default=None, metadata=FIXED)
-    where: str | None = None
-    rest: kasuri.Family | None = field(default=None, metadata=FIXED)
-    bias: bool = True
-    likelihood: Callable[[], kasuri.Likelihood] | None = field(default=None, metadata=FIXED)
-    estimator: str = "local"
-    epochs: int = 0
-    batch_size: int = 0
-    augment: Augmentation | None = field(default=None, metadata=FIXED)
-    learning_rate: float = 0.0
-    spread_rate: float = 1.0
-    falling: bool = True
-    patience: int = 0
-    keep: Literal["best", "last"] = "best"
-    temperature: float | Literal["auto"] = "auto"
-    prior_scale: float = 0.0
+    network: Fixed[Network] = field(default=MLP())  # makes the network
+    family: Fixed[kasuri.Family | None] = None  # of posteriors; None for ordinary weights
+    where: str | None = None  # glob of the layers to convert; None for all
+    rest: Fixed[kasuri.Family | None] = None  # family of the layers that `where` leaves out
+    bias: bool = True  # whether biases get posteriors as well
+    # makes the likelihood; None for that of the targets' type
+    likelihood: Fixed[Callable[[], kasuri.Likelihood] | None] = None
+    estimator: str = "local"  # how noise enters during training
+    epochs: int = 0  # passes over the training data; 0 for the default of `kasuri.fit`
+    batch_size: int = 0  # examples per step; 0 for the default of `kasuri.fit`
+    augment: Fixed[Augmentation | None] = None  # changes training inputs, e.g. kasuri.training.flip
+    learning_rate: float = 0.0  # of Adam; 0 for the default of `kasuri.fit`
+    spread_rate: float = 1.0  # learning rate of standard deviations, in units of that of the means
+    falling: bool = True  # whether the learning rate falls to 0 along a cosine
+    patience: int = 0  # stop after so many validations without improvement; 0 for never
+    keep: Literal["best", "last"] = "best"  # the best validated epoch, or the last
+    temperature: float | Literal["auto"] = "auto"  # "auto" has it chosen on validation data
+    prior_scale: float = 0.0  # of a normal prior; 0 for He's scaling
+    # KL weight added per batch, in steps of 100 batches; 0 for the default warm-up, "none" for the whole
+    # KL from the first batch on
     annealing: float | Literal["none"] = 0.0
-    members: int = 1
-    samples: int = 100
-    split: int = -1
+    members: int = 1  # networks in an ensemble
+    samples: int = 100  # draws per test prediction
+    split: int = -1  # of a UCI table; -1 for the one that the seed counts to
+    # share of training and validation data together that validates, chosen at random by the seed; 0 keeps
+    # the data set's own validation part
     held_out: float = 0.0
-    limit: int = 0
+    limit: int = 0  # use only so many examples of each part; 0 for all
 
     def smoke(self) -> "Supervised":
         """Two epochs on 200 examples, four draws."""
@@ -105,15 +84,19 @@ class Supervised(Experiment):
 
     def run(self, seed: int, where: Where) -> Outcome:
         """Load, train every member, evaluate."""
+        return self.run_changed(seed, where, lambda fitted: fitted)
+
+    def run_changed(self, seed: int, where: Where, change: Change) -> Outcome:
+        """The same, with a change of what was trained before it is evaluated."""
         began = time.monotonic()
         data = self.load(self.data, seed)
-        members = self.train_members(data, seed, where)
+        members = [change(member) for member in self.train_members(data, seed, where)]
         trained = time.monotonic()
         valid = self.assess(members, data, "valid", seed)
         metrics, drawn = self.test(members, data, seed) if where.test else ({}, {})
         done = time.monotonic()
         return Outcome(
-            metrics=metrics,
+            metrics=dict(metrics),
             validation=dict(valid),
             history=members[0].history,
             figures=drawn,
@@ -177,7 +160,7 @@ class Supervised(Experiment):
             seed=seed,
             folder=where.folder,
             resume=where.folder is not None,
-            show=where.titled(self),
+            show=self.bar(where),
             callbacks=callbacks,
             **self.rates(net),
             **(self.objective(data) if is_bayesian else {}),
@@ -240,13 +223,9 @@ class Supervised(Experiment):
         return kasuri.Normal(self.prior_scale) if self.prior_scale else kasuri.HeNormal()
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
-        """Scores on the test part, and the data of figures."""
-        evaluation = self.assess(members, data, "test", seed)
-        return dict(evaluation), self.drawn(evaluation, members)
-
-    def drawn(self, evaluation: Evaluation, members: Sequence[kasuri.Fitted]) -> dict[str, Any]:
-        """The data of figures; those of posteriors if there is one network."""
-        return figures(evaluation, members[0].objective if len(members) == 1 else None)
+        """Scores on the test part, and the data of figures; those of posteriors if there is one network."""
+        scores = self.assess(members, data, "test", seed)
+        return scores, figures(scores, members[0].objective if len(members) == 1 else None)
 
     def assess(
         self, members: Sequence[kasuri.Fitted], data: Dataset, part: str, seed: int

@@ -7,17 +7,18 @@ code.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import published
 from experiments.data import Dataset
 from experiments.networks import MLP, CifarResNet, TwoLayer
-from experiments.spec import FIXED, Experiment, Published
+from experiments.spec import Experiment, Published, form, table
 from experiments.supervised import Scored, Supervised
 from experiments.wide import Wide, point, widths
 from kasuri.training import MakeScheduler, compose, crop, flip
@@ -32,20 +33,15 @@ class Tempered(Supervised):
 
     Beside the usual scores there is ece_batched, the calibration error averaged over batches of 128. The KL
     counts in full from the first batch on.
-
-    Args:
-        tau: τ; N is the number of random weights.
-        drop_every: epochs after which the learning rate falls to a tenth, again and again; 0 for never.
-        series: name of the curve that this is a point of.
-        curves: scores that the report draws over τ.
     """
 
-    tau: float = 1.0
-    drop_every: int = 0
-    series: str = field(default="mean-field", metadata=FIXED)
-    curves: tuple[str, ...] = field(
-        default=("accuracy", "gibbs_nll", "ece_batched", "confidence"), metadata=FIXED
+    tau: float = 1.0  # τ; N is the number of random weights
+    drop_every: int = (
+        0  # epochs after which the rate falls to a tenth, again and again; 0 for never
     )
+    series: Fixed[str] = "mean-field"  # name of the curve that this is a point of
+    # scores that the report draws over τ
+    curves: Fixed[tuple[str, ...]] = ("accuracy", "gibbs_nll", "ece_batched", "confidence")
 
     def objective(self, data: Dataset) -> dict[str, Any]:
         """Prior, balanced temperature, the KL in full."""
@@ -65,8 +61,9 @@ class Tempered(Supervised):
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""
-        found = self.assess(members, data, "test", seed)
-        metrics, rows = dict(found), found.examples
+        evaluation: Any
+        evaluation, figures = super().test(members, data, seed)
+        metrics, rows = dict(evaluation), evaluation.examples
         if "accuracy" in rows:
             metrics["ece_batched"] = kasuri.metrics.calibration_error(
                 rows["confidence"], rows["accuracy"], batch=BATCH
@@ -80,32 +77,21 @@ class Tempered(Supervised):
         draws = min(self.samples, 16)
         diagnosis = kasuri.diagnose(fitted, valid, data.train, samples=draws, seed=seed).as_dict()
         sweep = point("tau", self.tau, self.series, self.curves, {"η = 1": per_example})
-        return metrics, self.drawn(found, members) | {"sweep": sweep, "diagnosis": diagnosis}
+        return metrics, figures | {"sweep": sweep, "diagnosis": diagnosis}
 
 
 def at_each_tau(
-    base: Tempered,
-    taus: Sequence[float],
-    values: Mapping[str, Published] | None = None,
-    **changes: Any,
+    base: Tempered, taus: Sequence[float], published: Mapping[str, Published] | None = None
 ) -> list[Tempered]:
-    """The same at several τ, with a variant name for each, beside published values by τ.
+    """The same at several τ, beside published values by τ.
 
     Examples:
         >>> base = Tempered(name="e", variant="", title="")
         >>> [row.variant for row in at_each_tau(base, (0.001, 10.0))]
         ['tau-0.001', 'tau-10']
     """
-    base = replace(base, **changes)
-    return [
-        replace(
-            base,
-            variant=f"{base.variant}tau-{tau:g}",
-            tau=tau,
-            published=(values or {}).get(f"{tau:g}"),
-        )
-        for tau in taus
-    ]
+    values = {f"tau-{tau}": value for tau, value in (published or {}).items()}
+    return table(base, {f"tau-{tau:g}": {"tau": tau} for tau in taus}, values)
 
 
 _START: dict[str, Any] = {"scale": 1e-4, "noise": 0.01}  # initial standard deviations of the slides
@@ -119,20 +105,12 @@ _FAMILIES: Mapping[str, kasuri.Family] = {
 
 def _structured(base: Tempered, taus: Sequence[float]) -> list[Tempered]:
     """Every family at every τ."""
-    return [
-        row
+    rows = {
+        f"{name}-tau-{tau:g}": {"family": family, "series": name, "tau": tau}
         for name, family in _FAMILIES.items()
-        for row in at_each_tau(base, taus, variant=f"{name}-", family=family, series=name)
-    ]
-
-
-def _short(rows: Sequence[Tempered], taus: Sequence[float], **changes: Any) -> list[Tempered]:
-    """Some of the rows with fewer data and epochs; published values are of the whole run."""
-    return [
-        replace(row, name=f"{row.name}-short", samples=30, **changes)
-        for row in rows
-        if row.tau in taus
-    ]
+        for tau in taus
+    }
+    return table(base, rows)
 
 
 _TOY = widths(
@@ -203,47 +181,36 @@ _CONCRETE = Tempered(
     keep="last",
     curves=("nll", "gibbs_nll", "rmse", "coverage_90"),
 )
-_PUBLISHED_MNIST = published.table("overparameterised", "mnist")
-_TAUS = tuple(map(float, _PUBLISHED_MNIST))
-_SEVEN = (0.001, 0.01, 0.1, 1.0, 5.0, 10.0, 100.0)
-_ROWS_MNIST = at_each_tau(_MNIST, _TAUS, _PUBLISHED_MNIST)
-_ROWS_CIFAR = at_each_tau(_CIFAR, _TAUS, published.table("overparameterised", "cifar10"))
-_ROWS_STRUCTURE = _structured(
-    replace(
-        _MNIST,
-        name="tempering/structure-mnist",
-        title="MNIST as in the slides, other posteriors: does structure move the best temperature?",
-        estimator="auto",
-        curves=("accuracy", "gibbs_nll", "nll", "ece", "ood_auroc_entropy"),
-    ),
-    (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0),
+_STRUCTURE = replace(
+    _MNIST,
+    name="tempering/structure-mnist",
+    title="MNIST as in the slides, other posteriors: does structure move the best temperature?",
+    estimator="auto",
+    curves=("accuracy", "gibbs_nll", "nll", "ece", "ood_auroc_entropy"),
 )
+_SHORT: dict[str, Any] = {"limit": 10_000, "epochs": 20}
+_PUBLISHED = {data: published.table("overparameterised", data) for data in ("mnist", "cifar10")}
+_TAUS = tuple(map(float, _PUBLISHED["mnist"]))
 
 EXPERIMENTS: list[Experiment] = [
     *_TOY,
     *_WIDTH,
-    *(
-        replace(row, name="tempering/width-short", epochs=1000)
-        for row in _WIDTH
-        if row.neurons in (8, 128, 2048)
-    ),
-    *_ROWS_MNIST,
-    *_short(_ROWS_MNIST, _SEVEN, limit=10_000, epochs=20),
-    *_ROWS_CIFAR,
-    *(
-        replace(row, samples=10)
-        for row in _short(
-            _ROWS_CIFAR,
-            _SEVEN,
+    *at_each_tau(_MNIST, _TAUS, _PUBLISHED["mnist"]),
+    *at_each_tau(_CIFAR, _TAUS, _PUBLISHED["cifar10"]),
+    *at_each_tau(
+        replace(
+            _CIFAR,
+            name="tempering/cifar10-short",
             title="CIFAR-10, ResNet-8 of width 8-16-32 on 10,000 images, 20 epochs: η = τ p / N",
             network=CifarResNet(1, (8, 16, 32)),
-            limit=10_000,
-            epochs=20,
             drop_every=0,
-        )
+            samples=10,
+            **_SHORT,
+        ),
+        (0.001, 0.01, 0.1, 1.0, 5.0, 10.0, 100.0),
+        _PUBLISHED["cifar10"],
     ),
-    *_ROWS_STRUCTURE,
-    *_short(_ROWS_STRUCTURE, (0.001, 0.01, 0.1, 1.0), limit=10_000, epochs=20),
+    *_structured(_STRUCTURE, (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)),
+    *form(_structured(_STRUCTURE, (0.001, 0.01, 0.1, 1.0)), "short", samples=30, **_SHORT),
     *_structured(_CONCRETE, (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)),
-    *_short(_structured(_CONCRETE, (0.01, 0.1, 1.0)), (0.01, 0.1, 1.0), epochs=60),
 ]

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import data as datasets
@@ -31,11 +32,12 @@ from experiments import published
 from experiments.data import Dataset, Split
 from experiments.data.tables import FOLDERS, read_uci
 from experiments.networks import MLP
-from experiments.spec import FIXED, Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where, table
 from experiments.supervised import trained_numbers
 from kasuri.streams import Stream, mix
 
 Scores = dict[str, float]
+_ROW = ("nll", "rmse")  # of the report's rows by split
 Noise = Literal["constant", "input", "both", "gamma"]
 _NOISES: Mapping[str, type[kasuri.Likelihood]] = {
     "constant": kasuri.Gaussian,
@@ -71,47 +73,29 @@ class Splits(Experiment):
 
     Inside the training part of every split a validation part chooses temperature, kind of noise and rate
     of dropout; then a network is fitted to the whole training part with that choice and tested once.
-
-    Args:
-        table: name of the UCI table.
-        count: number of splits; 0 for all that are published.
-        hidden: units of the hidden layer.
-        family: posterior family; kasuri.Point() for an ordinary network with weight decay.
-        estimator: how noise enters during training.
-        noises: to choose from: of one learned size ("constant"), of one size with a posterior ("gamma"), of a
-            size that is a second output of the network ("input"), or the mixture of networks with a constant
-            and with a predicted size ("both").
-        temperatures: to choose from.
-        dropouts: rates to choose from.
-        prior: "he" (normal, scaled by fan-in), "radial", or "radial-augmented" (from
-            the radial-directional paper).
-        members: networks in an ensemble; of each kind of noise so many.
-        steps: of the optimiser.
-        batch_size: examples per step.
-        learning_rate: of Adam, falling to 0 along a cosine.
-        valid: share of a split's training part that validates.
-        samples: draws per prediction.
-        audit: also score the estimator of the radial-directional paper's public code; for constant noise.
-        limit: use only so many examples of each part; 0 for all.
     """
 
-    table: str = "yacht"
-    count: int = 0
-    hidden: int = 50
-    family: kasuri.Family = field(default=kasuri.MeanField(), metadata=FIXED)
-    estimator: str = "shared"
-    noises: tuple[Noise, ...] = field(default=("constant",), metadata=FIXED)
-    temperatures: tuple[float, ...] = field(default=(1.0,), metadata=FIXED)
-    dropouts: tuple[float, ...] = field(default=(0.0,), metadata=FIXED)
+    table: str = "yacht"  # name of the UCI table
+    count: int = 0  # number of splits; 0 for all that are published
+    hidden: int = 50  # units of the hidden layer
+    # of posteriors; kasuri.Point() for an ordinary network with weight decay
+    family: Fixed[kasuri.Family] = field(default=kasuri.MeanField())
+    estimator: str = "shared"  # how noise enters during training
+    # to choose from: noise of one learned size ("constant"), of one size with a posterior ("gamma"), of a
+    # size that is a second output of the network ("input"), or a mixture of "constant" and "input" ("both")
+    noises: Fixed[tuple[Noise, ...]] = ("constant",)
+    temperatures: Fixed[tuple[float, ...]] = (1.0,)  # to choose from
+    dropouts: Fixed[tuple[float, ...]] = (0.0,)  # rates to choose from
+    # "he" is normal, scaled by fan-in; "radial-augmented" is that of the radial-directional paper
     prior: Literal["he", "radial", "radial-augmented"] = "he"
-    members: int = 1
-    steps: int = 6000
-    batch_size: int = 64
-    learning_rate: float = 0.01
-    valid: float = 0.15
-    samples: int = 100
-    audit: bool = False
-    limit: int = 0
+    members: int = 1  # networks in an ensemble; of each kind of noise so many
+    steps: int = 6000  # of the optimiser
+    batch_size: int = 64  # examples per step
+    learning_rate: float = 0.01  # of Adam, falling to 0 along a cosine
+    valid: float = 0.15  # share of a split's training part that validates
+    samples: int = 100  # draws per prediction
+    audit: bool = False  # also score `as_published`; for constant noise
+    limit: int = 0  # use only so many examples of each part; 0 for all
 
     def smoke(self) -> "Splits":
         """Two splits, a few steps, four draws, little choice."""
@@ -130,8 +114,7 @@ class Splits(Experiment):
         began = time.monotonic()
         choices, validation, training = self.choose(self.load(self.valid), seed, where)
         scores: list[Scores] = []
-        history: list[dict[str, float]] = []
-        parameters = 0
+        groups: list[list[kasuri.Fitted]] = [[]]
         if where.test:
             whole = self.load(0.0)
             again = mix(seed, Stream.ORDER)  # the number behind the stored results
@@ -140,16 +123,21 @@ class Splits(Experiment):
                 self.score(members, data.test, data, seed)
                 for members, data in zip(groups, whole, strict=True)
             ]
-            history = groups[0][0].history
             training += sum(member.seconds for members in groups for member in members)
-            parameters = sum(trained_numbers(member.net) for member in groups[0])
         done = time.monotonic()
         return Outcome(
             metrics=pooled(scores),
             validation=pooled(validation),
-            history=history,
-            figures={"splits": _rows_by_split(choices, validation, scores)},
-            parameters=parameters,
+            history=groups[0][0].history if where.test else [],
+            figures={
+                "splits": [
+                    {"split": float(index), **dataclasses.asdict(choice)}
+                    | {f"valid_{key}": validation[index][key] for key in _ROW if validation}
+                    | {f"test_{key}": scores[index][key] for key in _ROW if scores}
+                    for index, choice in enumerate(choices)
+                ]
+            },
+            parameters=sum(trained_numbers(member.net) for member in groups[0]),
             seconds={
                 "total": done - began,
                 "train": training,
@@ -172,8 +160,8 @@ class Splits(Experiment):
         options = [Choice(*o) for o in product(self.temperatures, self.dropouts, self.noises)]
         if len(options) == 1:  # nothing to choose
             return options * len(parts), [], 0.0
-        every = [(part, option) for part in parts for option in options]
-        tried = self.train([part for part, _ in every], [o for _, o in every], seed, 1, where)
+        each = [part for part in parts for _ in options]
+        tried = self.train(each, options * len(parts), seed, 1, where)
         choices, best = [], []
         for index, part in enumerate(parts):
             mine = tried[index * len(options) : (index + 1) * len(options)]
@@ -217,7 +205,7 @@ class Splits(Experiment):
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 seed=seed,
-                show=where.titled(self),
+                show=self.bar(where),
             )
             for index, fitted in zip(mine, fits, strict=True):
                 groups[index].append(fitted)
@@ -282,78 +270,49 @@ def pooled(scores: Sequence[Scores]) -> Scores:
     return means
 
 
-def _rows_by_split(
-    choices: Sequence[Choice], validation: Sequence[Scores], test: Sequence[Scores]
-) -> list[dict[str, float | str]]:
-    """For each split what was chosen, and what it gave."""
-    rows = []
-    for index, choice in enumerate(choices):
-        row: dict[str, float | str] = {"split": float(index), **dataclasses.asdict(choice)}
-        for name, scores in (("valid", validation), ("test", test)):
-            if scores:
-                row |= {f"{name}_{key}": scores[index][key] for key in ("nll", "rmse")}
-        rows.append(row)
-    return rows
-
-
 COLUMNS = published.table("radial_directional", "uci")  # by table and method
 
 
-def _variants(table: str) -> list[Experiment]:
+def _rows(name: str) -> list[Splits]:
     base = Splits(
-        name=f"uci/{table}",
-        variant="mean-field",
-        title=f"UCI {table}: test log-likelihood of posteriors and of what people use, all splits at once",
-        table=table,
-        hidden=100 if table == "protein" else 50,
-        steps=25_000 if table == "protein" else 6_000,  # at least 40 epochs of every table
+        name=f"uci/{name}",
+        variant="",
+        title=f"UCI {name}: test log-likelihood of posteriors and of what people use, all splits at once",
+        table=name,
+        hidden=100 if name == "protein" else 50,
+        steps=25_000 if name == "protein" else 6_000,  # at least 40 epochs of every table
         noises=("constant", "input"),
         temperatures=(1.0, 0.3, 0.1),
     )
-    plain = replace(base, family=kasuri.Point())
-    k_tied = replace(base, family=kasuri.KTied(rank=2))
-    radial = replace(base, prior="radial")
+    plain: dict[str, Any] = {"family": kasuri.Point()}
+    k_tied: dict[str, Any] = {"family": kasuri.KTied(rank=2)}
     # the published estimator wants noise of one size; nothing to choose
-    audited = replace(base, audit=True, noises=("constant",), temperatures=(1.0,))
-
-    def beside(method: str) -> dict[str, tuple[float, float | None]]:
-        value, error = COLUMNS[table][method]
-        return {"nll": (-value, error)}
-
-    return [
-        replace(plain, variant="plain"),
-        replace(plain, variant="ensemble-5", members=5),
-        replace(
-            plain,
-            variant="mc-dropout",
-            temperatures=(0.3,),
-            dropouts=(0.005, 0.02, 0.1),
-            published=beside("Dropout"),
-        ),
-        replace(base, published=beside("VI")),
-        replace(k_tied, variant="k-tied-2"),
-        replace(k_tied, variant="k-tied-2-mixture", noises=("both",), members=3),
-        replace(
-            base,
-            variant="matrix-normal",
-            family=kasuri.MatrixNormal(),
-            published=beside("VMG"),
-        ),
-        replace(audited, variant="mean-field-audited"),
-        replace(audited, variant="mean-field-quick-audited", steps=4_000, learning_rate=1e-3),
-        replace(radial, variant="radial-row", family=kasuri.Radial(grouping="row")),
-        replace(radial, variant="radial-double", family=kasuri.Radial(grouping="double")),
-        replace(
-            radial,
-            variant="radial-double-published",  # start, prior and noise of the paper, nothing to choose
-            family=kasuri.Radial(
+    audited: dict[str, Any] = {"audit": True, "noises": ("constant",), "temperatures": (1.0,)}
+    variants: dict[str, dict[str, Any]] = {
+        "plain": plain,
+        "ensemble-5": plain | {"members": 5},
+        "mc-dropout": plain | {"temperatures": (0.3,), "dropouts": (0.005, 0.02, 0.1)},
+        "mean-field": {},
+        "k-tied-2": k_tied,
+        "k-tied-2-mixture": k_tied | {"noises": ("both",), "members": 3},
+        "matrix-normal": {"family": kasuri.MatrixNormal()},
+        "mean-field-audited": audited,
+        "mean-field-quick-audited": audited | {"steps": 4_000, "learning_rate": 1e-3},
+        "radial-row": {"family": kasuri.Radial(grouping="row"), "prior": "radial"},
+        "radial-double": {"family": kasuri.Radial(grouping="double"), "prior": "radial"},
+        "radial-double-published": {  # start, prior and noise of the paper, nothing to choose
+            "family": kasuri.Radial(
                 grouping="double", factors=2, gap=0.005, min_gap=2e-3, spread=1e-4
             ),
-            prior="radial-augmented",
-            noises=("gamma",),
-            temperatures=(1.0,),
-        ),
-    ]
+            "prior": "radial-augmented",
+            "noises": ("gamma",),
+            "temperatures": (1.0,),
+        },
+    }
+    methods = {"mc-dropout": "Dropout", "mean-field": "VI", "matrix-normal": "VMG"}
+    columns = {variant: COLUMNS[name][method] for variant, method in methods.items()}
+    beside = {variant: {"nll": (-value, error)} for variant, (value, error) in columns.items()}
+    return table(base, variants, beside)
 
 
-EXPERIMENTS: list[Experiment] = [row for table in FOLDERS for row in _variants(table)]
+EXPERIMENTS: list[Experiment] = [row for name in FOLDERS for row in _rows(name)]

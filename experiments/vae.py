@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from tyro.conf import Fixed
 
 import kasuri
 from experiments import data as datasets
 from experiments import published
 from experiments.data import Dataset
 from experiments.networks import auto_encoder
-from experiments.spec import FIXED, Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where, form, table
 from experiments.supervised import trained_numbers
 from kasuri.streams import Stream, mix
 from kasuri.training import Validation, constant
@@ -33,37 +34,25 @@ UNITS, STEPS = 8, 9  # of a traversal
 
 @dataclass(frozen=True, kw_only=True)
 class Generative(Experiment):
-    """A fully connected auto-encoder of pictures in black and white.
+    """A fully connected auto-encoder of pictures in black and white."""
 
-    Args:
-        data: name of the data set, with pixels 0 and 1.
-        latent: family of the latent variables.
-        hidden: widths of the hidden layers of encoder and decoder, which have ELU.
-        epochs: passes over the training data, at most.
-        batch_size: examples per step.
-        learning_rate: of Adam; constant.
-        annealing: shape of the weight of the KL while training warms up: exponential (from 0.01), linear
-            (from 0), or the whole KL from the start.
-        warm_up: epochs of annealing.
-        patience: stop after so many validations without improvement, not counting the warm-up; 0 for
-            never. There are 20 validations per run.
-        samples: draws of the importance-weighted log-likelihood.
-        images: test pictures whose log-likelihood is taken; 0 for all. The ELBO is that of all.
-        limit: use only so many pictures of each part; 0 for all.
-    """
-
-    data: str = "static-mnist"
-    latent: Latent = field(default=DiagonalLatent(40), metadata=FIXED)
-    hidden: tuple[int, ...] = (300, 300, 300)
-    epochs: int = 1000
-    batch_size: int = 100
-    learning_rate: float = 5e-4
+    data: str = "static-mnist"  # name of the data set, with pixels 0 and 1
+    latent: Fixed[Latent] = field(default=DiagonalLatent(40))  # family of the latent variables
+    hidden: tuple[int, ...] = (300, 300, 300)  # widths of encoder and decoder, which have ELU
+    epochs: int = 1000  # passes over the training data, at most
+    batch_size: int = 100  # examples per step
+    learning_rate: float = 5e-4  # of Adam; constant
+    # of the weight of the KL while training warms up: exponential (from 0.01), linear (from 0), or none
     annealing: Literal["exponential", "linear", "none"] = "exponential"
-    warm_up: int = 300
+    warm_up: int = 300  # epochs of annealing
+    # stop after so many validations without improvement, not counting the warm-up; 0 for never. There are
+    # 20 validations per run
     patience: int = 2
-    samples: int = 5000
-    images: int = 0
-    limit: int = 0
+    samples: int = 5000  # draws of the importance-weighted log-likelihood
+    images: int = (
+        0  # test pictures whose log-likelihood is taken; 0 for all. The ELBO is that of all
+    )
+    limit: int = 0  # use only so many pictures of each part; 0 for all
 
     def smoke(self) -> "Generative":
         """Two epochs on 200 pictures, ten draws."""
@@ -120,7 +109,7 @@ class Generative(Experiment):
             seed=start,
             folder=where.folder,
             resume=where.folder is not None,
-            show=where.titled(self),
+            show=self.bar(where),
         )
 
     def kl_weight(self, num_data: int) -> Any:
@@ -171,49 +160,40 @@ def sheets(vae: VAE, data: Dataset) -> list[dict[str, Any]]:
     ]
 
 
-_LATENTS: Mapping[int, Mapping[str, Latent]] = {
-    40: {
-        "diagonal": DiagonalLatent(40),
-        "matrix-normal": MatrixNormalLatent(20, 2),
-        "full-normal": FullLatent(40),
-        "k-tied": KTiedLatent(20, 2, rank=1),
-    },
-    9: {
-        "diagonal": DiagonalLatent(9),
-        "matrix-normal": MatrixNormalLatent(3, 3),
-        "full-normal": FullLatent(9),
-        "k-tied": KTiedLatent(3, 3, rank=1),
-    },
+_LATENTS: Mapping[int, Mapping[str, Mapping[str, Latent]]] = {
+    z: {
+        "diagonal": {"latent": DiagonalLatent(z)},
+        "matrix-normal": {"latent": MatrixNormalLatent(rows, columns)},
+        "full-normal": {"latent": FullLatent(z)},
+        "k-tied": {"latent": KTiedLatent(rows, columns, rank=1)},
+    }
+    for z, rows, columns in ((40, 20, 2), (9, 3, 3))
 }
 _FULL = [
-    Generative(
-        name=f"vae/static-mnist-{z}",
-        variant=variant,
-        title=f"Binarised MNIST, auto-encoder with {z} latent variables, posteriors compared (Table 3)",
-        latent=latent,
-        published=published.table("matrix_normal", f"static-mnist-{z}").get(variant),
-    )
+    row
     for z, latents in _LATENTS.items()
-    for variant, latent in latents.items()
+    for row in table(
+        Generative(
+            name=f"vae/static-mnist-{z}",
+            variant="",
+            title=f"Binarised MNIST, auto-encoder with {z} latent variables, posteriors compared (Table 3)",
+        ),
+        latents,
+        published.table("matrix_normal", f"static-mnist-{z}"),
+    )
 ]
-
-
-def _fewer(suffix: str, **changes: Any) -> list[Generative]:
-    """The same rows, cut down."""
-    return [replace(row, name=f"{row.name}-{suffix}", **changes) for row in _FULL]
-
-
+_MEDIUM: dict[str, Any] = {"epochs": 100, "warm_up": 30, "images": 1000}
+_SHORT = {
+    "epochs": 20,
+    "warm_up": 6,
+    "patience": 0,
+    "limit": 20_000,
+    "samples": 500,
+    "images": 1000,
+}
 EXPERIMENTS: list[Experiment] = [
     *_FULL,
-    *_fewer("medium", epochs=100, warm_up=30, images=1000),
-    *_fewer(
-        "short",
-        epochs=20,
-        warm_up=6,
-        patience=0,
-        limit=20_000,
-        samples=500,
-        images=1000,
-        published=None,
-    ),
+    # so close to the paper's settings that its values stay beside it
+    *(replace(row, name=f"{row.name}-medium", **_MEDIUM) for row in _FULL),
+    *form(_FULL, "short", **_SHORT),
 ]

@@ -3,15 +3,16 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from tyro.conf import Fixed
 
 import kasuri
 from experiments.networks import Divide
-from experiments.spec import FIXED, Experiment, Outcome, Where
+from experiments.spec import Experiment, Outcome, Where, table
 from experiments.supervised import trained_numbers
 from kasuri.diagnostics import collapse_check
 from kasuri.diagnostics.reference import wide_optimum
@@ -24,28 +25,18 @@ _SCORES = ("count", "nll", "nll_sem", "gibbs_nll", "kl", "neg_elbo", "neg_elbo_s
 
 @dataclass(frozen=True, kw_only=True)
 class Wide(Experiment):
-    """A network of N neurons, whose output is their average, at η = 1 or at η = τ p / N.
+    """A network of N neurons, whose output is their average, at η = 1 or at η = τ p / N."""
 
-    Args:
-        kind: "toy" is f = (1/N) Σ w_j with unit noise, which has a closed form; "relu" is a hidden layer on
-            32 points of 2 sin 3x with noise of variance 0.1.
-        neurons: N.
-        rule: "eta-1" for Bayes, "balanced" for τ p / N.
-        tau: τ of the balanced rule.
-        epochs: steps, since a batch is all the data.
-        learning_rate: of Adam, falling to 0 along a cosine.
-        draws: of the weights per step.
-        samples: draws per evaluation.
-    """
-
-    kind: Literal["toy", "relu"] = field(default="relu", metadata=FIXED)
-    neurons: int = 8
-    rule: Rule = field(default="eta-1", metadata=FIXED)
-    tau: float = 0.01
-    epochs: int = 2500
-    learning_rate: float = 0.02
-    draws: int = 2
-    samples: int = 100
+    # "toy" is f = (1/N) Σ w_j with unit noise, which has a closed form; "relu" is a hidden layer on 32 points
+    # of 2 sin 3x with noise of variance 0.1
+    kind: Fixed[Literal["toy", "relu"]] = "relu"
+    neurons: int = 8  # N
+    rule: Fixed[Rule] = "eta-1"  # "eta-1" for Bayes, "balanced" for τ p / N
+    tau: float = 0.01  # τ of the balanced rule
+    epochs: int = 2500  # steps, since a batch is all the data
+    learning_rate: float = 0.02  # of Adam, falling to 0 along a cosine
+    draws: int = 2  # of the weights per step
+    samples: int = 100  # draws per evaluation
 
     def smoke(self) -> "Wide":
         """Five steps, four draws."""
@@ -64,7 +55,7 @@ class Wide(Experiment):
             batch_size=len(y),
             learning_rate=self.learning_rate,
             seed=mix(seed, Stream.ORDER),
-            show=where.titled(self),
+            show=self.bar(where),
         )
         trained = time.monotonic()
         metrics = self.scores(elbo, x, y, truth, mix(seed, Stream.EVALUATION))
@@ -135,29 +126,11 @@ class Wide(Experiment):
 def point(
     x: str, value: float, series: str, curves: Sequence[str], marks: dict[str, float]
 ) -> dict[str, Any]:
-    """What the report needs to draw a run as a point of curves over `x`.
-
-    Args:
-        x: name of the quantity that varies.
-        value: of it in this run.
-        series: name of the curve.
-        curves: scores drawn against it.
-        marks: places on the axis to mark, by name.
-    """
+    """A run as a point of curves over `x`, for the report; curves are scores, marks places on the axis."""
     return {"x": x, "value": value, "series": series, "curves": list(curves), "marks": marks}
 
 
 def widths(base: Wide, neurons: Sequence[int]) -> list[Wide]:
-    """Every width by both rules.
-
-    Examples:
-        >>> base = Wide(name="e", variant="", title="")
-        >>> [row.variant for row in widths(base, (8, 32))]
-        ['eta-1-n-8', 'eta-1-n-32', 'balanced-n-8', 'balanced-n-32']
-    """
-    rules: tuple[Rule, ...] = ("eta-1", "balanced")
-    return [
-        replace(base, variant=f"{rule}-n-{n}", rule=rule, neurons=n)
-        for rule in rules
-        for n in neurons
-    ]
+    """Every width by both rules."""
+    rows = {f"{rule}-n-{n}": {"rule": rule, "neurons": n} for rule in _NAMES for n in neurons}
+    return table(base, rows)

@@ -1,7 +1,7 @@
 """Several tasks at the same time, each in one of several processes; all are asked to stop together.
 
 A worker is in a process group of its own, so that Ctrl-C in a terminal reaches this process alone. It passes
-the request on once, and SIGTERM likewise: a run that trains saves where it is. A second Ctrl-C interrupts.
+the request on, and SIGTERM likewise: a run that trains saves where it is.
 """
 
 import contextlib
@@ -10,10 +10,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
-from multiprocessing.connection import wait as wait_for
-from types import FrameType
 from typing import Any
 
 import torch
@@ -39,19 +37,23 @@ def run_tasks(
         say: where to tell which tasks failed.
     """
     context = multiprocessing.get_context("spawn")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
         titles = {pool.submit(_do, task): title for title, task in tasks}
         try:
-            with _sigterm_interrupts():
-                for future in as_completed(titles):
-                    if not _succeeded(future):
-                        say(f"{titles[future]} failed: {future.exception()}")
+            for future in as_completed(titles):
+                if not _succeeded(future):
+                    say(f"{titles[future]} failed: {future.exception()}")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            _stop_workers(list(titles))
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid or 0, signal.SIGINT)
+            wait(titles)
             left = sum(not _succeeded(future) for future in titles)
             where = f"{left} of {len(titles)} runs"
             raise kasuri.training.Interrupted(f"{where} were stopped", where) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
     failed = [future for future in titles if not _succeeded(future)]
     if failed:
         raise ValueError(
@@ -78,36 +80,6 @@ def _succeeded(future: "Future[Any]") -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-def _stop_workers(futures: "Sequence[Future[Any]]") -> None:
-    """Ask every worker to stop, and wait until each has; Ctrl-C while waiting asks once more."""
-    for _ in range(2):
-        try:
-            for worker in multiprocessing.active_children():
-                if worker.pid is not None:
-                    os.kill(worker.pid, signal.SIGINT)
-            wait(futures)
-            return
-        except KeyboardInterrupt:
-            continue
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM like Ctrl-C inside the block; outside the main thread Python does not allow it."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _begin(threads: int | None) -> None:
     """In a worker, before its first task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing to stop yet
@@ -121,7 +93,7 @@ def _follow() -> None:
     """Stop when the process that started this one is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        wait_for([parent.sentinel])
+        parent.join()
         os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -42,29 +42,15 @@ class Split:
 
     def subset(self, rows: int | Tensor) -> "Split":
         """The first rows, at most this number (a view), or those of an index or mask (a copy)."""
-        if isinstance(rows, Tensor):
-            return Split(self.x[rows], self.y[rows])
-        if rows < 0:
-            raise ValueError(f"subset({rows}): the number of rows must be at least 0")
-        return Split(self.x[:rows], self.y[:rows])
+        index = rows if isinstance(rows, Tensor) else slice(rows)
+        return Split(self.x[index], self.y[index])
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set in training, validation and test part.
+    """A data set in training, validation and test part; every statistic of scaling is of the first alone.
 
-    Attributes:
-        name: as `load` takes it.
-        train: to fit on; every statistic used for scaling comes from this part alone.
-        valid: to choose settings on; may be empty.
-        test: to score at the very end.
-        classes: names of the classes 0, 1, ...; None for regression.
-        pictures: (channels, height, width) of an input that is a picture, flattened or not.
-        target_scale: regression targets are standardised; in their own unit they are
-            `y * target_scale + target_mean`.
-        target_mean: see `target_scale`.
-        pixel_range: (lowest, highest) value that a pixel of any picture can have after scaling.
-        note: where the numbers come from, if there is more than one answer.
+    Regression targets are standardised; in their own unit they are `y * target_scale + target_mean`.
 
     Examples:
         >>> part = Split(torch.zeros(10, 3), torch.zeros(10, 1))
@@ -73,23 +59,17 @@ class Dataset:
         (4, 20, 0)
     """
 
-    name: str
-    train: Split
-    valid: Split
-    test: Split
+    name: str  # as `load` takes it
+    train: Split  # to fit on
+    valid: Split  # to choose settings on; may be empty
+    test: Split  # to score at the very end
     _: KW_ONLY
-    classes: tuple[str, ...] | None
-    pictures: tuple[int, ...] | None = None
+    classes: tuple[str, ...] | None  # names of the classes 0, 1, ...; None for regression
+    pictures: tuple[int, ...] | None = None  # (channels, height, width) of a picture, flat or not
     target_scale: float = 1.0
     target_mean: float = 0.0
-    pixel_range: tuple[float, float] | None = None
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse parts that one network could not take."""
-        parts = (self.train, self.valid, self.test)
-        if len({(part.x.shape[1:], part.y.shape[1:]) for part in parts}) > 1:
-            raise ValueError(f"Dataset {self.name!r}: parts of different shape: {parts}")
+    pixel_range: tuple[float, float] | None = None  # that any pixel can have after scaling
+    note: str = ""  # where the numbers come from, if there is more than one answer
 
     @property
     def outputs(self) -> int:
@@ -98,16 +78,11 @@ class Dataset:
 
     def small(self, rows: int) -> "Dataset":
         """At most so many rows of each part. The scaling stays that of the whole training part."""
-        if rows < 1:
-            raise ValueError(f"small({rows}): the number of rows must be at least 1")
         train, valid, test = (part.subset(rows) for part in (self.train, self.valid, self.test))
         return dataclasses.replace(self, train=train, valid=valid, test=test)
 
     def everything(self) -> "Dataset":
-        """Train and valid joined as train, for the final fit after selection; valid is empty.
-
-        The scaling stays that of the original training part.
-        """
+        """Train and valid joined as train, for the final fit after selection; the scaling stays."""
         joined = Split(
             torch.cat([self.train.x, self.valid.x]), torch.cat([self.train.y, self.valid.y])
         )

@@ -1,42 +1,33 @@
 """Files of data sets: in the user's folder, in the cache, or downloaded once; checked every time.
 
 `KASURI_DATA` names a folder of the user, looked at first and never written to. `KASURI_CACHE` moves
-the cache, into which downloads go.
+the cache, into which downloads go. registry.json has where files are published, and checksums.
 """
 
+import contextlib
 import hashlib
+import io
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pooch
 
-TIMEOUT = (
-    5.0,
-    30.0,
-)  # seconds to connect, and between two pieces: an offline machine must hear so quickly
+from kasuri.storage import write_atomically
+
+TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two pieces
 
 
 class DataError(ValueError):
     """A data file that is missing, damaged or not the expected one, and what to do about it."""
 
 
-@dataclass(frozen=True)
-class Original:
-    """A file as its publishers offer it.
-
-    Attributes:
-        path: below the user's folder or the cache, such as "mnist/t10k-labels-idx1-ubyte.gz".
-        url: where it is published.
-        checksum: "sha256:..." or "md5:..."; None if only the numbers inside can be checked.
-    """
-
-    path: str
-    url: str
-    checksum: str | None
+_STORED = json.loads(Path(__file__).with_name("registry.json").read_text(encoding="utf-8"))
+FILES: dict[str, tuple[str, str | None]] = _STORED["files"]  # path: where from, and checksum
+DIGESTS: dict[str, str] = _STORED["digests"]  # of the arrays of prepared copies, by path
 
 
 def user_folder() -> Path | None:
@@ -64,21 +55,21 @@ def find(*paths: str) -> list[Path] | None:
     return None
 
 
-def obtain(original: Original) -> Path:
-    """The file on this machine, with the right checksum; downloaded if it is nowhere.
+def obtain(path: str) -> Path:
+    """The file of the registry on this machine, with the right checksum; downloaded if it is nowhere.
 
     A file that is there but wrong is an error, never a reason to download another one.
     """
-    present = find(original.path)
+    url, checksum = FILES[path]
+    present = find(path)
     if present is None:
-        return _download(original)
-    (path,) = present
-    if original.checksum is not None:
-        kind, _, expected = original.checksum.partition(":")
-        found = pooch.file_hash(str(path), alg=kind)
-        if found != expected:
-            raise damaged(path, f"its {kind} is {found}, expected {expected}", original.url)
-    return path
+        return _download(path, url, checksum)
+    if checksum is not None:
+        kind, _, expected = checksum.partition(":")
+        actual = pooch.file_hash(str(present[0]), alg=kind)
+        if actual != expected:
+            raise damaged(present[0], f"its {kind} is {actual}, expected {expected}", url)
+    return present[0]
 
 
 def damaged(path: Path, reason: str, url: str) -> DataError:
@@ -89,35 +80,54 @@ def damaged(path: Path, reason: str, url: str) -> DataError:
     )
 
 
-def _download(original: Original) -> Path:
-    target = cache_folder() / original.path
+def _download(path: str, url: str, checksum: str | None) -> Path:
+    target = cache_folder() / path
+    downloader = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=TIMEOUT)
     try:
-        pooch.retrieve(
-            original.url,
-            original.checksum,
-            fname=target.name,
-            path=target.parent,
-            downloader=pooch.HTTPDownloader(chunk_size=1 << 16, timeout=TIMEOUT),
-        )
+        pooch.retrieve(url, checksum, target.name, target.parent, downloader=downloader)
     except (OSError, ValueError) as error:  # requests' errors are OSError, a wrong checksum Value
         named = user_folder()
         raise DataError(
-            f"{original.path} is neither in {named or 'KASURI_DATA, which is not set,'} nor in the cache "
-            f"({cache_folder()}), and its download from {original.url} failed: {error}. If you can "
+            f"{path} is neither in {named or 'KASURI_DATA, which is not set,'} nor in the cache "
+            f"({cache_folder()}), and its download from {url} failed: {error}. If you can "
             f"fetch that address by other means, save the file as {target}"
         ) from error
     return target
 
 
-def read_arrays(path: Path, names: Sequence[str], url: str) -> dict[str, Any]:
+def prepared(
+    path: str, names: Iterable[str], original: str, convert: Callable[[Path], Any]
+) -> dict[str, Any]:
+    """The arrays of an npz file, or those made from the original, which are then kept in the cache."""
+    url, present = FILES[original][0], find(path)
+    if present is not None:
+        arrays = read_arrays(present[0], names, url)
+        require_digest(arrays, DIGESTS[path], present[0], url)
+        return arrays
+    source = obtain(original)
+    try:
+        arrays = dict(convert(source))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise damaged(source, f"{path} cannot be made from it ({error})", url) from error
+    require_digest(arrays, DIGESTS[path], source, url)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        content, target = io.BytesIO(), cache_folder() / path
+        np.savez(content, **arrays)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, content.getvalue())
+    return arrays
+
+
+def read_arrays(path: Path, names: Iterable[str], url: str) -> dict[str, Any]:
     """Arrays of an npz file, which is never unpickled; `require_digest` checks the numbers."""
     try:
         # opened here, since numpy leaves a file open that turns out to be no zip
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in names}
     except Exception as error:  # a damaged zip can raise nearly anything
-        reason = f"the arrays {', '.join(names)} cannot be read from it ({error})"
-        raise damaged(path, reason, url) from error
+        raise damaged(path, f"{', '.join(names)} cannot be read from it ({error})", url) from error
 
 
 def require_digest(arrays: Mapping[str, Any], sha256: str, path: Path, url: str) -> None:
@@ -125,10 +135,9 @@ def require_digest(arrays: Mapping[str, Any], sha256: str, path: Path, url: str)
 
     The numbers are checked, not the file: npz files with equal numbers differ in time stamps.
     """
-    found = digest(arrays)
-    if found != sha256:
-        names = ", ".join(arrays)
-        raise damaged(path, f"sha256 of its arrays {names} is {found}, expected {sha256}", url)
+    actual = digest(arrays)
+    if actual != sha256:
+        raise damaged(path, f"sha256 of its arrays is {actual}, expected {sha256}", url)
 
 
 def digest(arrays: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from experiments.data.dataset import Dataset
 from experiments.data.files import DataError, damaged, find
-from experiments.data.pictures import Raw, picture_set, read_mnist
+from experiments.data.pictures import CLASSES, Raw, picture_set, read_idx
 
 URL = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 # rows, and the md5 of the first ten pictures as bytes 0 and 1
@@ -45,32 +45,27 @@ def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
     Args:
         flat: inputs of shape (N, 784); else (N, 1, 28, 28).
         valid: how many of the last training pictures are the validation part.
-
-    Examples:
-        >>> static_mnist().train  # doctest: +SKIP
-        Split(x: float32 (50000, 784), y: int64 (50000,))
     """
     published = find(*ORIGINALS)
     if published is None:
-        raw, classes, note = binarised(read_mnist()), tuple(map(str, range(10))), OURS
+        raw, classes, note = binarised(read_idx("mnist")), CLASSES["mnist"], OURS
         pixels = b"".join(pictures.numpy().tobytes() for pictures, _ in raw)
-        found = hashlib.sha256(pixels).hexdigest()
-        if found != SHA256:
+        drawn = hashlib.sha256(pixels).hexdigest()
+        if drawn != SHA256:
             raise DataError(
-                f"static-mnist: this version of torch draws other numbers from the seed {SEED} (sha256 "
-                f"{found}, expected {SHA256}), so these would not be the fixed pictures; the published "
-                f"files in the folder static-mnist do not depend on it (origin: {URL})"
+                f"static-mnist: this version of torch draws other pictures from the seed {SEED} (sha256 "
+                f"{drawn}, expected {SHA256}). Put the published files into the folder static-mnist ({URL})"
             )
     else:
         parts = zip(published, PARTS.values(), strict=True)
         train, held_out, test = (_parse(path, *expected) for path, expected in parts)
         train = torch.cat([train, held_out])
-        labels = torch.zeros(len(train)), torch.zeros(len(test))
-        raw, classes, note = ((train, labels[0]), (test, labels[1])), ("unlabelled",), THEIRS
-    train_part, test_part = ((255 * pixels, labels) for pixels, labels in raw)
+        raw = (train, torch.zeros(len(train))), (test, torch.zeros(len(test)))
+        classes, note = ("unlabelled",), THEIRS
+    bright = tuple((255 * pixels, labels) for pixels, labels in raw)
     return picture_set(
         "static-mnist",
-        (train_part, test_part),
+        (bright[0], bright[1]),
         classes,
         scale="unit",
         valid=valid,
@@ -92,11 +87,9 @@ def binarised(raw: Raw) -> Raw:
 def _parse(path: Path, rows: int, md5: str) -> Tensor:
     """The pictures of a text file with a line of 784 zeros and ones for each."""
     digits = path.read_bytes().translate(None, b" \t\r\n")
-    if len(digits) != rows * 784 or digits.strip(b"01"):
-        raise damaged(path, f"it must hold {rows} x 784 zeros and ones", URL + path.name)
     pixels = np.frombuffer(digits, np.uint8) - ord("0")
-    found = hashlib.md5(pixels[:7840].tobytes(), usedforsecurity=False).hexdigest()
-    if found != md5:
-        reason = f"its first ten pictures have the md5 {found}, expected {md5}"
+    first = hashlib.md5(pixels[:7840].tobytes(), usedforsecurity=False).hexdigest()
+    if len(digits) != rows * 784 or digits.strip(b"01") or first != md5:
+        reason = f"it must hold {rows} x 784 zeros and ones; md5 of ten pictures is {first}, expected {md5}"
         raise damaged(path, reason, URL + path.name)
     return torch.from_numpy(pixels).view(rows, 1, 28, 28)

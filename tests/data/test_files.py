@@ -3,30 +3,37 @@
 import hashlib
 import socket
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from experiments.data import DataError, files
-from experiments.data.files import Original, digest, find, obtain, read_arrays, require_digest
+from experiments.data.files import digest, find, obtain, read_arrays, require_digest
 from tests.data.conftest import put
 
 CONTENT = b"some numbers" * 1000
 
 
-def original(url: str = "http://127.0.0.1:9/") -> Original:
-    return Original(
-        "toy/file.bin", f"{url}file.bin", f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    )
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Says where toy/file.bin is published, and with which checksum."""
+
+    def register(url: str = "http://127.0.0.1:9/", checksum: str | None = f"sha256:{SHA256}"):
+        monkeypatch.setitem(files.FILES, "toy/file.bin", (f"{url}file.bin", checksum))
+
+    register()
+    return register
 
 
 def test_user_folder_comes_before_the_cache(folder, cache):
     assert find("toy/file.bin") is None
     cached = put(cache, "toy/file.bin", CONTENT)
-    assert obtain(original()) == cached
+    assert obtain("toy/file.bin") == cached
     mine = put(folder, "toy/file.bin", CONTENT)
-    assert obtain(original()) == mine
+    assert obtain("toy/file.bin") == mine
 
 
 def test_files_that_belong_together_are_in_one_folder(folder, cache):
@@ -49,66 +56,71 @@ def test_folders_are_named_by_the_environment(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("where", ["folder", "cache"])
 @pytest.mark.parametrize("bad", [CONTENT[:-1], b"S" + CONTENT[1:], b""])
-def test_a_damaged_file_is_an_error_and_not_replaced(where, bad, request, server):
+def test_a_damaged_file_is_an_error_and_not_replaced(where, bad, request, server, registered):
     server.files["/file.bin"] = CONTENT
     path = put(request.getfixturevalue(where), "toy/file.bin", bad)
+    registered(server.url)
     with pytest.raises(DataError) as caught:
-        obtain(original(server.url))
-    found, expected = hashlib.sha256(bad).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
-    for part in (str(path), found, expected, server.url):
+        obtain("toy/file.bin")
+    for part in (str(path), hashlib.sha256(bad).hexdigest(), SHA256, server.url):
         assert part in str(caught.value)
     assert server.asked == []
     assert path.read_bytes() == bad
 
 
-def test_md5_is_checked_too(folder):
+def test_md5_is_checked_too(folder, registered):
     put(folder, "toy/file.bin", CONTENT)
-    good = replace(original(), checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}")
-    assert obtain(good).is_file()
+    registered(checksum=f"md5:{hashlib.md5(CONTENT).hexdigest()}")
+    assert obtain("toy/file.bin").is_file()
+    registered(checksum="md5:" + "0" * 32)
     with pytest.raises(DataError, match="0000"):
-        obtain(replace(good, checksum="md5:" + "0" * 32))
+        obtain("toy/file.bin")
 
 
-@pytest.mark.parametrize("checksum", ["known", None])
-def test_a_download_goes_into_the_cache_once(server, folder, cache, checksum):
+@pytest.mark.parametrize("checksum", [f"sha256:{SHA256}", None])
+def test_a_download_goes_into_the_cache_once(server, folder, cache, checksum, registered):
     server.files["/file.bin"] = CONTENT
-    asked = original(server.url) if checksum else replace(original(server.url), checksum=None)
-    path = obtain(asked)
+    registered(server.url, checksum)
+    path = obtain("toy/file.bin")
     assert path == cache / "toy" / "file.bin"
     assert path.read_bytes() == CONTENT
-    assert obtain(asked) == path
+    assert obtain("toy/file.bin") == path
     assert server.asked == ["/file.bin"]
     assert list(folder.iterdir()) == [], "the user's folder is never written to"
 
 
-def test_a_download_with_wrong_content_leaves_nothing(server, cache):
+def test_a_download_with_wrong_content_leaves_nothing(server, cache, registered):
     server.files["/file.bin"] = b"captive portal"
+    registered(server.url)
     with pytest.raises(DataError) as caught:
-        obtain(original(server.url))
+        obtain("toy/file.bin")
     assert hashlib.sha256(b"captive portal").hexdigest() in str(caught.value)
     assert [p for p in cache.rglob("*") if p.is_file()] == []
     del server.files["/file.bin"]
+    registered(server.url)
     with pytest.raises(DataError, match="404"):
-        obtain(original(server.url))
+        obtain("toy/file.bin")
 
 
-def test_offline_is_told_quickly_and_completely(folder, cache):
+def test_offline_is_told_quickly_and_completely(folder, cache, registered):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}/"
     start = time.perf_counter()
+    registered(url)
     with pytest.raises(DataError) as caught:
-        obtain(original(url))
+        obtain("toy/file.bin")
     assert time.perf_counter() - start < 5
     for part in ("toy/file.bin", str(folder), str(cache / "toy/file.bin"), f"{url}file.bin"):
         assert part in str(caught.value)
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, server):
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, server, registered):
     server.files["/file.bin"] = CONTENT
     monkeypatch.setenv("KASURI_CACHE", str(put(tmp_path, "a-file", b"")))
+    registered(server.url)
     with pytest.raises(DataError, match=r"toy/file\.bin"):
-        obtain(original(server.url))
+        obtain("toy/file.bin")
 
 
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.arange(3, dtype="<u2")}

@@ -146,12 +146,12 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     for step in range(3):
         now[0] += 1.0
         curve.on_step(None, step, None)
-    assert (curve.steps, curve.seconds) == ([0, 2], [1.0, 3.0])
+    assert (curve.points["step"], curve.points["seconds"]) == ([0, 2], [1.0, 3.0])
     again = ElboCurve(MNIST.valid, every=2, seed=0)
     again.load_state_dict(curve.state_dict())
     now[0] += 1.0
     again.on_step(None, 4, None)
-    assert again.seconds == [1.0, 3.0, 4.0]
+    assert again.points["seconds"] == [1.0, 3.0, 4.0]
     assert again.at(3) == 5.0
 
 

@@ -1,6 +1,8 @@
 """Sweeps: the whole grid once, by any number of workers, best settings by validation."""
 
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import optuna
@@ -10,7 +12,7 @@ from experiments import catalog
 from experiments.cli import main
 from experiments.networks import MLP
 from experiments.spec import Where
-from experiments.sweeping import sweep
+from experiments.sweeping import Sweep, run_sweep
 
 TINY = replace(
     catalog.variants("demo/digits")["k-tied-1"],
@@ -23,7 +25,8 @@ TINY = replace(
 
 
 def run(folder, **options):
-    return sweep(TINY, results=folder, threads=1, say=lambda text: None, **options)
+    plan = Sweep(results=folder, threads=1, **options)
+    return run_sweep(TINY, plan, say=lambda text: None)
 
 
 def test_whole_grid_is_tried_once_and_the_best_is_found(tmp_path):
@@ -56,8 +59,12 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path):
         assert len(run(tmp_path, trials=1, **other)["trials"]) == 1
 
 
-@pytest.mark.slow
-def test_two_workers_share_the_grid(tmp_path):
+def test_two_workers_share_the_grid(tmp_path, monkeypatch):
+    def threads(tasks, workers, threads, say):
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(lambda task: pickle.loads(pickle.dumps(task[1]))(), tasks))
+
+    monkeypatch.setattr("experiments.sweeping.run_tasks", threads)
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     found = run(tmp_path, workers=2, storage=url)
     assert sum(trial["state"] == "COMPLETE" for trial in found["trials"]) >= 4

@@ -172,18 +172,8 @@ def test_scores_that_some_splits_lack_are_left_out():
     assert pooled([]) == {}
 
 
-def test_the_benchmark_has_nine_tables_with_the_same_recipe():
-    rows = uci.EXPERIMENTS
-    names = {row.name for row in rows}
-    assert names == {f"uci/{table}" for table in COLUMNS}
-    for variant in {row.variant for row in rows}:
-        same = [row.settings() | {"table": ""} for row in rows if row.variant == variant]
-        assert len(same) == 9
-        alike = {"hidden": 0, "steps": 0}
-        assert all(one | alike == same[0] | alike for one in same)
-    rows = [row for row in rows if "quick" not in row.variant]
-    assert {(row.hidden, row.steps) for row in rows if row.table == "protein"} == {(100, 25_000)}
-    assert {(row.hidden, row.steps) for row in rows if row.table != "protein"} == {(50, 6_000)}
+def test_the_benchmark_has_nine_tables():
+    assert {row.name for row in uci.EXPERIMENTS} == {f"uci/{table}" for table in COLUMNS}
 
 
 def test_the_audit_scores_the_residuals_of_draws(table, monkeypatch):
