@@ -4,18 +4,16 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.gains import NOTE, gains
 from experiments.report.images import Fetch, sheets, uncertain_inputs
-from experiments.report.json_numbers import short, with_error
+from experiments.report.json_numbers import with_error
 from experiments.report.plots import DASHES, look
 from experiments.report.reading import Problem, Result
 from experiments.report.score_tables import ScoreRow, compare, pool
@@ -30,7 +28,6 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-Checkpoints = Callable[[Result], str | os.PathLike[str] | None]
 
 
 def write_report(
@@ -40,7 +37,6 @@ def write_report(
     title: str = "Results",
     problems: Sequence[Problem] = (),
     pictures: Fetch | None = None,
-    checkpoints: Checkpoints | None = None,
 ) -> Path:
     """Write results as one self-contained HTML page: tables, figures, pictures, provenance.
 
@@ -50,14 +46,12 @@ def write_report(
         title: of the page.
         problems: from `read`; the page lists them.
         pictures: the data set of a name (`settings["data"]`), to show uncertain inputs as pictures.
-        checkpoints: where the trained network of a result is; linked relative to the page.
 
     Returns:
         The path of the page.
     """
     path = Path(path)
     fetch = functools.cache(pictures) if pictures else None
-    tables, validation = compare(results), compare(results, validation=True)
     page = _TEMPLATES.get_template("page.html").render(
         title=title,
         plotly=get_plotlyjs(),
@@ -69,12 +63,10 @@ def write_report(
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
                 "remarks": _remarks(table.rows),
-                "validation": other,
-                "has_validation": any(run.validation for row in table.rows for run in row.results),
                 "sections": [part for make in SECTIONS if (part := section(make, table.rows))],
-                "variants": [_variant(row, fetch, checkpoints, path) for row in table.rows],
+                "variants": [_variant(row, fetch) for row in table.rows],
             }
-            for number, (table, other) in enumerate(zip(tables, validation, strict=True), 1)
+            for number, table in enumerate(compare(results), 1)
         ],
         look=look,
         dashes=DASHES,
@@ -137,20 +129,12 @@ SECTIONS = (
 )
 
 
-def _variant(
-    row: ScoreRow, fetch: Fetch | None, checkpoints: Checkpoints | None, page: Path
-) -> Section:
-    """All about one variant, folded up: layers, uncertain inputs, scores, settings, provenance."""
-    runs = [_run(result, checkpoints, page) for result in row.results]
-    tables = [
-        _scores(row),
-        _settings(row.results),
-        Table("Runs", list(runs[0]), [list(run.values()) for run in runs]),
-    ]
+def _variant(row: ScoreRow, fetch: Fetch | None) -> Section:
+    """All about one variant: layers, uncertain inputs, and folded up its scores and provenance."""
     parts = [
         section(posteriors.layers, [row]),
         section(lambda rows: uncertain_inputs(rows, fetch), [row]),
-        *(Section(table.name, tables=[table], folded=True) for table in tables),
+        *(Section(t.name, tables=[t], folded=True) for t in (_scores(row), _runs(row.results))),
     ]
     seeds = f"seeds {', '.join(str(result.seed) for result in row.results)}"
     return Section(seeds, parts=[part for part in parts if part], row=row)
@@ -170,27 +154,21 @@ def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:
     return "–" if cell is None or cell.value is None else with_error(cell.value, cell.error)
 
 
-def _settings(results: Sequence[Result]) -> Table:
-    """Settings, versions and machine; several values if seeds differ."""
-    sections = [{**run.settings, **run.versions, **run.machine} for run in results]
+def _runs(results: Sequence[Result]) -> Table:
+    """Settings, versions, machine and provenance; several values if seeds differ."""
+    runs = [
+        {
+            **run.settings,
+            **run.versions,
+            **run.machine,
+            "commit": run.commit[:12] + (" with uncommitted changes" if run.dirty else ""),
+            "started": run.started.replace("T", " "),
+            "seconds": run.seconds,
+        }
+        for run in results
+    ]
     lines = []
-    for key in dict.fromkeys(key for part in sections for key in part):
-        values = [json.dumps(part.get(key), default=str) for part in sections]
+    for key in dict.fromkeys(key for run in runs for key in run):
+        values = [json.dumps(run.get(key), default=str) for run in runs]
         lines.append([key.replace("_", " "), " / ".join(dict.fromkeys(values))])
     return Table("Settings, versions and machine", ["setting", "value"], lines)
-
-
-def _run(result: Result, checkpoints: Checkpoints | None, page: Path) -> dict[str, str]:
-    target = checkpoints(result) if checkpoints else None
-    link = Markup("")
-    if target is not None and Path(target).exists():
-        place = quote(Path(os.path.relpath(target, page.parent)).as_posix())
-        link = Markup('<a href="{}">{}</a>').format(place, Path(target).name)
-    changed = " with uncommitted changes" if result.dirty else ""
-    return {
-        "seed": str(result.seed),
-        "started": result.started.replace("T", " "),
-        "seconds": ", ".join(f"{key} {short(value)}" for key, value in result.seconds.items()),
-        "commit": result.commit[:12] + changed,
-        "model": link,
-    }

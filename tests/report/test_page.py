@@ -216,16 +216,6 @@ def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):
     assert [one.name for one in path.parent.iterdir()] == ["report.html"]
 
 
-def test_checkpoints_are_linked_relative_to_the_page(render, tmp_path):
-    model = tmp_path / "models" / "a b#1.safetensors"
-    model.parent.mkdir()
-    model.touch()
-    places = {"plain": model, "mean-field": tmp_path / "gone"}
-    shown = render([run("plain"), run("mean-field")], checkpoints=lambda r: places[r.variant])
-    links = [attrs["href"] for tag, attrs in shown.elements if tag == "a"]
-    assert [link for link in links if link[0] != "#"] == ["models/a%20b%231.safetensors"]
-
-
 def broken_data(name):
     raise ConnectionError("no network")
 
