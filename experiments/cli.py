@@ -151,7 +151,6 @@ def report(
     output: Path = Path("report.html"),
     title: str = "kasuri report",
     pictures: bool = True,
-    checkpoints: Path | None = None,
 ) -> None:
     """Result files as one HTML page.
 
@@ -160,21 +159,14 @@ def report(
         output: the page.
         title: of the page.
         pictures: show the most uncertain inputs as pictures, if the data are on this machine.
-        checkpoints: folder of trained networks to link to.
     """
     results, problems = _read(paths)
-
-    def network(result: reports.Result) -> Path:
-        folder = Path("smoke" if result.smoke else "", result.experiment, result.variant)
-        return (checkpoints or Path()) / folder / str(result.seed) / "model.safetensors"
-
     page = reports.write_report(
         results,
         output,
         title=title,
         problems=problems,
         pictures=load_if_present if pictures else None,
-        checkpoints=None if checkpoints is None else network,
     )
     print(f"{page}: {len(results)} results")
 

@@ -68,7 +68,7 @@ class Panel:
 def sweep_chart(found: Sequence[Result]) -> str:
     """Every score over what an experiment varied: ours with dots, published or exact dotted with rings."""
     (table,) = compare(found)
-    ((x, sweep),) = pooled(table.rows)[0].items()
+    ((x, sweep),) = pooled(table.rows).items()
     panels = []
     for score, curves in sweep.scores.items():
         known = column(score)

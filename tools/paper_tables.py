@@ -125,10 +125,9 @@ def sweep_tables(found: Sequence[Result]) -> str:
     """
     parts = []
     for table in compare(found):
-        sweeps, missing = pooled(table.rows)
-        if missing or not sweeps:
-            names = missing or [row.name for row in table.rows]
-            raise ValueError(f"{table.name}: {names} do not say what was varied")
+        sweeps = pooled(table.rows)
+        if not sweeps:
+            raise ValueError(f"{table.name}: its results do not say what was varied")
         parts.append(f"### {table.name}: {table.title}")
         for x, sweep in sweeps.items():
             x = AXES.get(x, x)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.report import Result, compare, markdown_table, read
-from experiments.report.gains import HEAD, NOTE, gains
+from experiments.report.gains import NOTE, gains
 from experiments.report.text_tables import markdown_grid
 from tools.charts import frontier_chart, sweep_chart
 from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
@@ -21,8 +21,8 @@ def comparison(found: Sequence[Result]) -> str:
         differences = gains(table.rows)
         if differences:
             parts += [
-                f"{table.name}, differences to {differences[0].first}. {NOTE}",
-                markdown_grid([HEAD, *(gain.line for gain in differences)]),
+                f"{table.name}, {differences.name}. {NOTE}",
+                markdown_grid([differences.head, *differences.rows]),
             ]
     return "\n\n".join(parts)
 

@@ -2,93 +2,68 @@
 
 import base64
 import io
+import operator
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from experiments.report.json_numbers import number, short
-from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import Picture, Section, stored, usable
+from experiments.report.sections import UNUSABLE, Picture, Rows, Section, stored
 
 SHOWN = 12  # uncertain inputs of a variant
 LARGEST = 2000  # pixels of a side of a sheet: a page is for looking at
 Fetch = Callable[[str], Any]
 
 
-class DataSets:
-    """Data sets by name, each fetched once; a reason instead of an error.
-
-    Args:
-        fetch: the data set of a name, with `test.x`, `pictures` (the shape of an input, or None),
-            `pixel_range` (black and white) and `classes`; None if there are no data sets.
-    """
-
-    def __init__(self, fetch: Fetch | None) -> None:
-        self._fetch = fetch
-        self._known: dict[str, tuple[Any, str]] = {}
-
-    def get(self, name: str) -> tuple[Any, str]:
-        """The data set or None, and why its inputs cannot be shown as pictures."""
-        if self._fetch is None:
-            return None, "no data sets were given to the report"
-        if name not in self._known:
-            try:
-                self._known[name] = self._fetch(name), f"inputs of {name} are not pictures"
-            except Exception as error:  # no network, no file, no such name: the page comes first
-                self._known[name] = None, f"{name} could not be loaded: {error!s:.200}"
-        return self._known[name]
-
-
-def uncertain_inputs(row: ScoreRow, data_sets: DataSets) -> Section:
-    """Test inputs with the largest entropy, of the first seed that has some."""
-    for result, entries in stored(row, "uncertain", lambda value: [dict(e) for e in value], []):
-        data, reason = data_sets.get(str(result.settings.get("data")))
-        shown = [_card(entry, data) for entry in entries[:SHOWN]]
-        note = "" if any(card.image for card in shown) else f"No pictures: {reason}. "
-        note += "Entropy is in nats; epistemic is the part of it that more data could remove."
-        heading = f"Most uncertain test inputs (seed {result.seed})"
-        return Section(heading, pictures=shown, note=note)
-    return Section("")
+def uncertain_inputs(rows: Rows, fetch: Fetch | None) -> Section:
+    """Test inputs with the largest entropy, of the first seed; as pictures if `fetch` has the data."""
+    for run, entries in [found for row in rows for found in stored(row, "uncertain")][:1]:
+        data = None
+        note = "Entropy is in nats; epistemic is the part of it that more data could remove."
+        try:
+            data = fetch(str(run.settings.get("data"))) if fetch else None
+        except Exception as error:  # no network, no file, no such name: the page comes first
+            note += f" No pictures: {error!s:.200}"
+        pictures = [_card(entry, data) for entry in entries[:SHOWN]]
+        return Section(
+            f"Most uncertain test inputs (seed {run.seed})", note=note, pictures=pictures
+        )
+    return Section("Most uncertain test inputs")
 
 
 def _card(entry: Mapping[str, Any], data: Any) -> Picture:
-    label, guess = (_class(entry.get(key), data) for key in ("label", "guess"))
+    label, guess = (_class(entry[key], data) for key in ("label", "guess"))
     numbers = {key: number(entry.get(key)) for key in ("probability", "entropy", "epistemic")}
     chance = numbers.pop("probability")
     likely = "" if chance is None else f" ({100 * chance:.0f} %)"
     facts = [f"{key} {value:.2f}" for key, value in numbers.items() if value is not None]
     verdict = "✓ right" if label == guess else f"✗ guessed {guess}"
-    picture = next(usable(lambda index: _input(index, data), entry.get("index")), "")
+    try:
+        low, high = data.pixel_range
+        values = np.asarray(data.test.x[operator.index(entry["index"])], dtype=np.float64).reshape(
+            data.pictures
+        )
+        picture = image((np.moveaxis(values, 0, -1) - low) / (high - low))
+    except UNUSABLE:  # inputs that are no pictures
+        picture = ""
     return Picture(picture, label, ", ".join([verdict + likely, *facts]))
 
 
-def _class(value: object, data: Any) -> str:
-    names: Sequence[str] = getattr(data, "classes", None) or ()
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
-        return str(names[value])
-    known = number(value)
-    return str(value) if known is None else short(known)
+def _class(value: Any, data: Any) -> str:
+    names = getattr(data, "classes", None)
+    return str(names[value]) if names and isinstance(value, int) else short(float(value))
 
 
-def _input(index: Any, data: Any) -> str:
-    if type(index) is not int or index < 0:
-        raise ValueError(f"the number of an input must be an integer from 0 on, got {index}")
-    low, high = data.pixel_range
-    values = np.asarray(data.test.x[index], dtype=np.float64).reshape(tuple(data.pictures))
-    return image((np.moveaxis(values, 0, -1) - low) / (high - low))
-
-
-def sheets(rows: Sequence[ScoreRow]) -> Section:
+def sheets(rows: Rows) -> Section:
     """Reconstructions, draws and traversals of auto-encoders, of the first seed."""
-    missing: list[str] = []
     parts = []
     for row in rows:
-        found = stored(row, "sheets", lambda value: [_sheet(entry) for entry in value], missing)
-        for result, pictures in found[:1]:
-            parts.append(Section(f"seed {result.seed}", pictures=pictures, row=row))
-    return Section("Pictures", parts=parts, missing=missing)
+        for run, value in stored(row, "sheets")[:1]:
+            pictures = [_sheet(entry) for entry in value]
+            parts.append(Section(f"seed {run.seed}", pictures=pictures, row=row))
+    return Section("Pictures", parts=parts)
 
 
 def _sheet(entry: Mapping[str, Any]) -> Picture:

@@ -1,4 +1,4 @@
-"""Numbers out of result files that may hold anything, and the digits to show them with."""
+"""Numbers out of result files, which may hold anything, and the digits to show them with."""
 
 import math
 import statistics
@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+HUGE = 1e100  # what is larger cannot be drawn
 
 
 def number(value: object) -> float | None:
-    """A JSON number as a float; None for anything else.
-
-    Examples:
-        >>> number(3), number("3"), number(True)
-        (3.0, None, None)
-    """
+    """A JSON number as a float; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -26,37 +22,15 @@ def number(value: object) -> float | None:
 
 
 def array(values: object) -> Array:
-    """A JSON list of numbers (or of lists of them) to draw; what cannot be drawn is NaN.
-
-    Raises:
-        ValueError, TypeError: anything else; `stored` takes it for unusable data.
-
-    Examples:
-        >>> array([1, None, 1e300]).tolist()
-        [1.0, nan, nan]
-    """
+    """A JSON list of numbers, or of lists of them, to draw; what cannot be drawn is NaN."""
     if not isinstance(values, list):
         raise TypeError(f"a list of numbers is needed, not {values!r:.40}")
     found = np.asarray(values, dtype=np.float64)
-    return np.where(np.abs(found) < 1e100, found, np.nan)
-
-
-def arrays(*lists: object) -> tuple[Array, ...]:
-    """Lists of equal length, at least 1, without the places where one of them has no number."""
-    columns = np.stack([array(one) for one in lists])
-    known = columns[:, ~np.isnan(columns).any(axis=0)]
-    if columns.ndim != 2 or not known.size:
-        raise ValueError("no numbers that belong together")
-    return tuple(known)
+    return np.where(np.abs(found) < HUGE, found, np.nan)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and its standard error if there are at least two values.
-
-    Examples:
-        >>> mean_and_error([1.0, 3.0]), mean_and_error([5.0])
-        ((2.0, 1.0), (5.0, None))
-    """
+    """Mean, and its standard error if there are at least two values."""
     count, mean = len(values), sum(values) / len(values)
     if count < 2:
         return mean, None
@@ -65,16 +39,14 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def decimals_for(values: Iterable[float], errors: Iterable[float], most: int) -> int:
-    """Digits behind the point for a column of numbers.
+    """Digits behind the point for a column of numbers, at most `most`.
 
     The median standard error gets two significant digits and the smallest at least one; without
-    errors the largest number gets four. Never more than `most`.
+    errors the largest number gets four.
 
     Examples:
-        >>> decimals_for([0.1293, 0.1311], [0.0039, 0.0041], most=5)
-        4
-        >>> decimals_for([12.345], [], most=5)
-        2
+        >>> decimals_for([0.1293, 0.1311], [0.0039, 0.0041], most=5), decimals_for([12.345], [], 5)
+        (4, 2)
     """
     known = [error for error in errors if math.isfinite(error) and error > 0]
     if known:
@@ -117,3 +89,16 @@ def short(value: float, significant: int = 4) -> str:
     decimals = max(0, _decimals(abs(value), significant)) if value else 0
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def with_error(value: float, error: float | None) -> str:
+    """A number on its own with its standard error, if there is one.
+
+    Examples:
+        >>> with_error(96.8, 0.18), with_error(0.129, None)
+        ('96.80 ± 0.18', '0.129')
+    """
+    if error is None:
+        return short(value, 6)
+    decimals = decimals_for([value], [error], most=6)
+    return f"{fixed(value, decimals)} ± {fixed(error, decimals)}"

@@ -1,25 +1,23 @@
 """The report: results as one HTML page that needs nothing but itself."""
 
+import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
-from experiments.report.gains import HEAD, NOTE, gains
-from experiments.report.images import DataSets, Fetch, sheets, uncertain_inputs
-from experiments.report.json_numbers import short
+from experiments.report.gains import NOTE, gains
+from experiments.report.images import Fetch, sheets, uncertain_inputs
+from experiments.report.json_numbers import with_error
 from experiments.report.plots import DASHES, look
 from experiments.report.reading import Problem, Result
 from experiments.report.score_tables import ScoreRow, compare, pool
-from experiments.report.sections import Section, Table, stored
+from experiments.report.sections import Rows, Section, Table, section, stored
 from kasuri.storage import write_atomically
 
 _TEMPLATES = Environment(
@@ -30,7 +28,6 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-Checkpoints = Callable[[Result], str | os.PathLike[str] | None]
 
 
 def write_report(
@@ -40,7 +37,6 @@ def write_report(
     title: str = "Results",
     problems: Sequence[Problem] = (),
     pictures: Fetch | None = None,
-    checkpoints: Checkpoints | None = None,
 ) -> Path:
     """Write results as one self-contained HTML page: tables, figures, pictures, provenance.
 
@@ -50,29 +46,27 @@ def write_report(
         title: of the page.
         problems: from `read`; the page lists them.
         pictures: the data set of a name (`settings["data"]`), to show uncertain inputs as pictures.
-        checkpoints: where the trained network of a result is; linked relative to the page.
 
     Returns:
         The path of the page.
     """
     path = Path(path)
-    data_sets = DataSets(pictures)
-    tables, validation = compare(results), compare(results, validation=True)
+    fetch = functools.cache(pictures) if pictures else None
     page = _TEMPLATES.get_template("page.html").render(
         title=title,
         plotly=get_plotlyjs(),
         facts=_facts(results),
-        problems=[(_short_path(problem.path), problem.reason) for problem in problems],
+        # the last part of a path, without what only this machine knows
+        problems=[(Path(*Path(one.path).parts[-4:]), one.reason) for one in problems],
         experiments=[
             {
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
                 "remarks": _remarks(table.rows),
-                "validation": other if _has_validation(table.rows) else None,
-                "sections": [section for section in _sections(table.rows) if section],
-                "variants": [_variant(row, data_sets, checkpoints, path) for row in table.rows],
+                "sections": [part for make in SECTIONS if (part := section(make, table.rows))],
+                "variants": [_variant(row, fetch) for row in table.rows],
             }
-            for number, (table, other) in enumerate(zip(tables, validation, strict=True), 1)
+            for number, table in enumerate(compare(results), 1)
         ],
         look=look,
         dashes=DASHES,
@@ -80,10 +74,6 @@ def write_report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace"))
     return path
-
-
-def _has_validation(rows: Sequence[ScoreRow]) -> bool:
-    return any(run.validation for row in rows for run in row.results)
 
 
 def _facts(results: Sequence[Result]) -> list[str]:
@@ -95,72 +85,56 @@ def _facts(results: Sequence[Result]) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _short_path(path: str) -> str:
-    """A path without the part that only this machine knows."""
-    full = Path(path)
-    if full.is_relative_to(Path.cwd()):
-        return str(full.relative_to(Path.cwd()))
-    return str(Path(*full.parts[-4:])) if full.is_absolute() else path
-
-
-def _remarks(rows: Sequence[ScoreRow]) -> list[str]:
+def _remarks(rows: Rows) -> list[str]:
     """What the files say about themselves, each sentence once."""
     notes = [run.figures.get("note") for row in rows for run in row.results]
     return list(dict.fromkeys(str(note) for note in notes if note))
 
 
-def _sections(rows: Sequence[ScoreRow]) -> Iterator[Section]:
-    yield sweeps.sweeps(rows)
-    yield findings(rows)
-    yield sizes.frontiers(rows)
-    yield training.training_curves(rows)
-    yield training.convergence(rows)
-    yield training.drift(rows)
-    yield calibration.reliability(rows)
-    yield calibration.intervals(rows)
-    yield calibration.foreign_inputs(rows)
-    differences = gains(rows)
-    if differences:
-        heading = f"Differences to {differences[0].first}"
-        table = Table(heading, HEAD, [gain.line for gain in differences])
-        yield Section(heading, note=NOTE, tables=[table])
-    yield sheets(rows)
-    yield sizes.sparsities(rows)
-    yield sizes.compressions(rows)
-    yield posteriors.gradient_snr(rows)
-    yield posteriors.spectra(rows)
-    yield posteriors.maps(rows)
-
-
-def findings(rows: Sequence[ScoreRow]) -> Section:
+def findings(rows: Rows) -> Section:
     """What `kasuri.diagnose` said about the networks of an experiment, each sentence once a variant."""
-    missing: list[str] = []
     lines: dict[tuple[str, str], None] = {}
     for row in rows:
-        for _, found in stored(row, "diagnosis", _sentences, missing):
-            lines |= {(row.name, sentence): None for sentence in found or ["Nothing to report."]}
+        for _, value in stored(row, "diagnosis"):
+            said = [f"{one['what']}: {one['advice']}." for one in value["findings"]]
+            lines |= {(row.name, sentence): None for sentence in said or ["Nothing to report."]}
     tables = [Table("Findings", ["variant", "finding"], list(lines))] if lines else []
-    return Section("Findings", tables=tables, missing=missing)
+    return Section("Findings", tables=tables)
 
 
-def _sentences(value: Mapping[str, Any]) -> list[str]:
-    return [f"{one['what']}: {one['advice']}." for one in value["findings"]]
+def differences(rows: Rows) -> Section:
+    """Differences to the first variant, where these matter."""
+    table = gains(rows)
+    heading = table.name[0].upper() + table.name[1:] if table else ""
+    return Section(heading, note=NOTE, tables=[table] if table else [])
 
 
-def _variant(
-    row: ScoreRow, data_sets: DataSets, checkpoints: Checkpoints | None, page: Path
-) -> Section:
-    """All about one variant, folded up: layers, uncertain inputs, scores, settings, provenance."""
-    runs = [_run(result, checkpoints, page) for result in row.results]
-    tables = [
-        _scores(row),
-        _settings(row.results),
-        Table("Runs", list(runs[0]), [list(run.values()) for run in runs]),
-    ]
+SECTIONS = (
+    sweeps.sweeps,
+    findings,
+    sizes.frontiers,
+    training.training_curves,
+    training.convergence,
+    training.drift,
+    calibration.reliability,
+    calibration.intervals,
+    calibration.foreign_inputs,
+    differences,
+    sheets,
+    sizes.sparsities,
+    sizes.compressions,
+    posteriors.gradient_snr,
+    posteriors.spectra,
+    posteriors.maps,
+)
+
+
+def _variant(row: ScoreRow, fetch: Fetch | None) -> Section:
+    """All about one variant: layers, uncertain inputs, and folded up its scores and provenance."""
     parts = [
-        posteriors.layers(row),
-        uncertain_inputs(row, data_sets),
-        *(Section(table.name, tables=[table], folded=True) for table in tables),
+        section(posteriors.layers, [row]),
+        section(lambda rows: uncertain_inputs(rows, fetch), [row]),
+        *(Section(t.name, tables=[t], folded=True) for t in (_scores(row), _runs(row.results))),
     ]
     seeds = f"seeds {', '.join(str(result.seed) for result in row.results)}"
     return Section(seeds, parts=[part for part in parts if part], row=row)
@@ -177,32 +151,24 @@ def _scores(row: ScoreRow) -> Table:
 
 def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:
     cell = pool(key, scores)
-    if cell is None or cell.value is None:
-        return "–"
-    return short(cell.value) + (f" ± {short(cell.error, 2)}" if cell.error else "")
+    return "–" if cell is None or cell.value is None else with_error(cell.value, cell.error)
 
 
-def _settings(results: Sequence[Result]) -> Table:
-    """Settings, versions and machine; several values if seeds differ."""
-    sections = [{**run.settings, **run.versions, **run.machine} for run in results]
+def _runs(results: Sequence[Result]) -> Table:
+    """Settings, versions, machine and provenance; several values if seeds differ."""
+    runs = [
+        {
+            **run.settings,
+            **run.versions,
+            **run.machine,
+            "commit": run.commit[:12] + (" with uncommitted changes" if run.dirty else ""),
+            "started": run.started.replace("T", " "),
+            "seconds": run.seconds,
+        }
+        for run in results
+    ]
     lines = []
-    for key in dict.fromkeys(key for section in sections for key in section):
-        values = [json.dumps(section.get(key), default=str) for section in sections]
+    for key in dict.fromkeys(key for run in runs for key in run):
+        values = [json.dumps(run.get(key), default=str) for run in runs]
         lines.append([key.replace("_", " "), " / ".join(dict.fromkeys(values))])
     return Table("Settings, versions and machine", ["setting", "value"], lines)
-
-
-def _run(result: Result, checkpoints: Checkpoints | None, page: Path) -> dict[str, str]:
-    target = checkpoints(result) if checkpoints else None
-    link = Markup("")
-    if target is not None and Path(target).exists():
-        place = quote(Path(os.path.relpath(target, page.parent)).as_posix())
-        link = Markup('<a href="{}">{}</a>').format(place, Path(target).name)
-    changed = " with uncommitted changes" if result.dirty else ""
-    return {
-        "seed": str(result.seed),
-        "started": result.started.replace("T", " "),
-        "seconds": ", ".join(f"{key} {short(value)}" for key, value in result.seconds.items()),
-        "commit": result.commit[:12] + changed,
-        "model": link,
-    }

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from experiments.report.json_numbers import Array, short
+import numpy as np
+
+from experiments.report.json_numbers import HUGE, Array, array, short
 
 COLOURS = 7  # --c0 ... --c6 in page.css
 DASHES = {  # Plotly's names, and the same for SVG
@@ -21,8 +23,8 @@ DASHES = {  # Plotly's names, and the same for SVG
     "longdash": "11 4",
     "longdashdot": "11 3 2 3",
 }
+DOTS = {"mode": "lines+markers", "marker": {"size": 5}}
 POINTS = 300  # of a line at most, to keep the page small
-HUGE = 1e100  # what is larger cannot be drawn
 
 T = TypeVar("T")
 
@@ -40,13 +42,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a figure: `style` is that of Plotly's line, `options` those of the whole trace."""
+    """A line of a figure.
+
+    `series` is its entry in the legend, which decides colour and dashes; `style` is that of Plotly's
+    line and goes before it; `options` are those of the whole trace.
+    """
 
     name: str
     x: Sequence[float] | Array
     y: Sequence[float] | Array
-    style: Mapping[str, Any]
     series: int | None = None
+    style: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def trace(self) -> dict[str, Any]:
@@ -58,7 +64,7 @@ class Line:
             "name": escaped(self.name),
             "x": rounded(x for x, _ in points),
             "y": rounded(y for _, y in points),
-            "line": dict(self.style),
+            "line": {**({} if self.series is None else look(self.series)), **self.style},
             "meta": {"series": self.series},
             **self.options,
         }
@@ -66,14 +72,16 @@ class Line:
 
 def chart(
     title: str,
-    lines: Sequence[Line],
+    lines: Iterable[Line],
     x: str,
     y: str = "",
     *,
     log_x: bool = False,
     log_y: bool | None = None,
     caption: str = "",
-    **layout: Any,
+    xaxis: Mapping[str, Any] | None = None,
+    yaxis: Mapping[str, Any] | None = None,
+    shapes: Sequence[Mapping[str, Any]] = (),
 ) -> list[Figure]:
     """The figure of some lines; nothing if they have no points.
 
@@ -85,29 +93,37 @@ def chart(
         log_x: whether the x axis is logarithmic.
         log_y: the same for y; None decides by the numbers.
         caption: below the figure.
-        layout: options of Plotly: `xaxis`, `yaxis`, `legend`.
+        xaxis: more options of Plotly's axis.
+        yaxis: the same for y.
+        shapes: of Plotly's layout, from `mark`.
     """
-    xs = [value for line in lines for value in line.x if abs(value) < HUGE]
-    ys = [value for line in lines for value in line.y if abs(value) < HUGE]
+    drawn = [line for line in lines if len(line.x)]
+    xs = [value for line in drawn for value in line.x if abs(value) < HUGE]
+    ys = [value for line in drawn for value in line.y if abs(value) < HUGE]
     if not xs or not ys:
         return []
     if log_y is None and is_wide(ys):
         log_y, title = True, f"{title}, log scale"
-    axes = {
-        "xaxis": {"title": {"text": escaped(x)}, **(_log(xs) if log_x else {})},
-        "yaxis": {"title": {"text": escaped(y)}, **(_log(ys) if log_y else {})},
+    layout = {
+        "xaxis": {"title": {"text": escaped(x)}, **(_log(xs) if log_x else {}), **(xaxis or {})},
+        "yaxis": {"title": {"text": escaped(y)}, **(_log(ys) if log_y else {}), **(yaxis or {})},
+        "shapes": list(shapes),
     }
-    for name, options in layout.items():
-        axes[name] = {**axes.get(name, {}), **options}
-    ends = [f"{line.name} {short(list(line.y)[-1])}" for line in lines if len(line.y)]
+    ends = [f"{line.name} {short(list(line.y)[-1])}" for line in drawn]
     label = f"Line chart of {y or title} by {x}: {title}. Last values: {'; '.join(ends)}."
-    return [Figure(title, [line.trace() for line in lines], axes, label, caption)]
+    return [Figure(title, [line.trace() for line in drawn], layout, label, caption)]
 
 
-def look(index: int, width: float = 2.0) -> dict[str, Any]:
+def mark(at: float) -> dict[str, Any]:
+    """A dashed line across a figure at a place of its x axis."""
+    line = {"color": "--c6", "dash": "dash", "width": 1.2}
+    return {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+
+
+def look(index: int) -> dict[str, Any]:
     """Colour and dashes of a series: different for the first 42."""
     dash = list(DASHES)[index % len(DASHES)]
-    return {"color": f"--c{index % COLOURS}", "dash": dash, "width": width}
+    return {"color": f"--c{index % COLOURS}", "dash": dash, "width": 2.0}
 
 
 def escaped(text: str) -> str:
@@ -142,18 +158,25 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > 10 * min(values)
 
 
-def mean_by(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Every x once, in order, with the mean of its y.
+def mean_by(seeds: Iterable[tuple[object, object]]) -> tuple[list[float], list[float]]:
+    """Every x once, in order, with the mean of its y over seeds, which are lists of x and of y.
 
     Examples:
-        >>> mean_by([(2, 1.0), (1, 5.0), (2, 3.0)])
-        ([1, 2], [5.0, 2.0])
+        >>> mean_by([([2, 1], [1.0, 5.0]), ([2], [3.0])])
+        ([1.0, 2.0], [5.0, 2.0])
     """
     found: dict[float, list[float]] = {}
-    for x, y in points:
-        found.setdefault(x, []).append(y)
-    xs = sorted(found)
-    return xs, [sum(found[x]) / len(found[x]) for x in xs]
+    for xs, ys in seeds:
+        for x, y in zip(array(xs).tolist(), array(ys).tolist(), strict=True):
+            found.setdefault(x, []).append(y)
+    places = sorted(found)
+    return places, [sum(found[x]) / len(found[x]) for x in places]
+
+
+def steps(edges: object, counts: object) -> tuple[Array, Array]:
+    """Edges and counts of a stored histogram, the last count twice, for a line of shape "hv"."""
+    heights = array(counts)
+    return array(edges), np.append(heights, heights[-1:])
 
 
 def _log(values: Sequence[float]) -> dict[str, Any]:

@@ -8,17 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Column:
-    """One score: where it is in a result, how it is called and shown, what is better.
-
-    Attributes:
-        key: in `metrics`, `validation` and `published` of a result.
-        label: heading, with the unit.
-        better: direction; a cost (parameters, seconds) has none and no best value is marked.
-        explanation: one sentence for a reader who does not know the score.
-        factor: shown number = stored number · factor.
-        decimals: at most so many behind the point.
-        target: the ideal value if `better` is "target".
-    """
+    """One score: its key in a result, and an entry of score_columns.toml, which explains the fields."""
 
     key: str
     label: str
@@ -42,15 +32,10 @@ class Column:
 
 _DATA = tomllib.loads((Path(__file__).parent / "score_columns.toml").read_text(encoding="utf-8"))
 COLUMNS = tuple(Column(key, **entry) for key, entry in _DATA["table"].items())
-_CURVES = tuple(Column(key, **entry) for key, entry in _DATA["curves"].items())
+_KNOWN = {one.key: one for one in COLUMNS}
+_KNOWN |= {key: Column(key, **entry) for key, entry in _DATA["curves"].items()}
 
 
 def column(key: str) -> Column:
-    """What is known of a score.
-
-    Examples:
-        >>> column("nll").better, column("gibbs_nll").label, column("of_mine").label
-        ('lower', 'NLL of a draw (Gibbs)', 'of mine')
-    """
-    known = (found for found in (*COLUMNS, *_CURVES) if found.key == key)
-    return next(known, Column(key, key.replace("_", " ")))
+    """What is known of a score; of others, a name."""
+    return _KNOWN.get(key) or Column(key, key.replace("_", " "))

@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from experiments.report.json_numbers import decimals_for, fixed, mean_and_error
+from experiments.report.json_numbers import decimals_for, fixed, mean_and_error, with_error
 from experiments.report.reading import Published, Result
 from experiments.report.score_columns import COLUMNS, Column
 
+Scores = Mapping[str, float]
 Mark = Literal["", "best", "tied"]
 
 
@@ -45,21 +46,20 @@ class ScoreRow:
 
     Attributes:
         name: of the variant, told apart from full runs if these were smoke runs.
-        scores: of every seed.
         index: number of the variant in its experiment, which decides its colour in figures.
-        published: values of a paper.
-        smoke: whether these were smoke runs, which are never the best.
         results: the runs.
         cells: by the key of their column.
     """
 
     name: str
-    scores: Sequence[Mapping[str, float]]
-    index: int = 0
-    published: Published = field(default_factory=dict)
-    smoke: bool = False
-    results: tuple[Result, ...] = ()
-    cells: Mapping[str, Cell] = field(default_factory=dict)
+    index: int
+    results: tuple[Result, ...]
+    cells: Mapping[str, Cell]
+
+    @property
+    def smoke(self) -> bool:
+        """Whether these were smoke runs, which are never the best."""
+        return self.results[0].smoke
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class ScoreTable:
     """The variants of one experiment, the columns that some of them have, and remarks."""
 
     name: str
+    title: str
     rows: tuple[ScoreRow, ...]
     columns: tuple[Column, ...]
-    title: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def is_marked(self) -> bool:
@@ -100,113 +100,31 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
     for result in results:
         variants = experiments.setdefault(result.experiment, {})
         variants.setdefault((result.variant, result.smoke), []).append(result)
-    tables = []
-    for experiment, variants in experiments.items():
-        rows = [
-            ScoreRow(
-                f"{variant} (smoke)" if smoke else variant,
-                [_scores(run, validation) for run in runs],
-                index,
-                {} if validation else next((run.published for run in runs if run.published), {}),
-                smoke,
-                tuple(runs),
-            )
-            for index, ((variant, smoke), runs) in enumerate(variants.items())
-        ]
-        title = next((run.title for row in rows for run in row.results if run.title), "")
-        table = score_table(experiment, rows, COLUMNS)
-        tables.append(replace(table, title=title, notes=tuple(_notes(table.rows))))
-    return tables
+    return [_table(list(variants.values()), validation) for variants in experiments.values()]
 
 
-def score_table(name: str, rows: Sequence[ScoreRow], columns: Iterable[Column]) -> ScoreTable:
-    """The table of rows without cells; columns that no row has are left out."""
-    shown = {column: cells for column in columns if any(cells := _cells(column, rows))}
-    filled = tuple(
-        replace(row, cells={c.key: cell for c, cells in shown.items() if (cell := cells[i])})
-        for i, row in enumerate(rows)
-    )
-    return ScoreTable(name, filled, tuple(shown))
-
-
-def pool(key: str, scores: Sequence[Mapping[str, float]]) -> Cell | None:
-    """A score over the seeds of one variant, not yet formatted; None if no seed has it."""
-    values = [seed[key] for seed in scores if key in seed]
-    if not values:
-        return None
-    value, error = mean_and_error(values)
-    if len(values) > 1:
-        return Cell(value, error, "seeds")
-    error = next((seed.get(f"{key}_sem") for seed in scores if key in seed), None)
-    return Cell(value, error, "" if error is None else "examples")
-
-
-def _cells(column: Column, rows: Sequence[ScoreRow]) -> list[Cell | None]:
-    """A cell per row, formatted with the same digits, the best marked."""
-    cells = [
-        pool(column.key, row.scores) or (Cell(None) if column.key in row.published else None)
-        for row in rows
+def _table(variants: Sequence[Sequence[Result]], validation: bool) -> ScoreTable:
+    scores = [[_scores(run, validation) for run in runs] for runs in variants]
+    papers = [
+        {} if validation else next((run.published for run in runs if run.published), {})
+        for runs in variants
     ]
-    known = [cell for cell in cells if cell is not None]
-    decimals = decimals_for(
-        [column.factor * cell.value for cell in known if cell.value is not None],
-        [column.factor * cell.error for cell in known if cell.error is not None],
-        column.decimals,
+    smoke = [runs[0].smoke for runs in variants]
+    columns = {c: cells for c in COLUMNS if any(cells := _cells(c, scores, papers, smoke))}
+    rows = tuple(
+        ScoreRow(
+            f"{runs[0].variant} (smoke)" if smoke[i] else runs[0].variant,
+            i,
+            tuple(runs),
+            {column.key: cell for column, cells in columns.items() if (cell := cells[i])},
+        )
+        for i, runs in enumerate(variants)
     )
-    marks = _marks(
-        column, [None if row.smoke else cell for row, cell in zip(rows, cells, strict=True)]
-    )
-    return [
-        cell and _formatted(cell, column, decimals, mark, row.published.get(column.key))
-        for cell, mark, row in zip(cells, marks, rows, strict=True)
-    ]
+    title = next((run.title for runs in variants for run in runs if run.title), "")
+    return ScoreTable(variants[0][0].experiment, title, rows, tuple(columns), tuple(_notes(rows)))
 
 
-def _marks(column: Column, cells: Sequence[Cell | None]) -> list[Mark]:
-    marks: list[Mark] = ["" for _ in cells]
-    running = {
-        i: (column.loss(cell.value), cell.error or 0.0)
-        for i, cell in enumerate(cells)
-        if cell and cell.value is not None and math.isfinite(cell.value)
-    }
-    if not column.better or len(running) < 2:
-        return marks
-    best, error = min(running.values())
-    for i, (loss, own) in running.items():
-        if loss == best:
-            marks[i] = "best"
-        elif loss - best <= math.hypot(error, own):
-            marks[i] = "tied"
-    return marks
-
-
-def _formatted(
-    cell: Cell,
-    column: Column,
-    decimals: int,
-    mark: Mark,
-    paper: tuple[float, float | None] | None,
-) -> Cell:
-    text = error = ""
-    if cell.value is not None:
-        text = fixed(column.factor * cell.value, decimals)
-        if cell.error is not None and column.decimals > 0 and math.isfinite(cell.value):
-            size, smallest = column.factor * cell.error, 10.0**-decimals
-            tiny = 0 < size < smallest / 2
-            error = f"<{smallest:.{decimals}f}" if tiny else fixed(size, decimals)
-    published = "" if paper is None else _published(column, *paper)
-    return replace(cell, mark=mark, text=text, error_text=error, published=published)
-
-
-def _published(column: Column, value: float, error: float | None) -> str:
-    value *= column.factor
-    if error is None:
-        return f"{value:,.0f}" if column.decimals == 0 else f"{value:.6g}"
-    decimals = decimals_for([value], [column.factor * error], most=6)
-    return f"{fixed(value, decimals)} ± {fixed(column.factor * error, decimals)}"
-
-
-def _scores(result: Result, validation: bool) -> dict[str, float]:
+def _scores(result: Result, validation: bool) -> Scores:
     scores = dict(result.validation if validation else result.metrics)
     if result.parameters is not None:
         scores["parameters"] = result.parameters
@@ -215,15 +133,78 @@ def _scores(result: Result, validation: bool) -> dict[str, float]:
     return scores
 
 
+def pool(key: str, seeds: Sequence[Scores]) -> Cell | None:
+    """A score over the seeds of one variant, not yet formatted; None if no seed has it."""
+    known = [scores for scores in seeds if key in scores]
+    if not known:
+        return None
+    value, error = mean_and_error([scores[key] for scores in known])
+    if len(known) > 1:
+        return Cell(value, error, "seeds")
+    error = known[0].get(f"{key}_sem")
+    return Cell(value, error, "" if error is None else "examples")
+
+
+def _cells(
+    column: Column,
+    variants: Sequence[Sequence[Scores]],
+    papers: Sequence[Published],
+    smoke: Sequence[bool],
+) -> list[Cell | None]:
+    """A cell per variant, formatted with the same digits, the best marked."""
+    key, factor = column.key, column.factor
+    cells = [pool(key, seeds) for seeds in variants]
+    values = [factor * cell.value for cell in cells if cell and cell.value is not None]
+    errors = [factor * cell.error for cell in cells if cell and cell.error is not None]
+    decimals = decimals_for(values, errors, column.decimals)
+    marks = _marks(column, {i: cell for i, cell in enumerate(cells) if cell and not smoke[i]})
+    shown: list[Cell | None] = []
+    for i, (cell, paper) in enumerate(zip(cells, papers, strict=True)):
+        if cell:
+            cell = replace(_formatted(cell, column, decimals), mark=marks.get(i, ""))
+        if key in paper:
+            value, error = paper[key]
+            text = with_error(factor * value, None if error is None else factor * error)
+            cell = replace(cell or Cell(None), published=text)
+        shown.append(cell)
+    return shown
+
+
+def _marks(column: Column, cells: Mapping[int, Cell]) -> dict[int, Mark]:
+    losses = {
+        i: (column.loss(cell.value), cell.error or 0.0)
+        for i, cell in cells.items()
+        if cell.value is not None and math.isfinite(cell.value)
+    }
+    if not column.better or len(losses) < 2:
+        return {}
+    best, error = min(losses.values())
+    marks: dict[int, Mark] = {}
+    for i, (loss, own) in losses.items():
+        if loss - best <= math.hypot(error, own):
+            marks[i] = "best" if loss == best else "tied"
+    return marks
+
+
+def _formatted(cell: Cell, column: Column, decimals: int) -> Cell:
+    value = column.factor * (cell.value or 0.0)
+    error = ""
+    if cell.error is not None and column.decimals > 0 and math.isfinite(value):
+        size, smallest = column.factor * cell.error, 10.0**-decimals
+        tiny = 0 < size < smallest / 2
+        error = f"<{smallest:.{decimals}f}" if tiny else fixed(size, decimals)
+    return replace(cell, text=fixed(value, decimals), error_text=error)
+
+
 def _notes(rows: Sequence[ScoreRow]) -> Iterator[str]:
-    names: dict[str, list[str]] = {"seeds": [], "examples": []}
-    for row in rows:
-        for over in {cell.over for cell in row.cells.values() if cell.over}:
-            names[over].append(row.name)
-    in_splits = any("splits" in result.figures for row in rows for result in row.results)
+    in_splits = any("splits" in run.figures for row in rows for run in row.results)
     words = {
         "seeds": "seeds",
         "examples": "the splits of a table (one seed)" if in_splits else "examples (one seed)",
+    }
+    names = {
+        over: [row.name for row in rows if any(cell.over == over for cell in row.cells.values())]
+        for over in words
     }
     parts = [
         f"over {words[over]}" + (f" for {', '.join(named)}" if all(names.values()) else "")

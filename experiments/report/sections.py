@@ -1,18 +1,16 @@
-"""What the page is made of, and getting it out of result files that may hold anything."""
+"""What the page is made of, and getting it out of result files, which may hold anything."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from experiments.report.json_numbers import mean_and_error, with_error
 from experiments.report.plots import Figure
 from experiments.report.reading import Result
-from experiments.report.score_tables import ScoreRow, ScoreTable
+from experiments.report.score_tables import ScoreRow
 
-THICK, THIN = "3px solid var(--muted)", "1px solid var(--muted)"  # borders that look like lines
 UNUSABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,67 +39,82 @@ class Section:
     Attributes:
         heading: above it.
         figures: of it.
-        missing: names of variants that store something that cannot be used.
         note: what the reader should know.
-        keys: what kinds of lines mean, (border of CSS that looks like it, words).
-        size: of figures: "small", "wide", or "map".
+        wide: whether figures are larger than usual.
         legend: names of series with a button each that shows and hides them.
-        tables: of text or of scores.
+        tables: of it.
         pictures: of it.
         parts: sections inside.
         row: the variant that all of this is about; such a section can be folded.
         folded: whether it is folded up at first.
+        missing: variants that store something that cannot be used.
     """
 
     heading: str
     figures: Sequence[Figure] = ()
-    missing: Sequence[str] = ()
     note: str = ""
-    keys: Sequence[tuple[str, str]] = ()
-    size: str = "small"
+    wide: bool = False
     legend: Sequence[str] = ()
-    tables: Sequence[Table | ScoreTable] = ()
+    tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()
     row: ScoreRow | None = None
     folded: bool = False
+    missing: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        return any((self.figures, self.missing, self.tables, self.pictures, self.parts))
+        return any((self.figures, self.tables, self.pictures, self.parts, self.missing))
 
 
-def stored(
-    row: ScoreRow, key: str, parse: Callable[[Any], T], missing: list[str]
-) -> list[tuple[Result, T]]:
-    """What the seeds of a variant store under a key of `figures`, parsed, with the runs.
+Rows = Sequence[ScoreRow]
 
-    A file may hold anything: `parse` takes what it needs as if all was well, and an error means
-    that the data cannot be used. A variant that stores something of which no seed is usable is
-    added to `missing`.
+
+def section(make: Callable[[Rows], Section], rows: Rows) -> Section:
+    """The section of some variants, without those whose stored data cannot be used: it names them.
+
+    A file may hold anything: `make` takes what it needs as if all was well.
     """
-    values = [(run, run.figures[key]) for run in row.results if run.figures.get(key)]
-    found = [(run, parsed) for run, value in values for parsed in usable(parse, value)]
-    if values and not found:
-        missing.append(row.name)
-    return found
-
-
-def by_layer(
-    row: ScoreRow, key: str, parse: Callable[[Any], T], missing: list[str]
-) -> dict[str, list[T]]:
-    """The same for lists of layers, in the order of the files: usable entries by layer."""
-    lists = stored(row, key, lambda entries: [(str(e["layer"]), e) for e in entries], missing)
-    layers: dict[str, list[T]] = {}
-    for _, entries in lists:
-        for name, entry in entries:
-            layers.setdefault(name, []).extend(usable(parse, entry))
-    missing += [f"{row.name} ({name})" for name, found in layers.items() if not found]
-    return {name: found for name, found in layers.items() if found}
-
-
-def usable(parse: Callable[[Any], T], value: object) -> Iterator[T]:
-    """What `parse` makes of a value; nothing if the value cannot be used."""
     try:
-        yield parse(value)
+        return make(rows)
     except UNUSABLE:
-        return
+        good = [row for row in rows if _works(make, row)]
+        missing = [row.name for row in rows if row not in good]
+        return replace(make(good), missing=missing)
+
+
+def _works(make: Callable[[Rows], Section], row: ScoreRow) -> bool:
+    try:
+        make([row])
+    except UNUSABLE:
+        return False
+    return True
+
+
+def stored(row: ScoreRow, key: str) -> list[tuple[Result, Any]]:
+    """The seeds of a variant that store something under a key of `figures`, each with that."""
+    return [(run, run.figures[key]) for run in row.results if run.figures.get(key)]
+
+
+def by_layer(row: ScoreRow, key: str) -> dict[str, list[Any]]:
+    """The same for lists of layers: the entries of all seeds, by layer."""
+    layers: dict[str, list[Any]] = {}
+    for _, entries in stored(row, key):
+        for entry in entries:
+            layers.setdefault(str(entry["layer"]), []).append(entry)
+    return layers
+
+
+def over_seeds(
+    name: str, head: Sequence[str], lines: Mapping[tuple[str, ...], Mapping[str, Iterable[float]]]
+) -> Table:
+    """A table of means and standard errors; a line starts with words and has values by column."""
+    columns = list(dict.fromkeys(key for values in lines.values() for key in values))
+    rows = [
+        [*words, *(_mean(values.get(column)) for column in columns)]
+        for words, values in lines.items()
+    ]
+    return Table(name, [*head, *columns], rows, numbers=True)
+
+
+def _mean(values: Iterable[float] | None) -> str:
+    return "–" if values is None else with_error(*mean_and_error(list(values)))

@@ -3,45 +3,36 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.calibration import histogram, steps
 from experiments.report.json_numbers import array, number, short
-from experiments.report.plots import Figure, Line, chart, escaped, look
-from experiments.report.score_columns import Column
-from experiments.report.score_tables import ScoreRow, ScoreTable, score_table
-from experiments.report.sections import Section, stored
+from experiments.report.plots import DOTS, Figure, Line, chart, escaped, mark, steps
+from experiments.report.sections import Rows, Section, Table, over_seeds, stored
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
 Point = tuple[float, float]
 
 
-def frontiers(rows: Sequence[ScoreRow]) -> Section:
+def frontiers(rows: Rows) -> Section:
     """Test error by size: for every variant a line per seed, through points that no other beats."""
-    missing: list[str] = []
-    found = {row.index: stored(row, "frontier", frontier_points, missing) for row in rows}
     figures = []
     for size, title in SIZES.items():
         lines: list[Line] = []
         rivals: dict[str, Point] = {}
         for row in rows:
-            for _, (points, published) in found[row.index]:
-                best = unbeaten(points[size])
-                xs, ys = [x for x, _ in best], [y for _, y in best]
-                dots = {"mode": "lines+markers"}
-                lines.append(Line(row.name, xs, ys, look(row.index), row.index, dots))
+            for _, value in stored(row, "frontier"):
+                points, published = frontier_points(value)
+                xs, ys = zip(*unbeaten(points[size]), strict=True)
+                lines.append(Line(row.name, xs, ys, row.index, options=DOTS))
                 rivals |= published[size]
         if rivals:
-            xs, ys = [x for x, _ in rivals.values()], [y for _, y in rivals.values()]
+            xs, ys = zip(*rivals.values(), strict=True)
             marker = {"color": "--c6", "symbol": "x", "size": 8}
-            text = [escaped(name) for name in rivals]
-            options = {"mode": "markers", "marker": marker, "text": text}
-            lines.append(Line("published", xs, ys, {}, options=options))
-        zero = {"rangemode": "tozero"}
-        figures += chart(
-            f"Test error by {title}", lines, title, "error (%)", log_x=True, log_y=False, yaxis=zero
-        )
+            options = {"mode": "markers", "marker": marker, "text": [*map(escaped, rivals)]}
+            lines.append(Line("published", xs, ys, options=options))
+        scale: dict[str, Any] = {"log_x": True, "log_y": False, "yaxis": {"rangemode": "tozero"}}
+        figures += chart(f"Test error by {title}", lines, title, "error (%)", **scale)
     note = "A line per seed, through its networks than which none is smaller and better."
     note += " Crosses: published."
-    return Section("Size and error", figures, missing, note, size="wide")
+    return Section("Size and error", figures, note, wide=True)
 
 
 def frontier_points(
@@ -56,8 +47,6 @@ def frontier_points(
 
 def _point(entry: Mapping[str, Any], size: str) -> Point:
     x, y = array([entry[size], entry["error"]]).tolist()
-    if not x > 0 or not y >= 0:
-        raise ValueError(f"a network must have a size and an error, got {x} and {y}")
     return x, 100 * y
 
 
@@ -88,72 +77,54 @@ _COMPRESSION = (
 )
 
 
-def compressions(rows: Sequence[ScoreRow]) -> Section:
+def compressions(rows: Rows) -> Section:
     """Counts before and after, and histograms of every statistic with its threshold, of the first seed."""
-    missing: list[str] = []
     parts = []
     for row in rows:
-        for result, (figures, table, note) in stored(row, "compression", _compression, missing)[:1]:
-            heading = f"seed {result.seed}"
-            parts.append(Section(heading, figures, note=note, tables=[table], row=row))
-    return Section("Compression", parts=parts, missing=missing, note=_COMPRESSION)
+        for run, value in stored(row, "compression")[:1]:
+            x = f"log {value['criterion']}"
+            figures = [figure for one in value["histograms"] for figure in _threshold(one, x)]
+            note, tables = ". ".join(map(str, value.get("notes") or [])), [_counts(value)]
+            parts.append(Section(f"seed {run.seed}", figures, note, tables=tables, row=row))
+    return Section("Compression", parts=parts, note=_COMPRESSION)
 
 
-def _compression(value: Mapping[str, Any]) -> tuple[list[Figure], ScoreTable, str]:
-    counts = [
-        ScoreRow(title, [{"before": old, "after": new, "ratio": old / new}])
+def _counts(value: Mapping[str, Any]) -> Table:
+    lines = [
+        [title, f"{old:,.0f}", f"{new:,.0f}", f"{old / new:.1f}"]
         for key, title in _COUNTS.items()
         if (old := number(value["before"].get(key))) and (new := number(value["after"].get(key)))
     ]
     if ratio := number((value.get("latency") or {}).get("ratio")):
-        counts.append(ScoreRow("times faster, same run", [{"ratio": ratio}]))
-    whole = [Column(key, key, decimals=0) for key in ("before", "after")]
-    table = score_table("count", counts, [*whole, Column("ratio", "ratio", decimals=1)])
-    criterion = str(value["criterion"])
-    figures = [f for one in value["histograms"] for f in _threshold(one, criterion)]
-    return figures, table, ". ".join(map(str, value.get("notes") or []))
+        lines.append(["times faster, same run", "", "", f"{ratio:.1f}"])
+    return Table("Counts", ["count", "before", "after", "ratio"], lines, numbers=True)
 
 
-def _threshold(one: Mapping[str, Any], criterion: str) -> list[Figure]:
-    edges, counts = histogram(one["edges"], one["counts"])
-    lines = [Line("units", edges, counts, steps("--c0", 1.5), options={"fill": "tozeroy"})]
+def _threshold(one: Mapping[str, Any], x: str) -> list[Figure]:
+    points = steps(one["edges"], one["counts"])
+    lines = [Line("units", *points, 0, {"shape": "hv"}, {"fill": "tozeroy"})]
     level = number(one.get("level"))
-    if level is not None:
-        style = {"color": "--c1", "width": 2, "dash": "dash"}
-        lines.append(Line("threshold", [level] * 2, [0, counts.max()], style))
     cut = "no threshold" if level is None else f"threshold {short(level)}"
     caption = f"{cut}: {one['below']} of {one['units']} units below"
-    title = f"{one['layer']}, {one['side']}"
-    zero = {"rangemode": "tozero"}
-    return chart(
-        title, lines, f"log {criterion}", "units", log_y=False, caption=caption, yaxis=zero
-    )
+    shapes = [] if level is None else [mark(level)]
+    title, zero = f"{one['layer']}, {one['side']}", {"rangemode": "tozero"}
+    axes: dict[str, Any] = {"log_y": False, "yaxis": zero, "shapes": shapes}
+    return chart(title, lines, x, "units", caption=caption, **axes)
 
 
-def sparsities(rows: Sequence[ScoreRow]) -> Section:
+def sparsities(rows: Rows) -> Section:
     """Per cent of the weights, rows and columns of every layer that pruning drops."""
-    missing: list[str] = []
-    lines: list[ScoreRow] = []
+    lines: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for row in rows:
-        seeds = [shares for _, shares in stored(row, "sparsity", _dropped, missing)]
-        for what in ("weights", "rows", "columns") if seeds else ():
-            scores = [{layer: share[what] for layer, share in seed.items()} for seed in seeds]
-            lines.append(ScoreRow(f"{row.name}, {what}", scores, row.index))
-    layers = dict.fromkeys(layer for line in lines for seed in line.scores for layer in seed)
-    columns = [Column(layer, layer, factor=100.0, decimals=1) for layer in layers]
+        for what in ("weights", "rows", "columns"):
+            for _, value in stored(row, "sparsity"):
+                shares = lines.setdefault((row.name, what), {})
+                for one in (*value["layers"], value["total"]):
+                    dropped = 100 * (1 - one[f"{what}_left"] / one[what])
+                    shares.setdefault(str(one["name"]), []).append(dropped)
     note = (
         "Per cent dropped of the weights of every layer, and of its rows (outputs) and columns "
         "(inputs). Means over seeds."
     )
-    tables = [score_table("dropped (%)", lines, columns)] if lines else []
-    return Section("Sparsity", tables=tables, missing=missing, note=note)
-
-
-def _dropped(value: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Shares of weights, rows and columns that are gone, by layer and in total."""
-    return {
-        str(one["name"]): {
-            what: 1 - one[f"{what}_left"] / one[what] for what in ("weights", "rows", "columns")
-        }
-        for one in (*value["layers"], value["total"])
-    }
+    tables = [over_seeds("dropped (%)", ("variant", "of"), lines)] if lines else []
+    return Section("Sparsity", tables=tables, note=note)

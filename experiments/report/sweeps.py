@@ -1,15 +1,12 @@
 """Curves over a quantity that differs between runs, such as the temperature: a point per variant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from experiments.report.json_numbers import array, number
-from experiments.report.plots import Figure, Line, chart, look
-from experiments.report.reading import Result
+from experiments.report.json_numbers import array, short
+from experiments.report.plots import DOTS, Figure, Line, chart, mark
 from experiments.report.score_columns import column
-from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import THICK, Section, stored
+from experiments.report.sections import Rows, Section, stored
 
 AXES = {"tau": "τ", "neurons": "neurons N"}
 
@@ -39,76 +36,59 @@ class Sweep:
         return list(dict.fromkeys(name for series in self.scores.values() for name in series))
 
 
-def sweeps(rows: Sequence[ScoreRow]) -> Section:
+def sweeps(rows: Rows) -> Section:
     """A figure per score over what was varied, a line per series, published values dotted."""
-    found, missing = pooled(rows)
+    found = pooled(rows)
+    names = list(dict.fromkeys(name for sweep in found.values() for name in sweep.series))
     figures = [
         figure
         for x, sweep in found.items()
-        for score, series in sweep.scores.items()
-        for figure in _figure(AXES.get(x, x), score, series, sweep.marks)
+        for score, curves in sweep.scores.items()
+        for figure in _figure(AXES.get(x, x), score, curves, sweep.marks, names)
     ]
-    keys = [(THICK, "ours, mean over seeds"), ("2px dotted var(--muted)", "published, or exact")]
-    return Section("Curves over what was varied", figures, missing, keys=keys, size="wide")
+    note = "Solid lines: ours, mean over seeds. Dotted lines: published, or exact."
+    heading = "Curves over what was varied"
+    return Section(heading, figures, note, legend=names, wide=True)
 
 
-def pooled(rows: Sequence[ScoreRow]) -> tuple[dict[str, Sweep], list[str]]:
-    """Points of all variants by quantity, and the variants whose points cannot be used."""
+def pooled(rows: Rows) -> dict[str, Sweep]:
+    """Points of all variants, by the quantity that was varied."""
     found: dict[str, Sweep] = {}
-    missing: list[str] = []
     for row in rows:
-        for result, point in stored(row, "sweep", _point, missing):
-            sweep = found.setdefault(point["x"], Sweep())
-            sweep.marks |= point["marks"]
-            name = f"{point['series']} (smoke)" if row.smoke else point["series"]
-            for score in point["curves"]:
+        for run, point in stored(row, "sweep"):
+            sweep = found.setdefault(str(point["x"]), Sweep())
+            (x,) = array([point["value"]]).tolist()
+            name = f"{point['series']} (smoke)" if row.smoke else str(point["series"])
+            sweep.marks |= {str(k): float(at) for k, at in (point.get("marks") or {}).items()}
+            for score in map(str, point["curves"]):
                 curve = sweep.scores.setdefault(score, {}).setdefault(name, SweepCurve())
-                _add(curve, result, score, point)
-    return found, missing
-
-
-def _point(value: Mapping[str, Any]) -> dict[str, Any]:
-    (place,) = array([value["value"]]).tolist()
-    if not place > 0:
-        raise ValueError(f"what was varied must be positive, got {place}")
-    marks, beside = value.get("marks") or {}, value.get("beside") or {}
-    return {
-        "x": str(value["x"]),
-        "value": place,
-        "series": str(value["series"]),
-        "curves": [str(score) for score in value["curves"]],
-        "marks": {str(name): float(at) for name, at in marks.items() if at > 0},
-        "beside": {str(score): number(exact) for score, exact in beside.items()},
-    }
-
-
-def _add(curve: SweepCurve, result: Result, score: str, point: Mapping[str, Any]) -> None:
-    if score in result.metrics:
-        curve.measured.setdefault(point["value"], []).append(result.metrics[score])
-    exact, _ = result.published.get(score, (point["beside"].get(score), None))
-    if exact is not None:
-        curve.beside[point["value"]] = exact
+                if score in run.metrics:
+                    curve.measured.setdefault(x, []).append(run.metrics[score])
+                exact = (point.get("beside") or {}).get(score)
+                exact, _ = run.published.get(score, (exact, None))
+                if exact is not None:
+                    curve.beside[x] = float(exact)
+    return found
 
 
 def _figure(
-    x: str, score: str, series: Mapping[str, SweepCurve], marks: Mapping[str, float]
+    x: str,
+    score: str,
+    curves: Mapping[str, SweepCurve],
+    marks: Mapping[str, float],
+    names: list[str],
 ) -> list[Figure]:
     known = column(score)
     lines = []
-    for index, (name, curve) in enumerate(series.items()):
-        color = look(index)["color"]
+    for name, curve in curves.items():
         for points, label, style in (
-            (curve.means(), name, {"width": 2.4}),
-            (curve.beside, f"{name}, published or exact", {"width": 1.6, "dash": "dot"}),
+            (curve.means(), name, {"dash": "solid", "width": 2.4}),
+            (curve.beside, f"{name}, published or exact", {"dash": "dot", "width": 1.6}),
         ):
             xs = sorted(points)
             ys = [known.factor * points[place] for place in xs]
-            options = {"mode": "lines+markers", "showlegend": label == name}
-            lines.append(Line(label, xs, ys, {"color": color, **style}, options=options))
-    drawn = [line for line in lines if line.x]
-    values = [value for line in drawn for value in line.y] or [0.0]
-    ends, style = [min(values), max(values)], {"color": "--c6", "dash": "dash", "width": 1.2}
-    drawn += [Line(name, [at, at], ends, style) for name, at in marks.items() if drawn]
+            lines.append(Line(label, xs, ys, names.index(name), style, DOTS))
     log_y = None if known.factor == 1 else False  # shares in per cent are read on an even scale
-    place = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-    return chart(known.title, drawn, x, log_x=True, log_y=log_y, legend=place)
+    caption = "; ".join(f"{name} at the dashed line ({short(at)})" for name, at in marks.items())
+    shapes = [mark(at) for at in marks.values()]
+    return chart(known.title, lines, x, log_x=True, log_y=log_y, caption=caption, shapes=shapes)

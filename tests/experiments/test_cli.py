@@ -94,10 +94,9 @@ def test_run_compare_and_report(folder, capsys):
     assert "accuracy" in capsys.readouterr().out
     assert main(["compare", "results/smoke", "--markdown"]) == 0
     assert "| k-tied-2" in capsys.readouterr().out
-    assert main(["report", "results", "--output", "page.html", "--checkpoints", "runs"]) == 0
+    assert main(["report", "results", "--output", "page.html"]) == 0
     page = (folder / "page.html").read_text()
     assert "<!doctype html>" in page[:200].lower()
-    assert "runs/smoke/demo/digits/k-tied-2/0/model.safetensors" in page
     capsys.readouterr()
     assert main(line) == 0
     assert "is there" in capsys.readouterr().out

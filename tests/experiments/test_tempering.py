@@ -62,7 +62,7 @@ def test_a_sweep_over_tau_is_good_where_it_is_cold_and_at_chance_where_it_is_hot
     kinds = [one["kind"] for one in found[1].figures["diagnosis"]["findings"]]
     assert "ignores the data" in kinds
     (table,) = compare([result(*pair) for pair in zip(rows, found, strict=True)])
-    drawn, _ = pooled(table.rows)
+    drawn = pooled(table.rows)
     assert drawn["tau"].scores["accuracy"]["mean-field"].measured == {
         0.001: [cold["accuracy"]],
         100.0: [hot["accuracy"]],

@@ -125,9 +125,8 @@ def test_least_result_and_no_result(render):
 @pytest.mark.parametrize("junk", [5, "x", True, ["x"], [None, 3], {"step": [1], "neg_elbo": "x"}])
 def test_what_cannot_be_used_is_skipped_and_named(render, junk):
     shown = render([run("broken", experiment=key, figures={key: junk}) for key in HEADINGS])
-    compared = [heading for key, heading in HEADINGS.items() if key not in ("layers", "uncertain")]
-    assert headings(shown) >= set(compared)
-    assert shown.all_text.count("Without usable data: broken.") == len(compared)
+    assert headings(shown) == set(HEADINGS.values())
+    assert shown.all_text.count("Without usable data: broken.") == len(HEADINGS)
     assert not shown.figures
 
 
@@ -167,7 +166,7 @@ def damaged(value, rng):
     return value
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_damaged_files_never_break_the_page(render, seed):
     rng = random.Random(seed)
     runs = []
@@ -217,33 +216,18 @@ def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):
     assert [one.name for one in path.parent.iterdir()] == ["report.html"]
 
 
-def test_checkpoints_are_linked_relative_to_the_page(render, tmp_path):
-    model = tmp_path / "models" / "a b#1.safetensors"
-    model.parent.mkdir()
-    model.touch()
-    places = {"plain": model, "mean-field": tmp_path / "gone"}
-    shown = render([run("plain"), run("mean-field")], checkpoints=lambda r: places[r.variant])
-    links = [attrs["href"] for tag, attrs in shown.elements if tag == "a"]
-    assert [link for link in links if link[0] != "#"] == ["models/a%20b%231.safetensors"]
-
-
 def broken_data(name):
     raise ConnectionError("no network")
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        (None, "no data sets were given"),
-        (broken_data, "could not be loaded: no network"),
-        (lambda name: SimpleNamespace(pictures=None, classes=None), "are not pictures"),
-    ],
+    "source", [None, broken_data, lambda name: SimpleNamespace(pictures=None, classes=None)]
 )
-def test_uncertain_inputs_without_pictures_say_why(render, source, reason):
+def test_uncertain_inputs_without_pictures_are_words(render, source):
     entry = {"index": 3, "label": 1, "guess": 2, "probability": 0.24, "entropy": 1.9}
     one = run(settings={"data": "mine"}, figures={"uncertain": [entry | {"epistemic": 0.55}]})
     shown = render([one], pictures=source)
-    assert reason in shown.all_text
+    assert ("No pictures: no network" in shown.all_text) == (source is broken_data)
     assert "✗ guessed 2 (24 %), entropy 1.90, epistemic 0.55" in shown.all_text
     assert not any(tag == "img" for tag, _ in shown.elements)
 

@@ -41,7 +41,7 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font,
-      showlegend: Boolean(own.legend),
+      showlegend: false,
       hovermode: "closest",
       hoverlabel: { bgcolor: css("--surface"), bordercolor: css("--rule"), font, namelength: -1 },
       dragmode: coarse ? false : "zoom",
