@@ -1,6 +1,7 @@
 """Twenty small networks trained together and one after the other: `python -m benchmarks.together`.
 
-The network of the UCI benchmark, 13-50-1, batches of 64, as `kasuri.fit_many` and `kasuri.fit` train it.
+The network of the UCI benchmark, 13-50-1, batches of 64, as `kasuri.training.fit_many` and
+`kasuri.fit` train it.
 Writes results/numerics/together.json. A call is a short training run of all twenty, set-up included.
 """
 
@@ -58,7 +59,7 @@ def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[
         ]
 
     def together() -> object:
-        return kasuri.fit_many(networks(), data, **options)
+        return kasuri.training.fit_many(networks(), data, **options)
 
     def apart() -> object:
         return [

@@ -78,7 +78,7 @@ def standard_ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return ratios
 
 
-class ElboCurve(kasuri.Callback):
+class ElboCurve(kasuri.training.Callback):
     """−ELBO on validation data, with the whole KL, every so many steps.
 
     The seconds are those of training alone, without the looks.

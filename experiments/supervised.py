@@ -29,7 +29,7 @@ from kasuri.training import (
     processes,
 )
 
-Callbacks = Sequence[kasuri.Callback]
+Callbacks = Sequence[kasuri.training.Callback]
 Change = Callable[[kasuri.Fitted], kasuri.Fitted]
 Scored = tuple[dict[str, float], dict[str, Any]]  # metrics, and the data of figures
 
@@ -234,9 +234,9 @@ class Supervised(Experiment):
         objectives = [member.objective for member in members]
         model: Any = objectives[0]
         if len(objectives) > 1:
-            model = kasuri.ensemble(objectives)
+            model = kasuri.prediction.ensemble(objectives)
         elif self.family is None and any(isinstance(m, nn.Dropout) for m in model.net.modules()):
-            model = kasuri.mc_dropout(model, self.samples, seed)
+            model = kasuri.prediction.mc_dropout(model, self.samples, seed)
         inside: Split = getattr(data, part)
         return kasuri.evaluate(
             model,

@@ -69,7 +69,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits(Experiment):
-    """One network for each published split of a UCI table, trained together by `kasuri.fit_many`.
+    """One network for each published split of a UCI table, trained together by `kasuri.training.fit_many`.
 
     Inside the training part of every split a validation part chooses temperature, kind of noise and rate
     of dropout; then a network is fitted to the whole training part with that choice and tested once.
@@ -192,7 +192,7 @@ class Splits(Experiment):
             ]
             torch.manual_seed(mix(seed, Stream.FETCH))  # the number behind the stored results
             network = MLP((self.hidden,), rate, per_target=2 if noise == "input" else 1)
-            fits = kasuri.fit_many(
+            fits = kasuri.training.fit_many(
                 [
                     kasuri.bayesianize(network(parts[i]), self.family, estimator=self.estimator)
                     for i in mine
@@ -219,9 +219,11 @@ class Splits(Experiment):
         model: Any = members[0].objective
         if len(members) > 1:
             each = math.ceil(self.samples / len(members))
-            model = kasuri.ensemble([member.objective for member in members], each, seed_of_draws)
+            model = kasuri.prediction.ensemble(
+                [member.objective for member in members], each, seed_of_draws
+            )
         elif any(self.dropouts):
-            model = kasuri.mc_dropout(model, self.samples, seed)
+            model = kasuri.prediction.mc_dropout(model, self.samples, seed)
         scores = kasuri.evaluate(
             model,
             part,

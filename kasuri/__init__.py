@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kasuri import compression as compression
     from kasuri import diagnostics as diagnostics
     from kasuri import exporting as exporting
+    from kasuri import prediction as prediction
     from kasuri import testing as testing
     from kasuri import training as training
     from kasuri import vae as vae
@@ -54,34 +55,27 @@ if TYPE_CHECKING:
     from kasuri.diagnostics.findings import diagnose as diagnose
     from kasuri.exporting.export import export as export
     from kasuri.prediction import metrics as metrics
-    from kasuri.prediction.baselines import ensemble as ensemble
-    from kasuri.prediction.baselines import mc_dropout as mc_dropout
     from kasuri.prediction.evaluate import evaluate as evaluate
     from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
-    from kasuri.training.callbacks import Callback as Callback
     from kasuri.training.fit import fit as fit
     from kasuri.training.fitted import Fitted as Fitted
-    from kasuri.training.many import fit_many as fit_many
 
 __version__ = "0.3.0"
 
 # What is imported when it is first asked for, so that `import kasuri` is quick: its module, and its name
 # there if it is not the module itself.
 _LATER = {
-    "Callback": "kasuri.training.callbacks:Callback",
     "Fitted": "kasuri.training.fitted:Fitted",
     "compress": "kasuri.compression.compress:compress",
     "compression": "kasuri.compression",
     "diagnose": "kasuri.diagnostics.findings:diagnose",
     "diagnostics": "kasuri.diagnostics",
-    "ensemble": "kasuri.prediction.baselines:ensemble",
     "evaluate": "kasuri.prediction.evaluate:evaluate",
     "export": "kasuri.exporting.export:export",
     "exporting": "kasuri.exporting",
     "fit": "kasuri.training.fit:fit",
-    "fit_many": "kasuri.training.many:fit_many",
-    "mc_dropout": "kasuri.prediction.baselines:mc_dropout",
     "metrics": "kasuri.prediction.metrics",
+    "prediction": "kasuri.prediction",
     "predict_moments": "kasuri.prediction.moments.predict_moments:predict_moments",
     "testing": "kasuri.testing",
     "training": "kasuri.training",
@@ -93,7 +87,6 @@ __all__ = [
     "ELBO",
     "Balanced",
     "Bernoulli",
-    "Callback",
     "Categorical",
     "Family",
     "FileError",
@@ -123,16 +116,13 @@ __all__ = [
     "compress",
     "diagnose",
     "diagnostics",
-    "ensemble",
     "evaluate",
     "export",
     "fit",
-    "fit_many",
     "frozen",
     "last_layer",
     "load",
     "load_objective",
-    "mc_dropout",
     "metrics",
     "named_posteriors",
     "predict",

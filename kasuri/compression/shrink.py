@@ -119,6 +119,7 @@ def shrink(
         carry: whether a unit may stay to bear the constants of others.
 
     Examples:
+        >>> from kasuri.compression.coupling import find_groups
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double().eval()
         >>> net[0].weight.data[:2] = 0
         >>> x = torch.randn(5, 3).double()

@@ -268,7 +268,9 @@ def _calibration(measured: Measured) -> Iterator[Finding]:
         what = f"not sure enough of itself ({numbers})"
         yield Finding("timid", what, f"{measured.colder}{noise}")
         return
-    advice = "average several networks (kasuri.ensemble), or stop earlier on validation data"
+    advice = (
+        "average several networks (kasuri.prediction.ensemble), or stop earlier on validation data"
+    )
     if measured.temperature < 0.5:
         higher = min(1.0, 3 * measured.temperature)
         advice = f"raise the temperature to about {higher:.2g}, or average several networks"

@@ -77,7 +77,7 @@ def evaluate(
     Args:
         model: an objective (ELBO, MaximumLikelihood) or what `kasuri.fit` gave; a converted network; an
             ordinary network, evaluated as one draw; or a function of inputs that returns a `Prediction`
-            and is called once per chunk (`kasuri.ensemble`, `kasuri.mc_dropout`, your own).
+            and is called once per chunk (an `ensemble`, `mc_dropout` or your own).
         data: (x, y); anything with attributes x and y; or a loader of such pairs.
         samples: number of draws.
         likelihood: what a network's outputs mean. Objectives and functions bring their own.

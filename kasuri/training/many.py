@@ -1,4 +1,4 @@
-"""`kasuri.fit_many`: many small networks trained as one program.
+"""`kasuri.training.fit_many`: many small networks trained as one program.
 
 A step of a small network is all overhead: hundreds of operations of a few microseconds each. Networks of
 the same make are therefore stacked, parameter by parameter, and every operation of a step is done
@@ -89,7 +89,7 @@ def fit_many(
         >>> import torch, kasuri
         >>> nets = [kasuri.bayesianize(nn.Linear(2, 1), kasuri.MeanField()) for _ in range(3)]
         >>> data = [(torch.randn(50, 2), torch.randn(50, 1)) for _ in nets]
-        >>> fits = kasuri.fit_many(nets, data, temperature=1.0, epochs=2, seed=0)
+        >>> fits = kasuri.training.fit_many(nets, data, temperature=1.0, epochs=2, seed=0)
         >>> [len(fitted.history) for fitted in fits], fits[0].net is nets[0]
         ([2, 2, 2], True)
     """

@@ -62,7 +62,7 @@ def test_impossible_options_are_refused(act, words):
         act()
 
 
-class Collect(kasuri.Callback):
+class Collect(kasuri.training.Callback):
     """Every gradient of every posterior parameter, kept whole."""
 
     def __init__(self):
@@ -218,7 +218,7 @@ def test_state_is_a_copy_and_refuses_other_settings():
 def test_drift_is_the_mean_scale_after_so_many_steps():
     drift, means = ScaleDrift(5), []
 
-    class Watch(kasuri.Callback):
+    class Watch(kasuri.training.Callback):
         def on_step(self, objective, step, terms):
             means.append(
                 [float(q.scale.detach().mean()) for _, q in kasuri.named_posteriors(objective.net)]

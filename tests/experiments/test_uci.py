@@ -51,7 +51,7 @@ def experiment(**changed):
 
 def test_seconds_of_training_are_those_of_every_network(table, monkeypatch):
     one = experiment(noises=("both",), temperatures=(1.0, 0.1), steps=4)
-    real = kasuri.fit_many
+    real = kasuri.training.fit_many
 
     def timed(*given, **options):
         return [dataclasses.replace(fit, seconds=1.0) for fit in real(*given, **options)]
@@ -62,7 +62,7 @@ def test_seconds_of_training_are_those_of_every_network(table, monkeypatch):
 
 def test_validation_chooses_and_the_whole_training_part_is_fitted(table, monkeypatch):
     trained = []
-    real = kasuri.fit_many
+    real = kasuri.training.fit_many
 
     def watched(nets, trains, **options):
         trained.append(([len(one) for one in trains], options["temperature"]))

@@ -272,7 +272,9 @@ def test_networks_trained_together_have_their_own_noise(learn):
         for _ in range(2)
     ]
     trains = [line(100, noise=0.2), line(100, noise=2.0, seed=1)]
-    kasuri.fit_many(objectives, trains, epochs=110, batch_size=25, learning_rate=0.04, seed=0)
+    kasuri.training.fit_many(
+        objectives, trains, epochs=110, batch_size=25, learning_rate=0.04, seed=0
+    )
     for one, (x, y) in zip(objectives, trains, strict=True):
         likelihood, net = one.likelihood, one.net.eval()
         with torch.no_grad():

@@ -143,9 +143,9 @@ def test_members_of_an_ensemble_of_student_ts_keep_their_noise():
     rates = (1.0, 7.0)
     members = members_of(*(noise(9.0, b, dtype=torch.float32) for b in rates))
     x, y = torch.randn(8, 3), torch.randn(8, 1)
-    pred = kasuri.ensemble(members)(x)
+    pred = kasuri.prediction.ensemble(members)(x)
     assert pred.aleatoric.flatten()[0].item() == pytest.approx(4 / 8)
-    result = kasuri.evaluate(kasuri.ensemble(members), (x, y))
+    result = kasuri.evaluate(kasuri.prediction.ensemble(members), (x, y))
     scales = torch.tensor(rates).div(9).sqrt()[:, None]
     law = stats.t(18, loc=pred.draws[..., 0], scale=scales)
     oracle = math.log(2) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
@@ -156,7 +156,7 @@ def test_members_of_an_ensemble_of_normals_keep_their_noise():
     scales = torch.tensor([0.2, 1.5, 0.7])
     members = members_of(*(kasuri.Gaussian(float(scale)) for scale in scales))
     x, y = torch.randn(8, 3), torch.randn(8, 1)
-    result = kasuri.evaluate(kasuri.ensemble(members), (x, y))
+    result = kasuri.evaluate(kasuri.prediction.ensemble(members), (x, y))
     means = torch.stack([one.net(x) for one in members])[..., 0].detach()
     law = stats.norm(means, scales[:, None])
     oracle = math.log(3) - torch.as_tensor(law.logpdf(y[:, 0])).logsumexp(0).mean()
@@ -170,21 +170,21 @@ def test_an_ensemble_of_posteriors_mixes_their_draws_and_their_noise():
     for outputs, likelihood in zip((1, 2), noises, strict=True):
         bnn = kasuri.bayesianize(nn.Linear(3, outputs), kasuri.MeanField(scale=0.5))
         members.append(kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=9))
-    pred = kasuri.ensemble(members, samples=5, seed=3)(x)
+    pred = kasuri.prediction.ensemble(members, samples=5, seed=3)(x)
     logs = []
     for member, one in enumerate(members):
         draws = kasuri.predict(one.bnn, x, 5, seed=mix(3, member)).draws
         logs += [one.likelihood.log_prob(f, y) for f in draws]
     oracle = math.log(10) - torch.stack(logs).double().logsumexp(0).mean()
     assert len(pred.draws) == 10
-    result = kasuri.evaluate(kasuri.ensemble(members, samples=5, seed=3), (x, y))
+    result = kasuri.evaluate(kasuri.prediction.ensemble(members, samples=5, seed=3), (x, y))
     assert result["nll"] == pytest.approx(oracle.item(), abs=1e-5)
 
 
 def test_an_ensemble_of_different_tails_is_refused():
     for other in (noise(8.0, 1.0), kasuri.Gaussian()):
         with pytest.raises(ValueError, match="degrees of freedom"):
-            kasuri.ensemble(members_of(noise(9.0, 1.0), other))
+            kasuri.prediction.ensemble(members_of(noise(9.0, 1.0), other))
 
 
 def test_noise_without_a_variance_cannot_be_summarised():

@@ -43,7 +43,9 @@ def test_fit_takes_balanced_and_a_file_keeps_it(tmp_path):
     kasuri.save(fitted.net, tmp_path / "m", objective=fitted.objective)
     again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", network()))
     assert again.temperature == fitted.objective.temperature
-    fits = kasuri.fit_many([bayesian(), bayesian()], [data] * 2, temperature=balance, epochs=1)
+    fits = kasuri.training.fit_many(
+        [bayesian(), bayesian()], [data] * 2, temperature=balance, epochs=1
+    )
     assert [one.temperature for one in fits] == [fitted.temperature] * 2
 
 

@@ -299,7 +299,11 @@ def test_threads_do_not_disturb_each_other_or_the_global_generator():
     net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     plain = kasuri.MaximumLikelihood(net, kasuri.Categorical())
     elbo, data = elbo_of(classifier(), kasuri.Categorical()), classes()
-    models = [elbo, kasuri.mc_dropout(plain, 5), kasuri.ensemble([elbo, elbo], 3)]
+    models = [
+        elbo,
+        kasuri.prediction.mc_dropout(plain, 5),
+        kasuri.prediction.ensemble([elbo, elbo], 3),
+    ]
     alone = [evaluate(model, data, samples=5, seed=1) for model in models]
     state = torch.random.get_rng_state()
     with ThreadPoolExecutor(8) as pool:

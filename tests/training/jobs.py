@@ -43,7 +43,7 @@ def bayesian(estimator="local", outputs=2, seed=0, family=None):
     return kasuri.bayesianize(network(outputs, seed=seed), family, estimator=estimator)
 
 
-class Stop(kasuri.Callback):
+class Stop(kasuri.training.Callback):
     """Does something to training at a step or after an epoch; by default nothing."""
 
     def __init__(self, step=None, act=None, epoch=None):

@@ -21,7 +21,7 @@ BATCH, EPOCHS = 20, 8
 WARM_UP = defaults.WARM_UP * EPOCHS
 
 
-class Watch(kasuri.Callback):
+class Watch(kasuri.training.Callback):
     """Keeps the gradients of the first step, and the loss of every step."""
 
     def __init__(self):

@@ -60,7 +60,7 @@ def test_a_checkpoint_goes_on(folder):
     """It was stopped after step 9, of 16: parameters and Adam's means begin where they were."""
     began = {}
 
-    class Stop(kasuri.Callback):
+    class Stop(kasuri.training.Callback):
         def on_step(self, objective, step, terms):
             began.setdefault("step", step)
             sums = {n: float(p.detach().double().sum()) for n, p in objective.named_parameters()}

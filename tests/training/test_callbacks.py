@@ -24,7 +24,7 @@ from tests.training.jobs import (
 COMMON = ["epoch", "step", "loss", "nll", "kl", "learning_rate"]
 
 
-class Diary(kasuri.Callback):
+class Diary(kasuri.training.Callback):
     """Writes down what it is told."""
 
     def __init__(self, name="", pages=None):
@@ -79,7 +79,7 @@ def test_callbacks_are_told_in_order():
 
 
 def test_gradients_are_there_and_parameters_not_yet_moved_in_on_step():
-    class Look(kasuri.Callback):
+    class Look(kasuri.training.Callback):
         def __init__(self, net):
             self.net, self.before, self.seen = net, None, 0
 
@@ -111,7 +111,7 @@ def test_callbacks_learn_of_the_end_also_after_a_failure():
 def test_state_of_callbacks_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "EVERY", 0)
 
-    class Counter(kasuri.Callback):
+    class Counter(kasuri.training.Callback):
         def __init__(self, stop=None):
             self.count, self.stop = torch.zeros((), dtype=torch.int64), stop
 

@@ -146,7 +146,7 @@ def test_the_seed_decides():
 
 
 def test_training_mode_during_training_whatever_it_was_before():
-    class Modes(kasuri.Callback):
+    class Modes(kasuri.training.Callback):
         def __init__(self):
             self.seen = set()
 
@@ -173,7 +173,7 @@ def test_the_temperature_told_is_the_one_at_the_end():
 
 
 def test_the_weight_of_the_kl_rises_over_the_first_epochs():
-    class Weights(kasuri.Callback):
+    class Weights(kasuri.training.Callback):
         def __init__(self):
             self.values = []
 

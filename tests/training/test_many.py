@@ -43,7 +43,7 @@ def test_ordinary_networks_end_where_they_would_alone():
     alone = copy.deepcopy(nets)
     trains, valids = [table(i) for i in range(3)], [table(10 + i) for i in range(3)]
     options = {"epochs": 25, "batch_size": 16}
-    together = kasuri.fit_many(nets, trains, valids, seed=5, **options)
+    together = kasuri.training.fit_many(nets, trains, valids, seed=5, **options)
     for member, one in enumerate(together):
         same = kasuri.fit(
             alone[member], trains[member], valids[member], seed=mix(5, member), **options
@@ -99,7 +99,7 @@ def test_networks_train_in_training_mode_however_they_come(validated):
     nets = [nn.Sequential(nn.Linear(3, 1), Seen()).eval() for _ in range(2)]
     data = [table(i) for i in range(2)]
     options = {"epochs": 3, "batch_size": 40, "seed": 0}
-    kasuri.fit_many(nets, data, data if validated else None, **options)
+    kasuri.training.fit_many(nets, data, data if validated else None, **options)
     assert modes.count(True) == 3, "one program serves all members"
     assert (False in modes) == validated
 
@@ -108,7 +108,7 @@ def test_members_share_nothing_but_the_program():
     """The same network on the same data: other batches, other noise, another end."""
     one = converted(kasuri.KTied(rank=2), 1)[0]
     nets = [one, copy.deepcopy(one)]
-    fits = kasuri.fit_many(nets, [table(0)] * 2, temperature=0.1, epochs=3, seed=1)
+    fits = kasuri.training.fit_many(nets, [table(0)] * 2, temperature=0.1, epochs=3, seed=1)
     first, second = (fit.net.state_dict() for fit in fits)
     assert all(not torch.equal(first[key], second[key]) for key in first if first[key].numel())
     storages = {p.untyped_storage().data_ptr() for net in nets for p in net.parameters()}
@@ -117,7 +117,7 @@ def test_members_share_nothing_but_the_program():
 
 def test_each_has_its_own_temperature():
     nets = converted(kasuri.MeanField(), 3, estimator="local")
-    fits = kasuri.fit_many(
+    fits = kasuri.training.fit_many(
         nets,
         [table(0)] * 3,
         temperature=[0.01, 1.0, 0.1],
@@ -142,7 +142,7 @@ def test_temperatures_are_chosen_on_each_ones_validation_data(monkeypatch):
 
     monkeypatch.setattr(loop, "examine", watched)
     nets, valids = converted(kasuri.MeanField(), 2), [table(7), table(8)]
-    fits = kasuri.fit_many(nets, [table(0), table(1)], valids, epochs=20, seed=0)
+    fits = kasuri.training.fit_many(nets, [table(0), table(1)], valids, epochs=20, seed=0)
     wanted = {id(fit.objective): float(y.sum()) for fit, (_, y) in zip(fits, valids, strict=True)}
     assert len(seen) == 40
     assert all(wanted[id(objective)] == total for objective, total in seen)
@@ -167,7 +167,7 @@ def test_gaussian_linear_models_reach_their_exact_posteriors():
         kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=30, samples=4)
         for net in nets
     ]
-    kasuri.fit_many(elbos, data, epochs=400, batch_size=30, learning_rate=0.05, seed=0)
+    kasuri.training.fit_many(elbos, data, epochs=400, batch_size=30, learning_rate=0.05, seed=0)
     for net, (x, y) in zip(nets, data, strict=True):
         precision = x.T @ x + torch.eye(2)
         mean = torch.linalg.solve(precision, x.T @ y).T
@@ -188,7 +188,7 @@ def test_running_statistics_are_each_ones_own():
     alone = copy.deepcopy(nets)
     data = [table(0), table(1)]
     options = {"epochs": 4, "batch_size": 20}
-    kasuri.fit_many(nets, data, seed=2, **options)
+    kasuri.training.fit_many(nets, data, seed=2, **options)
     for member, (net, same) in enumerate(zip(nets, alone, strict=True)):
         kasuri.fit(same, data[member], seed=mix(2, member), **options)
         torch.testing.assert_close(net[1].running_mean, same[1].running_mean, rtol=1e-3, atol=1e-4)
@@ -200,7 +200,7 @@ def test_repeatable_and_leaves_the_generator_alone():
     for _ in range(2):
         nets = converted(kasuri.KTied(rank=1), 2)
         torch.manual_seed(9)
-        kasuri.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=2, seed=4)
+        kasuri.training.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=2, seed=4)
         ends.append((torch.rand(3), [p.clone() for net in nets for p in net.parameters()]))
     torch.manual_seed(9)
     assert torch.equal(ends[0][0], torch.rand(3))
@@ -209,7 +209,7 @@ def test_repeatable_and_leaves_the_generator_alone():
 
 def test_a_saved_member_stands_alone(tmp_path):
     nets = converted(kasuri.KTied(rank=2), 2)
-    fits = kasuri.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
+    fits = kasuri.training.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
     kasuri.save(fits[1].net, tmp_path / "one.safetensors")
     again = kasuri.load(tmp_path / "one.safetensors", network())
     x = table(3)[0]
@@ -237,7 +237,7 @@ def test_what_cannot_be_stacked_is_refused():
         ("without rows", nets, data, {"valids": [table(0), table(1, rows=0)]}),
     ):
         with pytest.raises(ValueError, match=words):
-            kasuri.fit_many(models, given, **more)
+            kasuri.training.fit_many(models, given, **more)
 
 
 def _elbo(net, **changed):
@@ -271,18 +271,18 @@ DIFFERENT = {
 def test_members_that_differ_in_more_than_values_are_refused(what):
     elbos = [_elbo(converted(kasuri.MeanField(), 1)[0]), DIFFERENT[what]()]
     with pytest.raises(ValueError, match=rf"networks 0 and 1 must be equal.*{what}"):
-        kasuri.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
+        kasuri.training.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
 
 
 def test_a_likelihood_that_two_share_is_refused():
     noise = kasuri.Gaussian()
     elbos = [_elbo(net, likelihood=noise) for net in converted(kasuri.MeanField(), 2)]
     with pytest.raises(ValueError, match=r"share .*likelihood.*copy\.deepcopy"):
-        kasuri.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
+        kasuri.training.fit_many(elbos, [table(0), table(1)], epochs=1, seed=0)
 
 
 def test_a_loss_that_is_no_number_names_the_network():
     nets, bad = converted(kasuri.MeanField(), 2), table(1)
     bad[1][:] = float("nan")
     with pytest.raises(kasuri.training.NonFiniteLoss, match="network 1 is nan at step 0"):
-        kasuri.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)
+        kasuri.training.fit_many(nets, [table(0), bad], temperature=1.0, epochs=1, seed=0)

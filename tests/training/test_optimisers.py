@@ -106,7 +106,7 @@ def test_the_optimiser_gets_everything_that_is_learned():
 
 
 def test_gradients_are_clipped_after_callbacks_saw_them():
-    class Norms(kasuri.Callback):
+    class Norms(kasuri.training.Callback):
         def __init__(self):
             self.values = []
 

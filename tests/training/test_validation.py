@@ -29,7 +29,7 @@ def test_patience_counts_validations_without_improvement():
     assert fitted.best_epoch == 1
 
 
-class States(kasuri.Callback):
+class States(kasuri.training.Callback):
     """Keeps the state of every epoch."""
 
     def __init__(self):

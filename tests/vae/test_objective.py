@@ -159,4 +159,4 @@ def test_what_cannot_be_meant_is_refused():
     with pytest.raises(ValueError, match=r"shape \(3, 12\) but targets \(3, 6\)|reshape_as"):
         vae.VAE(nn.Linear(6, 4), nn.Linear(2, 12), latent)(torch.ones(3, 6))
     with pytest.raises(TypeError, match="one by one"):
-        kasuri.fit_many([small(), small(seed=1)], [patterns(20), patterns(20)], epochs=1)
+        kasuri.training.fit_many([small(), small(seed=1)], [patterns(20), patterns(20)], epochs=1)

@@ -237,7 +237,7 @@ def test_impossible_options_are_refused():
         ({"spread": 0.0}, "between 0"),
         ({"double": "scales"}, 'belongs to grouping="double"'),
         ({"positions": 0}, "1 or more"),
-        ({"scale": math.inf}, "a positive number"),
+        ({"scale": math.inf}, "positive"),
         ({"gap": "a"}, "gap='a'"),
         ({"spread": "a"}, "spread='a'"),
         ({"positions": 1.5}, "positions=1.5"),

@@ -71,7 +71,7 @@ def test_stacked_networks_have_their_own_terms_and_learn(family):
     apart = torch.stack([elbo.kl() for elbo in elbos]).detach()
     x, y = (torch.stack(parts) for parts in zip(*data, strict=True))
     torch.testing.assert_close(Stack(elbos)(x, y)[1].detach(), apart)
-    fits = kasuri.fit_many(
+    fits = kasuri.training.fit_many(
         nets,
         data,
         likelihood=kasuri.Gaussian(0.2),
