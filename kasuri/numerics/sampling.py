@@ -56,4 +56,23 @@ def normal_noise(like: Tensor, *, examples: bool) -> Tensor:
 
 def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
     """Y + √variance ⊙ noise, see `normal_noise`; the variance broadcasts."""
-    return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), normal_noise(y, examples=examples))
+    noise = normal_noise(y, examples=examples)
+    if eager() and variance.shape == y.shape and variance.dtype == y.dtype:
+        return _AddNoise.apply(y, variance, noise)
+    return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), noise)
+
+
+class _AddNoise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        spread = variance.sqrt()
+        noisy = torch.addcmul(y, spread, noise)
+        # dy/dvariance = noise / 2√variance; where the variance is 0 its own derivatives are 0
+        # as well, and any finite quotient will do
+        ctx.save_for_backward(noise / spread.add_(torch.finfo(y.dtype).tiny ** 0.5))
+        return noisy
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return grad, (slope * grad).mul_(0.5), None
