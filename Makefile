@@ -30,7 +30,7 @@ test-newest:  ## the newest torch there is
 core-tests:
 	$(PYTHON) -m venv $(VENV)-$(ON)
 	$(VENV)-$(ON)/bin/pip --disable-pip-version-check install --quiet --upgrade $(foreach one,$(TORCH),'$(one)') \
-	  pytest scipy safetensors
+	  pytest scipy safetensors scikit-learn
 	$(VENV)-$(ON)/bin/python -m pytest tests/network tests/laws tests/numerics/test_torch_internals.py
 
 lint: $(VENV)/.dev  ## format, lint, types

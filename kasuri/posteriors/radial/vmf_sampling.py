@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from kasuri.numerics.fused import members
 from kasuri.numerics.quadrature import gauss_legendre
-from kasuri.numerics.torch_internals import batched_apart, eager
+from kasuri.numerics.torch_internals import batched_apart, eager, is_exporting, random_op
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
 from kasuri.streams import normal, normal_like, uniform
 
@@ -109,7 +109,7 @@ def _gap(kappa: Tensor, d: int) -> Tensor:
     """A draw of 1 - ω for every κ, a float64 tensor."""
     if eager():
         return accepted_gap(kappa, d)
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
     # a random number is batched wherever draws are to differ, whether κ is batched or not
     token = uniform((), dtype=kappa.dtype, device=kappa.device)
@@ -117,9 +117,7 @@ def _gap(kappa: Tensor, d: int) -> Tensor:
     return drawn
 
 
-@torch.library.custom_op(
-    "kasuri::vmf_gap", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
-)
+@random_op("kasuri::vmf_gap")
 def _gap_op(kappa: Tensor, token: Tensor, d: int) -> Tensor:
     """The loop, which neither vmap nor a compiler can run, as one operation for them."""
     return accepted_gap(kappa, d)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kasuri.numerics.torch_internals import eager
+from kasuri.numerics.torch_internals import eager, is_exporting
 
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Series`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
@@ -50,7 +50,7 @@ def ell(kappa: Tensor, d: int) -> Tensor:
 def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
     """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) if prior = 0."""
 
-    def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+    def formula(k: Tensor, of: Series) -> "tuple[Tensor, Tensor]":  # quoted for torch 2.6
         return of.divergence - prior * k * of.spread, (k - prior) * of.slope
 
     value = _exactly(formula, kappa, d)
@@ -74,7 +74,7 @@ def mean_resultant(kappa: Tensor, d: int) -> Tensor:
 def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
     """1 - A(κ), accurate where A is close to 1, (...)."""
 
-    def formula(k: Tensor, of: Series) -> tuple[Tensor, Tensor]:
+    def formula(k: Tensor, of: Series) -> "tuple[Tensor, Tensor]":  # quoted for torch 2.6
         # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
         return (of.slope + (d - 1) * of.spread) / (1 + k * of.spread), -of.slope
 
@@ -300,7 +300,7 @@ def terms(kappa: Tensor, d: int) -> Series:
     others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled code sees
     one operation, with first derivatives: a compiler would take a minute over the formula.
     """
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+    if torch.compiler.is_compiling() and not is_exporting():
         return Series(*_terms_op(kappa, d))
     return _terms(kappa, d)
 
