@@ -7,7 +7,6 @@ from kasuri.training.augment import flip as flip
 from kasuri.training.batches import Batches as Batches
 from kasuri.training.callbacks import Callback as Callback
 from kasuri.training.callbacks import Clip as Clip
-from kasuri.training.callbacks import TensorBoard as TensorBoard
 from kasuri.training.checkpoint import CheckpointError as CheckpointError
 from kasuri.training.distributed import Processes as Processes
 from kasuri.training.distributed import processes as processes

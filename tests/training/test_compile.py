@@ -63,14 +63,14 @@ def test_neither_steps_nor_validations_compile_again(backend):
 
 
 def test_compiled_runs_are_resumed(backend, tmp_path):
-    def run(folder, step=None, resume=False):
+    def run(folder, step=None):
         callbacks = [Stop(step, jobs.interrupt)]
-        return go(backend, folder=folder, resume=resume, callbacks=callbacks)
+        return go(backend, folder=folder, callbacks=callbacks)
 
     whole = run(tmp_path / "whole")
     with pytest.raises(kasuri.training.Interrupted):
         run(tmp_path / "two", step=5)
-    assert jobs.equal(run(tmp_path / "two", resume=True).net, whole.net)
+    assert jobs.equal(run(tmp_path / "two").net, whole.net)
 
 
 @pytest.mark.slow  # a C++ compiler is at work
