@@ -19,6 +19,7 @@ from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
 from kasuri.posteriors.radial.vmf_sampling import sample_scaled
 
 Side = Literal["rows", "columns"]
+SIDES: tuple[Side, Side] = ("rows", "columns")
 
 # Radii are held below e^10, E z² / (E z)² below e^12: the second moment of a product of two
 # matrices of such radii, and its gradients, then fit float32

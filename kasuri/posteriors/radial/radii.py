@@ -151,12 +151,13 @@ def kl_to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     return tail - q.log_entropy() - loc + math.log(math.pi / 2)
 
 
-def kl_to_half_cauchy_augmented(alpha: LogNormal, beta: LogNormal, scale: float) -> Tensor:
+def kl_to_half_cauchy_augmented(factors: Sequence[LogNormal], scale: float) -> Tensor:
     """KL of two factors, z² = αβ, to those of C⁺(scale), elementwise and in closed form.
 
     α ~ Gamma(½, scale γ²) and β ~ inverse-Gamma(½, 1) make z half-Cauchy. At least `kl_to_half_cauchy` of z,
     for what is known of α and β beyond their product is paid for as well.
     """
+    alpha, beta = factors
     return kl_to_gamma(alpha, 0.5, scale**2) + kl_to_inverse_gamma(beta, 0.5, 1.0)
 
 
