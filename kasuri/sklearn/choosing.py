@@ -130,21 +130,6 @@ class TemperatureTrial:
         train = self.data(rows.rest)
         return fit(self.net(), train, valid, temperature=temperature, seed=self.seed, **own)
 
-    def fit_together(self, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
-        """A network for every fold and temperature; the epochs of a single fold are chosen on it as well."""
-        # networks on the same rows are given the same tensors, which are then held once
-        trains = [self.data(rows.rest) for rows in folds]
-        only = folds[0].held if len(folds) == 1 else None
-        count = len(temperatures)
-        return fit_many(
-            [self.net() for _ in range(len(folds) * count)],
-            [train for train in trains for _ in range(count)],
-            None if only is None else [self.data(only)] * count,
-            temperature=list(temperatures) * len(folds),
-            seed=self.seed,
-            **self.options,
-        )
-
 
 def choose(
     trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
@@ -172,9 +157,24 @@ def choose(
 def _trained(
     trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
 ) -> Sequence[Fitted | None]:
-    """A network for every fold and temperature, None for one that diverged."""
+    """A network for every fold and temperature, None for one that diverged.
+
+    The epochs of a single fold are chosen on it as well.
+    """
+    pairs = [(rows, temperature) for rows in folds for temperature in temperatures]
+    if len(folds) > 1:
+        pairs = [(Rows(rows.rest, None), temperature) for rows, temperature in pairs]
+    # the rows of a fold are copied once, for all temperatures
+    trains = [part for rows in folds for part in [trial.data(rows.rest)] * len(temperatures)]
     try:
-        return trial.fit_together(folds, temperatures)
+        return fit_many(
+            [trial.net() for _ in pairs],
+            trains,
+            [trial.data(rows.held) for rows, _ in pairs if rows.held is not None] or None,
+            temperature=[temperature for _, temperature in pairs],
+            seed=trial.seed,
+            **trial.options,
+        )
     except MemoryError:
         raise
     except Exception as error:
@@ -182,15 +182,12 @@ def _trained(
         # fit of one network says what
         reason = told(error)
     fits: list[Fitted | None] = []
-    for rows in folds:
-        for temperature in temperatures:
-            try:
-                fits.append(
-                    trial.fit(rows if len(folds) == 1 else Rows(rows.rest, None), temperature)
-                )
-            except NonFiniteLoss as error:
-                fits.append(None)
-                failure = error
+    for rows, temperature in pairs:
+        try:
+            fits.append(trial.fit(rows, temperature))
+        except NonFiniteLoss as error:
+            fits.append(None)
+            failure = error
     if not any(fits):
         raise failure
     warnings.warn(

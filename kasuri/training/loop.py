@@ -202,7 +202,7 @@ class Run:
         """How to go on."""
         stopped = f"training stopped in {self.place()}"
         if self.folder is None:
-            return f"{stopped}; give folder= to be able to go on"
+            return f"{stopped}; with folder= kasuri.fit could go on"
         return f"{stopped}; the same call with folder={str(self.folder)!r} goes on"
 
     def save(self) -> None:

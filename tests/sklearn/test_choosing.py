@@ -221,12 +221,12 @@ def test_a_lack_of_memory_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", ["auto", 0.3])
-def test_an_interruption_speaks_of_the_estimator(temperature):
-    """As by Ctrl-C, half a second after it has begun."""
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+def test_an_interruption_ends_a_fit(temperature):
+    """As by Ctrl-C, a moment after it has begun."""
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     model = BayesianRegressor(**(QUICK | {"max_epochs": 100_000}), temperature=temperature)
     timer.start()
-    with pytest.raises(kasuri.training.Interrupted, match=r"epoch \d+.*the estimator is as it was"):
+    with pytest.raises(kasuri.training.Interrupted, match=r"epoch \d+"):
         model.fit(X, Y)
     assert not hasattr(model, "model_")
 

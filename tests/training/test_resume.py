@@ -92,7 +92,7 @@ def test_a_second_control_c_ends_at_once_and_leaves_the_last_checkpoint(tmp_path
 
 def test_control_c_without_a_folder_says_what_would_have_helped():
     settings = {"epochs": 2, "batch_size": 20, "callbacks": [Stop(1, jobs.interrupt)]}
-    with pytest.raises(kasuri.training.Interrupted, match="epoch 1, step 2; give folder="):
+    with pytest.raises(kasuri.training.Interrupted, match="epoch 1, step 2; with folder="):
         kasuri.fit(jobs.bayesian(), jobs.moons(), **settings)
 
 
