@@ -43,17 +43,7 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
 
     Gradients are unbiased for any function of the draws, in κ and in loc = normalize(...). The one in
     loc is that of the smallest rotation which takes loc along; noise across loc does not enter it.
-
-    Args:
-        loc: (*batch, d) unit vectors.
-        kappa: (*batch) concentrations; both broadcast.
-        shape: shape of the sample.
-
-    Examples:
-        >>> loc = torch.tensor([0.0, 0.0, 1.0])
-        >>> sample(loc, torch.tensor(1e12), (2,)).round(decimals=4).abs()
-        tensor([[0., 0., 1.],
-                [0., 0., 1.]])
+    loc (*batch, d) and kappa (*batch) broadcast.
     """
     d = loc.shape[-1]
     check_dimension(d)
@@ -184,12 +174,8 @@ def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
     Values and gradients are those of `sample`. With noise g and μ = loc/‖loc‖, τ is g - (gᵀμ) μ over its
     length, so that every vector is a sum a · loc + b · g. Written out, that takes a dozen sweeps over
     memory forwards and as many backwards, and each of them a call for every operation of a vmap; as
-    one autograd node it takes a few.
-
-    Args:
-        loc: (..., d) directions of any length.
-        kappa: (...) concentrations in float64, or one for several rows.
-        radius: (...) lengths in float64.
+    one autograd node it takes a few. `loc` may have any length; κ and radius are in float64, and one κ may
+    serve several rows.
     """
     if not batched_apart() or loc.dtype not in (torch.float32, torch.float64):
         directions = sample(F.normalize(loc, dim=-1), kappa)

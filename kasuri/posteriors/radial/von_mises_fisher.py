@@ -34,16 +34,7 @@ CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would b
 
 
 def ell(kappa: Tensor, d: int) -> Tensor:
-    """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere; 0 at κ = 0, convex, at most κ.
-
-    Args:
-        kappa: (...) concentrations, not negative.
-        d: dimension of the space around the sphere.
-
-    Examples:
-        >>> ell(torch.tensor([0.0, 1.0]), 3)  # log(sinh κ / κ)
-        tensor([0.0000, 0.1614])
-    """
+    """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere, (...); 0 at κ = 0, convex, at most κ."""
     return _exactly(_ell, kappa, d)
 
 
@@ -62,12 +53,7 @@ def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
 
 
 def mean_resultant(kappa: Tensor, d: int) -> Tensor:
-    """A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector, (...).
-
-    Examples:
-        >>> mean_resultant(torch.tensor([0.0, 1.0]), 3)  # coth κ - 1/κ
-        tensor([0.0000, 0.3130])
-    """
+    """A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector, (...)."""
     return _exactly(_ratio, kappa, d)
 
 
@@ -124,18 +110,8 @@ def kl(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
     """KL(vMF(μ_q, κ_q) ‖ vMF(μ_p, κ_p)) in float64, (...), with an error of rounding in κ.
 
     κ_p (1 - μ_pᵀμ_q) A(κ_q) for the directions, and ℓ(κ_p) - ℓ(κ_q) - (κ_p - κ_q) A(κ_q) for the
-    concentrations.
-
-    Args:
-        kappa_q: (...) concentrations of q.
-        kappa_p: (...) concentrations of p.
-        gap: (...) 1 - μ_pᵀμ_q, best as ½ ‖μ_p - μ_q‖²: of close directions a cosine has lost its digits.
-        d: dimension of the space around the sphere.
-
-    Examples:
-        >>> one, two = torch.tensor([1.0, 2.0], dtype=torch.float64)
-        >>> kl(one, two, 0 * one, 3)
-        tensor(0.1207, dtype=torch.float64)
+    concentrations. The gap is 1 - μ_pᵀμ_q, best as ½ ‖μ_p - μ_q‖²: of close directions a cosine has lost its
+    digits.
     """
     q, p, gap = kappa_q.double(), kappa_p.double(), gap.double()
     resultant = mean_resultant(q, d)
@@ -244,10 +220,6 @@ def debye_polynomials(count: int) -> list[dict[int, float]]:
 
     Bessel's equation gives D_1' = ⅛(1 - 5p²) and D_{k+1}' = ½(v D_k')' + ½v Σ_{i+j=k} D_i' D_j' with
     v = p²(1 - p²). Signs alternate with exponents, so that only numbers of one sign are ever added.
-
-    Examples:
-        >>> debye_polynomials(1)
-        [{1: 0.125, 3: -0.20833333333333334}]
     """
     slopes = [{0: 1 / 8, 2: -5 / 8}]
     while len(slopes) < count:
