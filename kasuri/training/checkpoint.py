@@ -146,39 +146,12 @@ def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> 
 @contextmanager
 def generators_restored() -> Iterator[None]:
     """Random generators afterwards as before: what is made next must not depend on the seed."""
-    before = generators()
+    numpy = sys.modules.get("numpy")
+    python, legacy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
-        yield
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
     finally:
-        restore_generators(before)
-
-
-def generators() -> dict[str, Any]:
-    """States of the random generators that user code in this process may draw from."""
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": [version, torch.tensor(numbers, dtype=torch.int64), gauss],
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        kind, keys, *rest = np.random.get_state(legacy=True)  # a tuple, by `legacy`
-        state["numpy"] = [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]
-    return state
-
-
-def restore_generators(state: dict[str, Any]) -> None:
-    """Put the generators back."""
-    torch.set_rng_state(state["torch"])
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers.tolist()), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
-        import numpy as np
-
-        kind, keys, *rest = state["numpy"]
-        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(legacy)

@@ -224,7 +224,6 @@ class Run:
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
                 "temperature": None if tempering is None else tempering.value,
-                "generators": checkpoint.generators(),
             },
         )
 
@@ -246,4 +245,3 @@ class Run:
             tempering.value = saved["temperature"]
         self.best_state, self.best_losses = saved["best"], saved["best losses"]
         self.at = Position(**saved["position"])
-        checkpoint.restore_generators(saved["generators"])

@@ -222,11 +222,6 @@ def test_the_bar_shows_loss_nll_kl_and_accuracy(terminal, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_bar_of_a_regression_shows_its_error(terminal):
-    fitted = go(bayesian(outputs=1), line(40), show=True)
-    assert f"rmse {fitted.history[-2]['valid_rmse']:.4g}" in terminal.getvalue()
-
-
 def test_between_validations_the_last_one_is_shown(monkeypatch):
     seen = []
     monkeypatch.setattr(callbacks.Bar, "step", lambda _, done, numbers: seen.append(numbers()))
@@ -249,13 +244,6 @@ def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
     go(bayesian(), moons(40), callbacks=[Stop()], **settings)
     assert "100%" in terminal.getvalue()
     assert " 25%" not in terminal.getvalue()
-
-
-def test_the_cursor_comes_back_after_a_failure(terminal):
-    with pytest.raises(kasuri.training.Interrupted):
-        go(bayesian(), moons(40), show=True, callbacks=[Stop(1, interrupt)])
-    text = terminal.getvalue()
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # hidden once, shown once
 
 
 def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(without, monkeypatch):

@@ -12,7 +12,6 @@ from tests.training.jobs import Stop, bayesian, equal, line, moons, network
 
 SCHEDULES = {
     "one cycle": lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=steps),
-    "milestones": lambda o, steps: torch.optim.lr_scheduler.MultiStepLR(o, [1, steps // 2]),
     "sequence": lambda o, steps: torch.optim.lr_scheduler.SequentialLR(
         o,
         [
@@ -20,9 +19,6 @@ SCHEDULES = {
             torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
         ],
         milestones=[2],
-    ),
-    "chain": lambda o, steps: torch.optim.lr_scheduler.ChainedScheduler(
-        [torch.optim.lr_scheduler.StepLR(o, 3), torch.optim.lr_scheduler.PolynomialLR(o, steps)]
     ),
     "function": lambda o, steps: torch.optim.lr_scheduler.LambdaLR(o, lambda s: 0.5**s),
 }
@@ -60,7 +56,6 @@ def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
 OPTIMISERS = {
     "SGD": lambda o: torch.optim.SGD(o.parameters(), 0.05, momentum=0.9, weight_decay=1e-3),
     "AdamW": lambda o: torch.optim.AdamW(o.parameters(), 0.01, amsgrad=True),
-    "NAdam": lambda o: torch.optim.NAdam(o.parameters(), 0.01),
     "two groups": lambda o: torch.optim.Adam(
         [
             {"params": list(o.parameters())[:1], "lr": 0.02},

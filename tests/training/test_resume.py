@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -262,13 +263,22 @@ def test_a_folder_is_made_and_a_run_that_has_ended_is_returned(tmp_path):
 
 
 def test_generators_go_back_where_they_were():
-    random.gauss(0, 1)  # leaves a second value for later
-    state = checkpoint.generators()
-    first = [torch.rand(3).tolist(), random.gauss(0, 1), random.random()]
-    torch.manual_seed(77)
-    random.seed(77)
-    checkpoint.restore_generators(state)
-    assert [torch.rand(3).tolist(), random.gauss(0, 1), random.random()] == first
+    def numbers():
+        return torch.rand(3).tolist(), random.gauss(0, 1), random.random(), np.random.rand()
+
+    def seeded():
+        torch.manual_seed(7)
+        np.random.seed(7)
+        random.seed(7)
+        random.gauss(0, 1)  # leaves a second value for later
+
+    seeded()
+    first = numbers()
+    seeded()
+    with checkpoint.generators_restored():
+        torch.manual_seed(77)
+        numbers()
+    assert numbers() == first
 
 
 def test_what_stopped_a_run_can_be_told_to_another_process():
