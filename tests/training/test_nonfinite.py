@@ -215,16 +215,3 @@ def test_the_checkpoint_stays_and_can_be_resumed(tmp_path, monkeypatch):
     assert (tmp_path / "a" / "checkpoint.pt").read_bytes() == data
     whole = run(tmp_path / "b", first=99)
     assert jobs.equal(run(tmp_path / "a", first=99).net, whole.net)
-
-
-def test_without_a_folder_nothing_is_said_about_one():
-    with pytest.raises(kasuri.training.NonFiniteLoss) as caught:
-        go(nn.Sequential(Break(), nn.Linear(2, 2)), moons(40))
-    assert "checkpoint" not in str(caught.value)
-
-
-def test_hooks_of_the_diagnosis_are_gone():
-    net = nn.Sequential(Break(), nn.Linear(2, 2))
-    with pytest.raises(kasuri.training.NonFiniteLoss):
-        go(net, moons(40))
-    assert not any(module._forward_hooks for module in net.modules())
