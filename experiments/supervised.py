@@ -159,7 +159,6 @@ class Supervised(Experiment):
             scheduler=self.scheduler(),
             seed=seed,
             folder=where.folder,
-            resume=where.folder is not None,
             show=self.bar(where),
             callbacks=callbacks,
             **self.rates(net),
@@ -193,9 +192,9 @@ class Supervised(Experiment):
             if name != "loc"
         }
 
-        def optimizer(parameters: list[nn.Parameter]) -> Optimizer:
-            means = [p for p in parameters if id(p) not in spread]
-            spreads = [p for p in parameters if id(p) in spread]
+        def optimizer(objective: nn.Module) -> Optimizer:
+            means = [p for p in objective.parameters() if id(p) not in spread]
+            spreads = [p for p in objective.parameters() if id(p) in spread]
             groups = [
                 {"params": means, "lr": self.learning_rate},
                 {"params": spreads, "lr": self.learning_rate * self.spread_rate},

@@ -108,7 +108,6 @@ class Generative(Experiment):
             scheduler=constant,
             seed=start,
             folder=where.folder,
-            resume=where.folder is not None,
             show=self.bar(where),
         )
 

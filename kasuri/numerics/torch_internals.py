@@ -7,18 +7,13 @@ tests/numerics/test_torch_internals.py says what breaks when torch changes one o
   where they have rules for vmap.
 - Whether a backward pass is under way (`torch._C._current_graph_task_id`): forward code then runs for
   gradient checkpointing, and draws that cannot be replayed are refused.
-- `torch.compiler.is_exporting` and `tags=` of `torch.library.custom_op`, which torch 2.6 does not have.
+- `torch.compiler.is_exporting`, which torch 2.6 does not have.
 """
 
-import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
-
-if TYPE_CHECKING:
-    from torch._library.custom_ops import CustomOpDef
 
 
 def _never() -> bool:
@@ -47,10 +42,3 @@ def batched_apart() -> bool:
 def is_recomputing() -> bool:
     """Whether a backward pass is under way: forward code then runs for gradient checkpointing only."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-
-
-def random_op(name: str) -> Callable[[Callable[..., object]], "CustomOpDef"]:
-    """`torch.library.custom_op` for a function that draws: compilers must not run it a second time."""
-    known = inspect.signature(torch.library.custom_op).parameters
-    tags: dict[str, Any] = {"tags": (torch.Tag.nondeterministic_seeded,)} if "tags" in known else {}
-    return torch.library.custom_op(name, mutates_args=(), **tags)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,12 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import told
 from kasuri.streams import Stream, mix
 from kasuri.training.fit import fit
 from kasuri.training.fitted import Fitted
 from kasuri.training.many import fit_many
-from kasuri.training.nonfinite import NonFiniteLoss
 from kasuri.training.validation import Validation, examine
 
 # Bayes first, which is also what is taken if no score is a number. Real targets: below 0.1 intervals were too
@@ -130,21 +127,6 @@ class TemperatureTrial:
         train = self.data(rows.rest)
         return fit(self.net(), train, valid, temperature=temperature, seed=self.seed, **own)
 
-    def fit_together(self, folds: Sequence[Rows], temperatures: Sequence[float]) -> list[Fitted]:
-        """A network for every fold and temperature; the epochs of a single fold are chosen on it as well."""
-        # networks on the same rows are given the same tensors, which are then held once
-        trains = [self.data(rows.rest) for rows in folds]
-        only = folds[0].held if len(folds) == 1 else None
-        count = len(temperatures)
-        return fit_many(
-            [self.net() for _ in range(len(folds) * count)],
-            [train for train in trains for _ in range(count)],
-            None if only is None else [self.data(only)] * count,
-            temperature=list(temperatures) * len(folds),
-            seed=self.seed,
-            **self.options,
-        )
-
 
 def choose(
     trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
@@ -153,49 +135,27 @@ def choose(
 
     (The best, the held-out NLL per row of each, the network that had the best if there was one fold only.)
     """
-    fits = iter(_trained(trial, folds, temperatures))
-    scores, kept = dict.fromkeys(temperatures, 0.0), {}
-    for rows in folds:
-        assert rows.held is not None
-        x, y = trial.data(rows.held)
-        for temperature in temperatures:
-            fitted = kept[temperature] = next(fits)
-            nll = math.inf
-            if fitted is not None:
-                noise = mix(trial.seed, Stream.SCORES)
-                nll = examine(fitted.objective, x, y, _DRAWS, noise)[1]["nll"]
-            scores[temperature] += nll / len(folds)
-    best = min(scores, key=lambda t: scores[t] if math.isfinite(scores[t]) else math.inf)
-    return best, scores, kept[best] if len(folds) == 1 else None
-
-
-def _trained(
-    trial: TemperatureTrial, folds: Sequence[Rows], temperatures: Sequence[float]
-) -> Sequence[Fitted | None]:
-    """A network for every fold and temperature, None for one that diverged."""
+    held = [trial.data(rows.held) for rows in folds if rows.held is not None]
+    trains = [trial.data(rows.rest) for rows in folds]  # copied once, for all temperatures
+    count = len(temperatures)
     try:
-        return trial.fit_together(folds, temperatures)
-    except MemoryError:
+        fits = fit_many(
+            [trial.net() for _ in range(count * len(folds))],
+            [train for train in trains for _ in range(count)],
+            held * count if len(folds) == 1 else None,  # the epochs are chosen on them as well
+            temperature=list(temperatures) * len(folds),
+            seed=trial.seed,
+            **trial.options,
+        )
+    except Exception as error:  # priors and families of the user's own may not run as a stack
+        error.add_note(
+            'temperature="auto" trains several networks in one program; a number, e.g. temperature=0.3, '
+            "trains one alone"
+        )
         raise
-    except Exception as error:
-        # priors and families of the user's own may not run as a stack; and if it is something else, the
-        # fit of one network says what
-        reason = told(error)
-    fits: list[Fitted | None] = []
-    for rows in folds:
-        for temperature in temperatures:
-            try:
-                fits.append(
-                    trial.fit(rows if len(folds) == 1 else Rows(rows.rest, None), temperature)
-                )
-            except NonFiniteLoss as error:
-                fits.append(None)
-                failure = error
-    if not any(fits):
-        raise failure
-    warnings.warn(
-        f"the networks could not be trained together ({reason}), so one after the other, which takes "
-        "longer; a temperature of your own, e.g. temperature=0.3, saves choosing it",
-        stacklevel=6,
-    )
-    return fits
+    noise, scores = mix(trial.seed, Stream.SCORES), dict.fromkeys(temperatures, 0.0)
+    for index, fitted in enumerate(fits):
+        nll = examine(fitted.objective, *held[index // count], _DRAWS, noise)[1]["nll"]
+        scores[temperatures[index % count]] += nll / len(folds)
+    best = min(scores, key=lambda t: scores[t] if math.isfinite(scores[t]) else math.inf)
+    return best, scores, fits[temperatures.index(best)] if len(folds) == 1 else None

@@ -68,15 +68,14 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and labels y (rows,)."""
-        with self._undone_on_failure():
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-            check_classification_targets(y)
-            self.classes_, numbers = np.unique(y, return_inverse=True)
-            if len(self.classes_) < 2:
-                raise ValueError(f"y has one class only, {self.classes_.tolist()}")
-            labels = torch.tensor(numbers, dtype=torch.int64)
-            parts = self._split(len(y), labels)
-            self._train(torch.tensor(X), labels, *parts, Categorical(), len(self.classes_))
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only, {self.classes_.tolist()}")
+        labels = torch.tensor(numbers, dtype=torch.int64)
+        parts = self._split(len(y), labels)
+        self._train(torch.tensor(X), labels, *parts, Categorical(), len(self.classes_))
         return self
 
     def predict_proba(self, X: Any) -> Array:

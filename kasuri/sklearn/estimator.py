@@ -3,8 +3,7 @@
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -31,7 +30,6 @@ from kasuri.sklearn import files, settings
 from kasuri.sklearn.choosing import Rows, TemperatureTrial, choose, split
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
-from kasuri.training.interrupts import Interrupted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -150,20 +148,6 @@ class BayesianEstimator(BaseEstimator, ABC):
         """Mean and scale of the targets, as `kasuri.export` wants them."""
         return {}
 
-    @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
-        """A fit that fails leaves the last one, with which the estimator still predicts."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException as error:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            if isinstance(error, Interrupted):  # it speaks of a folder, and estimators have none
-                message = f"fit stopped in {error.where}; the estimator is as it was before"
-                raise Interrupted(message, error.where) from None
-            raise
-
     def _split(self, count: int, classes: Tensor | None = None) -> tuple[Rows, list[Rows]]:
         """What the rows are for, from a fresh seed; parameters are checked first."""
         self._validate_params()
@@ -183,13 +167,11 @@ class BayesianEstimator(BaseEstimator, ABC):
     ) -> None:
         """Train on raw inputs and scaled targets."""
         self.inputs_ = Scaling.of(x[rows.rest], everything=x)
-        # of the network that is fitted, whatever set_params says later
         widths = settings.widths(self.hidden_layer_sizes)
-        self._built: dict[str, Any] = {
-            "widths": widths,
-            "activation": self.activation,
-            "outputs": outputs,
-        }
+        # of the network that is fitted, whatever set_params says later
+        self._built: dict[str, Any] = dict(
+            zip(_BUILT, (widths, self.activation, outputs), strict=True)
+        )
         family = settings.family(self.posterior)
         options = settings.of_fit(self, len(rows.rest))
         options |= {"likelihood": likelihood, "prior": settings.prior(self.prior)}

@@ -45,30 +45,20 @@ def opened(path: Path, kind: str) -> Iterator[tuple[dict[str, Any], dict[str, An
     try:
         with zipfile.ZipFile(path) as archive:
             text, weights = (archive.read(part) for part in (_TEXT, _WEIGHTS))
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        parts = ("format", "estimator", "params", "state")
+        version, owner, params, state = (json.loads(text)[part] for part in parts)
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError) as error:
         raise FileError(f"{path} is damaged or not a file from save: {error}") from None
-    description = _checked(path, text, kind)
-    params = {name: _from_json(path, value) for name, value in description["params"].items()}
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / _WEIGHTS
-        place.write_bytes(weights)
-        yield params, description["state"], place
-
-
-def _checked(path: Path, text: bytes, kind: str) -> dict[str, Any]:
-    """The description, if it is one of this estimator by this version."""
-    try:
-        description = json.loads(text)
-        version, owner, _, _ = (description[k] for k in ("format", "estimator", "params", "state"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path} is damaged, its description cannot be read: {error}") from None
     if version != FORMAT:
         raise FileError(
             f"{path} has format {version}, this version of kasuri reads format {FORMAT}"
         )
     if owner != kind:
         raise FileError(f"{path} holds a {owner}: write {owner}.load(path)")
-    return dict(description)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / _WEIGHTS
+        place.write_bytes(weights)
+        yield {name: _from_json(path, value) for name, value in params.items()}, state, place
 
 
 def _for_json(name: str, value: Any) -> Any:

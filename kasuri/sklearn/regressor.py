@@ -79,15 +79,14 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X (rows, columns) and targets y (rows,) or (rows, outputs)."""
         checks = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
-        with self._undone_on_failure():
-            X, y = validate_data(self, X, y, dtype=np.float64, **checks)
-            raw = torch.tensor(y.astype(np.float64)).reshape(len(y), -1)  # y may be read as text
-            rows, folds = self._split(len(y))
-            self.targets_ = Scaling.of(raw[rows.rest], "y", everything=raw)
-            self.n_outputs_, self._is_flat = raw.shape[1], y.ndim == 1
-            noise = settings.likelihood(self.likelihood, self.n_outputs_)
-            width = settings.outputs(noise, self.n_outputs_)
-            self._train(torch.tensor(X), self.targets_(raw).float(), rows, folds, noise, width)
+        X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+        raw = torch.tensor(y.astype(np.float64)).reshape(len(y), -1)  # y may be read as text
+        rows, folds = self._split(len(y))
+        self.targets_ = Scaling.of(raw[rows.rest], "y", everything=raw)
+        self.n_outputs_, self._is_flat = raw.shape[1], y.ndim == 1
+        noise = settings.likelihood(self.likelihood, self.n_outputs_)
+        width = settings.outputs(noise, self.n_outputs_)
+        self._train(torch.tensor(X), self.targets_(raw).float(), rows, folds, noise, width)
         return self
 
     @overload

@@ -54,11 +54,9 @@ class Scaling:
 
     def options(self) -> dict[str, list[float]]:
         """Numbers that make an equal scaling, for files."""
-        return {"zero": self.zero.tolist(), "unit": self.unit.tolist()}
+        return {name: values.tolist() for name, values in vars(self).items()}
 
     @staticmethod
     def from_options(options: dict[str, list[float]]) -> "Scaling":
         """The scaling with these options."""
-        return Scaling(
-            *(torch.tensor(options[key], dtype=torch.float64) for key in ("zero", "unit"))
-        )
+        return Scaling(**{k: torch.tensor(v, dtype=torch.float64) for k, v in options.items()})

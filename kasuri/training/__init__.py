@@ -7,7 +7,6 @@ from kasuri.training.augment import flip as flip
 from kasuri.training.batches import Batches as Batches
 from kasuri.training.callbacks import Callback as Callback
 from kasuri.training.callbacks import Clip as Clip
-from kasuri.training.callbacks import TensorBoard as TensorBoard
 from kasuri.training.checkpoint import CheckpointError as CheckpointError
 from kasuri.training.distributed import Processes as Processes
 from kasuri.training.distributed import processes as processes
@@ -17,6 +16,7 @@ from kasuri.training.fitted import Fitted as Fitted
 from kasuri.training.interrupts import Interrupted as Interrupted
 from kasuri.training.many import fit_many as fit_many
 from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
+from kasuri.training.optimisers import MakeOptimiser as MakeOptimiser
 from kasuri.training.optimisers import MakeScheduler as MakeScheduler
 from kasuri.training.optimisers import constant as constant
 from kasuri.training.optimisers import cosine as cosine

@@ -8,8 +8,9 @@ import copy
 import hashlib
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sized
-from typing import Any, Generic, Self, TypeVar, cast
+from collections.abc import Callable, Iterator, Sized
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -20,10 +21,8 @@ from kasuri.streams import Stream, mix
 from kasuri.training import defaults
 from kasuri.training.distributed import Processes
 
-Inputs = TypeVar("Inputs", Tensor, tuple[Tensor, ...], Mapping[str, Tensor])
 
-
-class Batches(Generic[Inputs]):
+class Batches:
     """The batches of one data set, in a new order in every epoch.
 
     Args:
@@ -43,23 +42,20 @@ class Batches(Generic[Inputs]):
 
     def __init__(
         self,
-        x: Inputs,
+        x: Any,
         y: Tensor,
         batch_size: int | None = None,
         *,
         seed: int = 0,
-        augment: Callable[[Inputs, torch.Generator], Inputs] | None = None,
+        augment: Callable[[Any, torch.Generator], Any] | None = None,
     ) -> None:
         _check_rows(x, y)
         if batch_size is None:
             batch_size = min(defaults.batch_size(len(y)), len(y))
         if batch_size < 1:
             raise ValueError(f"Batches: batch_size must be at least 1, got {batch_size}")
-        self.x: Inputs = x
-        self.y = y
-        self.batch_size = batch_size
-        self.seed = seed
-        self.augment: Callable[[Inputs, torch.Generator], Inputs] | None = augment
+        self.x, self.y = x, y
+        self.batch_size, self.seed, self.augment = batch_size, seed, augment
         self.group = Processes()
         self.next_epoch = 0  # number of the epoch that iteration gives next
 
@@ -76,18 +72,20 @@ class Batches(Generic[Inputs]):
         """Rows of each process."""
         return -(-len(self.y) // self.group.world)
 
-    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         """The batches of epoch `next_epoch`, which then counts up."""
         number = self.next_epoch
         self.next_epoch += 1
         return self.epoch(number)
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
         """The batches of one epoch, beginning with batch `start`; those before cost nothing."""
         rows = self.order(number).to(self.y.device)
         for batch in range(start, len(self)):
             index = rows[batch * self.batch_size : (batch + 1) * self.batch_size]
-            x: Inputs = _select(self.x, index)
+            x = inputs.each(
+                self.x, partial(torch.index_select, dim=0, index=index)
+            )  # faster than x[index]
             if self.augment is not None:
                 x = self.augment(x, _generator(self.seed, number, batch, self.group.rank))
             yield x, self.y.index_select(0, index)
@@ -166,7 +164,7 @@ class Loader:
             np.random.seed(number % 2**32)
 
 
-Source = Batches[Any] | Loader
+Source = Batches | Loader
 
 
 def as_source(data: Any, batch_size: int | None, seed: int, group: Processes) -> Source:
@@ -226,11 +224,6 @@ def _pair(batch: Any) -> tuple[Any, Tensor]:
     raise TypeError(
         f"a batch is a {type(batch).__name__}: kasuri.fit takes loaders that yield (x, y) or (x1, x2, y)"
     )
-
-
-def _select(x: Any, index: Tensor) -> Any:
-    """Some rows, several times faster than by x[index]."""
-    return inputs.each(x, lambda part: part.index_select(0, index))
 
 
 def _generator(*numbers: int) -> torch.Generator:

@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Self
 
 from torch import nn
 
 from kasuri.objectives.elbo import Objective, Terms
-from kasuri.training.distributed import processes
 
 Row = dict[str, float]
 
@@ -61,44 +59,6 @@ class Clip(Callback):
         self.norm = float(state["norm"])
 
 
-class TensorBoard(Callback):
-    """The history as TensorBoard events; a resumed run hides what it repeats.
-
-    Args:
-        folder: for the events; with several processes the first one writes them.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.epoch = 0
-        self._writer: Any = None
-
-    def on_epoch(self, objective: Objective, row: Row) -> None:
-        if not processes().is_first:
-            return
-        if self._writer is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise ImportError("TensorBoard: pip install kasuri[train]") from None
-            self._writer = SummaryWriter(str(self.folder), purge_step=self.epoch + 1)
-        self.epoch = int(row["epoch"])
-        for name, value in row.items():
-            if name not in ("epoch", "step"):
-                self._writer.add_scalar(name, value, self.epoch)
-        self._writer.flush()
-
-    def on_end(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch = int(state["epoch"])
-
-
 class Bar:
     """A progress bar on standard error: title, share, numbers, time left.
 
@@ -112,24 +72,18 @@ class Bar:
         if show is False or (show is None and not sys.stderr.isatty()):
             return
         try:
+            from rich import progress
             from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                Progress,
-                TaskProgressColumn,
-                TextColumn,
-                TimeRemainingColumn,
-            )
         except ImportError:
             if show is None:
                 return
             raise ImportError("show=True needs rich: pip install kasuri[train]") from None
-        self.rich = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(compact=True),
+        self.rich = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[numbers]}"),
+            progress.TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
         title = show if isinstance(show, str) else "training"

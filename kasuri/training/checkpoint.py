@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch.optim import Optimizer
 
 from kasuri.network.saving import old_name
+from kasuri.objectives.elbo import Objective
 from kasuri.storage import write_atomically
 
 FORMAT = 2  # 1: version 0.2, which was called weft and put a wrapper around every layer
@@ -38,14 +39,19 @@ def write(folder: Path, content: dict[str, Any]) -> None:
     write_atomically(folder / NAME, buffer.getvalue())
 
 
+def exists(folder: Path) -> bool:
+    """Whether the folder has a checkpoint."""
+    return (folder / NAME).is_file()
+
+
 def read(folder: Path) -> dict[str, Any]:
     """The folder's checkpoint."""
     path = folder / NAME
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file: there is no training run to resume")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         version = content["format"]
+    except FileNotFoundError:
+        raise
     except Exception as error:  # torch raises many kinds for a damaged file, and gives bad advice
         raise CheckpointError(
             f"{path} is damaged or no checkpoint of kasuri ({type(error).__name__})"
@@ -58,12 +64,12 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def from_0_2(
-    saved: dict[str, Any], objective: nn.Module, settings: dict[str, Any]
+    saved: dict[str, Any], objective: Objective, optimiser: Optimizer, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """A checkpoint of version 0.2 as this version would have written it.
 
     Tensors get today's names, and the optimiser's state today's order of parameters. Likelihood, prior and
-    schedules, which settings describe in words, are not compared.
+    schedules, which settings describe in words, are not compared. Logs (of TensorBoard) are left out.
     """
     wrapped = {
         key.partition(".posteriors.")[0] for key in saved["objective"] if ".posteriors." in key
@@ -71,16 +77,15 @@ def from_0_2(
     wrapped = {_without_wrappers(name, wrapped) for name in wrapped}
     names = {key: old_name(key, wrapped) for key in saved["objective"]}
     best = saved["best"]
-    words = ("likelihood", "prior", "objective", *getattr(objective, "scheduled", dict)())
+    words = ("likelihood", "prior", "objective", *objective.scheduled())
     clip = [["Clip", {"norm": saved["settings"]["clip"]}]] if saved["settings"]["clip"] else []
-    events = [["TensorBoard", state] for name, state in saved["logs"] if name == "TensorBoardLog"]
     return saved | {
         "format": FORMAT,
         "settings": saved["settings"] | {key: settings[key] for key in words if key in settings},
         "objective": {names[key]: value for key, value in saved["objective"].items()},
         "best": best and {names[key]: value for key, value in best.items()},
-        "optimizer": _reordered(saved["optimizer"], list(names.values()), objective),
-        "callbacks": saved["callbacks"] + clip + events,
+        "optimizer": _reordered(saved["optimizer"], list(names.values()), objective, optimiser),
+        "callbacks": saved["callbacks"] + clip,
     }
 
 
@@ -93,7 +98,9 @@ def _without_wrappers(name: str, wrapped: set[str]) -> str:
     )
 
 
-def _reordered(state: dict[str, Any], names: list[str], objective: nn.Module) -> dict[str, Any]:
+def _reordered(
+    state: dict[str, Any], names: list[str], objective: Objective, optimiser: Optimizer
+) -> dict[str, Any]:
     """The state of an optimiser, which knows parameters by their numbers, for today's numbers.
 
     `names` are those of all tensors in the order of version 0.2.
@@ -101,7 +108,7 @@ def _reordered(state: dict[str, Any], names: list[str], objective: nn.Module) ->
     parameters = dict(objective.named_parameters(remove_duplicate=False))
     known = [parameters[name] for name in names if name in parameters]
     then = list(dict.fromkeys(id(p) for p in known if p.requires_grad))
-    now = [id(p) for p in objective.parameters() if p.requires_grad]
+    now = [id(p) for group in optimiser.param_groups for p in group["params"]]
     if then == now:
         return state
     if len(state["param_groups"]) > 1:
@@ -125,11 +132,6 @@ def write_history(folder: Path, history: list[dict[str, float]]) -> None:
     write_atomically(folder / "history.csv", text.getvalue().encode())
 
 
-def exists(folder: Path) -> bool:
-    """Whether the folder has a checkpoint."""
-    return (folder / NAME).is_file()
-
-
 def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to continue a run under settings that would make it another run."""
     changed = [key for key in now if saved.get(key) != now[key]]
@@ -144,39 +146,12 @@ def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> 
 @contextmanager
 def generators_restored() -> Iterator[None]:
     """Random generators afterwards as before: what is made next must not depend on the seed."""
-    before = generators()
+    numpy = sys.modules.get("numpy")
+    python, legacy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
-        yield
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
     finally:
-        restore_generators(before)
-
-
-def generators() -> dict[str, Any]:
-    """States of the random generators that user code in this process may draw from."""
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": [version, torch.tensor(numbers, dtype=torch.int64), gauss],
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        kind, keys, *rest = np.random.get_state(legacy=True)  # a tuple, by `legacy`
-        state["numpy"] = [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]
-    return state
-
-
-def restore_generators(state: dict[str, Any]) -> None:
-    """Put the generators back."""
-    torch.set_rng_state(state["torch"])
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers.tolist()), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
-        import numpy as np
-
-        kind, keys, *rest = state["numpy"]
-        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(legacy)

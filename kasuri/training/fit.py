@@ -2,12 +2,12 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -22,7 +22,7 @@ from kasuri.streams import fresh
 from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Batches, Source, as_source, hold_out, tensors
 from kasuri.training.callbacks import Bar, Callback
-from kasuri.training.distributed import Processes, processes
+from kasuri.training.distributed import processes
 from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
@@ -45,7 +45,6 @@ def fit(
     prior: Prior | Mapping[str, Prior] | None = None,
     temperature: Temperature | None = None,
     kl_weight: float | Schedule | None = None,
-    output: Callable[[Any], Tensor] | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
@@ -54,7 +53,6 @@ def fit(
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
     folder: str | Path | None = None,
-    resume: bool = False,
     show: bool | str | None = None,
 ) -> Fitted:
     """Train a converted network, an ordinary one, or an objective of your own.
@@ -64,7 +62,8 @@ def fit(
 
     Args:
         model: a network from `bayesianize`; an ordinary one, which is trained by maximum likelihood;
-            or a kasuri.ELBO or kasuri.MaximumLikelihood, which is taken as it is.
+            or a kasuri.ELBO or kasuri.MaximumLikelihood, which is taken as it is. A network that returns
+            something else than a tensor needs one, with `output=`.
         train: (x, y) tensors, an object with .x and .y, kasuri.training.Batches (which can augment), or a
             DataLoader. Tensors are the fastest: a DataLoader costs more than a step of a small network.
         valid: the same, or kasuri.training.Validation with the data and how they are used (patience, ...). A
@@ -76,18 +75,17 @@ def fit(
         temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", chosen on validation
             data while training goes on, which costs two more validations at each one in the second half.
         kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
-        output: takes the tensor out of what the network returns.
         epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
         learning_rate: of the default optimiser; by default 0.002, more with batches above 256.
-        optimiser: an optimiser, or a function that makes one from the parameters, e.g.
-            `lambda p: torch.optim.SGD(p, 0.1)`.
+        optimiser: an optimiser, or a function that makes one for the objective, e.g.
+            `lambda objective: torch.optim.SGD(objective.parameters(), 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
         seed: makes the run reproducible; otherwise torch's global generator decides.
         callbacks: told about every step and epoch, e.g. kasuri.training.Clip(1.0).
-        folder: for checkpoint and history.csv.
-        resume: go on with the run in `folder`, to the very result it would have had.
+        folder: for checkpoint and history.csv. If it holds a run that was stopped, this goes on with it, to
+            the very result it would have had; a run that has ended is returned as it was.
         show: a progress bar, with a title if this is a text; by default if the program runs in a terminal.
 
     Examples:
@@ -101,8 +99,10 @@ def fit(
     check_numbers(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     validation = valid if isinstance(valid, Validation) else Validation(valid)
     group = processes()
-    folder = None if folder is None else Path(folder)
-    saved = _saved(folder, resume, group)
+    place = None if folder is None else Path(folder)
+    saved = None
+    if place is not None and group.from_first(lambda: checkpoint.exists(place)):
+        saved = checkpoint.read(place)
     if seed is None:
         seed = saved["settings"]["seed"] if saved else fresh()
     seed = int(group.from_first(lambda: seed))
@@ -131,10 +131,8 @@ def fit(
         prior=prior,
         temperature=temperature,
         kl_weight=kl_weight,
-        output=output,
     )
-    trained = [p for p in objective.parameters() if p.requires_grad]
-    stepping = make_optimiser(optimiser, trained, learning_rate, rows)
+    stepping = make_optimiser(optimiser, objective, learning_rate, rows)
     run = Run(
         objective=objective,
         train=source,
@@ -146,7 +144,7 @@ def fit(
         seed=seed,
         callbacks=callbacks,
         group=group,
-        folder=folder,
+        folder=place,
     )
     run.settings = _settings(run)
     if saved is not None:
@@ -188,7 +186,7 @@ def make_objective(model: nn.Module, source: Source, epochs: int, **parts: Any) 
         return model
     is_converted = _is_converted(model)
     for name in given:
-        if not is_converted and name not in ("likelihood", "output"):
+        if not is_converted and name != "likelihood":
             raise ValueError(
                 f"fit(net, {name}=...): this network has no random weights, so it is trained by "
                 "maximum likelihood; write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first"
@@ -252,22 +250,6 @@ def _settings(run: Run) -> dict[str, Any]:
         if isinstance(schedule, Tempering):
             settings[name] = f"chosen, from {schedule.start:g}"
     return settings
-
-
-def _saved(folder: Path | None, resume: bool, group: Processes) -> dict[str, Any] | None:
-    """The run to go on with, if there is one."""
-    if folder is None:
-        if resume:
-            raise ValueError('fit(resume=True): resume what? write folder="runs/first" as well')
-        return None
-    if not group.from_first(lambda: checkpoint.exists(folder)):
-        return None
-    if not resume:
-        raise ValueError(
-            f"{folder} already holds a training run: resume=True goes on with it; for a new "
-            "run take another folder or delete this one"
-        )
-    return checkpoint.read(folder)
 
 
 @contextmanager

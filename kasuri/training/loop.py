@@ -23,9 +23,6 @@ from kasuri.training.interrupts import Interrupts
 from kasuri.training.nonfinite import NonFiniteLoss, explain
 from kasuri.training.validation import Validation, examine, widths
 
-_HISTORY = (
-    5.0  # seconds between writes of history.csv: epochs of small data sets are shorter than one
-)
 _SYNCHRONISE = 16  # steps between asking the other processes whether anyone was told to stop
 
 
@@ -65,15 +62,12 @@ class Run:
     best_state: dict[str, Tensor] | None = None
     best_losses: Tensor | None = None
     saved_at: float = field(default_factory=time.monotonic)
-    written_at: float = -math.inf
+    scores: Row = field(default_factory=dict)  # of the last validation, for the progress bar
 
     def __post_init__(self) -> None:
         """Take a random but fixed part of the validation data, large enough to tell epochs apart."""
-        self.check_every = max(1, self.epochs // defaults.CHECKS)
-        if self.valid is None:
-            return
         rows = defaults.ROWS * (1 if isinstance(self.objective, ELBO) else self.validation.samples)
-        if rows < len(self.valid[1]):
+        if self.valid is not None and rows < len(self.valid[1]):
             self.valid = hold_out(self.valid, rows / len(self.valid[1]), self.seed)[1]
 
     def __call__(self, bar: Bar, stop: Interrupts) -> bool:
@@ -130,14 +124,14 @@ class Run:
         row: Row = {"epoch": at.epoch, "step": at.step, "loss": loss, "nll": nll, "kl": kl}
         row["learning_rate"] = float(self.optimiser.param_groups[0]["lr"])
         row |= {name: value(at.step) for name, value in self.objective.scheduled().items()}
-        if self.valid is not None and (at.epoch % self.check_every == 0 or at.epoch == self.epochs):
+        is_due = at.epoch % max(1, self.epochs // defaults.CHECKS) == 0 or at.epoch == self.epochs
+        if self.valid is not None and is_due:
             row |= self.check(*self.valid)
         row["seconds"], at.epoch_began = at.seconds - at.epoch_began, at.seconds
         at.sums = [0.0, 0.0, 0.0]
         at.history.append(row)
         for callback in self.callbacks:
             callback.on_epoch(self.objective, row)
-        self.write_history(every=_HISTORY)
 
     def check(self, x: Any, y: Tensor) -> Row:
         """Validation: keep the best state, count towards early stopping, move the temperature."""
@@ -159,6 +153,7 @@ class Run:
                 lambda: widths(self.objective, x, y, samples, seed, FACTORS[::2])
             )
             tempering.update([narrower, losses, wider])
+        self.scores = scores
         return {f"valid_{name}": value for name, value in scores.items()}
 
     def tempering(self) -> Tempering | None:
@@ -182,13 +177,7 @@ class Run:
         """What the progress bar shows: means of this epoch so far, and the last validation."""
         means = [total / max(self.at.batch, 1) for total in self.at.sums]
         shown = dict(zip(("loss", "nll", "kl"), means, strict=True))
-        # validation is in one of the last few rows, or in none
-        latest = [] if self.valid is None else self.at.history[-self.check_every :]
-        for row in reversed(latest):
-            scores = {k.removeprefix("valid_"): v for k, v in row.items() if k.startswith("valid_")}
-            if scores:
-                return shown | {name: v for name, v in scores.items() if name not in shown}
-        return shown
+        return shown | {name: score for name, score in self.scores.items() if name not in shown}
 
     def fail(self, loss: float, x: Any, y: Tensor) -> NoReturn:
         """Stop at a loss that is not a number, before it reaches any parameter or file."""
@@ -200,11 +189,9 @@ class Run:
             f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{kept}"
         )
 
-    def write_history(self, every: float = 0.0) -> None:
-        """Replace history.csv if that was long enough ago; only the first process writes."""
-        is_due = time.monotonic() - self.written_at >= every
-        if self.folder is not None and self.group.is_first and self.at.history and is_due:
-            self.written_at = time.monotonic()
+    def write_history(self) -> None:
+        """Replace history.csv; only the first process writes."""
+        if self.folder is not None and self.group.is_first and self.at.history:
             checkpoint.write_history(self.folder, self.at.history)
 
     def place(self) -> str:
@@ -215,14 +202,15 @@ class Run:
         """How to go on."""
         stopped = f"training stopped in {self.place()}"
         if self.folder is None:
-            return f"{stopped}; give folder= to be able to resume"
-        return f"{stopped}; the same call with folder={str(self.folder)!r} and resume=True goes on"
+            return f"{stopped}; with folder= kasuri.fit could go on"
+        return f"{stopped}; the same call with folder={str(self.folder)!r} goes on"
 
     def save(self) -> None:
         """Replace the checkpoint; only the first process writes."""
         self.saved_at = time.monotonic()
         if self.folder is None or not self.group.is_first:
             return
+        self.write_history()
         tempering = self.tempering()
         checkpoint.write(
             self.folder,
@@ -236,7 +224,6 @@ class Run:
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
                 "temperature": None if tempering is None else tempering.value,
-                "generators": checkpoint.generators(),
             },
         )
 
@@ -244,7 +231,7 @@ class Run:
         """Take up the run of the folder's checkpoint."""
         assert self.folder is not None
         if saved["format"] == 1:
-            saved = checkpoint.from_0_2(saved, self.objective, self.settings)
+            saved = checkpoint.from_0_2(saved, self.objective, self.optimiser, self.settings)
         then = {"callbacks": [name for name, _ in saved["callbacks"]]}
         now = {"callbacks": [type(callback).__name__ for callback in self.callbacks]}
         checkpoint.check_settings(self.folder, saved["settings"] | then, self.settings | now)
@@ -258,4 +245,3 @@ class Run:
             tempering.value = saved["temperature"]
         self.best_state, self.best_losses = saved["best"], saved["best losses"]
         self.at = Position(**saved["position"])
-        checkpoint.restore_generators(saved["generators"])

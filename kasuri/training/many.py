@@ -9,7 +9,7 @@ validation and the epoch kept are each member's own, as `kasuri.fit` would have 
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from kasuri.likelihoods import Likelihood
 from kasuri.network.random import named_layers
 from kasuri.objectives.elbo import ELBO, Objective
-from kasuri.objectives.schedules import Schedule
 from kasuri.objectives.temperature import Temperature
 from kasuri.priors.base import Prior
 from kasuri.streams import Stream, fresh, mix, reseed_global
@@ -35,13 +34,7 @@ from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
 from kasuri.training.nonfinite import NonFiniteLoss
-from kasuri.training.optimisers import (
-    MakeOptimiser,
-    MakeScheduler,
-    cosine,
-    make_optimiser,
-    make_schedule,
-)
+from kasuri.training.optimisers import adam, cosine
 from kasuri.training.validation import Validation
 
 
@@ -53,18 +46,16 @@ def fit_many(
     likelihood: Likelihood | None = None,
     prior: Prior | Mapping[str, Prior] | None = None,
     temperature: Temperature | Sequence[Temperature] | None = None,
-    kl_weight: float | Schedule | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
-    optimiser: MakeOptimiser | None = None,
-    scheduler: MakeScheduler = cosine,
     seed: int | None = None,
     show: bool | str | None = None,
 ) -> list[Fitted]:
     """Train networks of the same make together: splits of a table, seeds, members of an ensemble.
 
-    What is not said here is as in `kasuri.fit`. Likelihood and prior are copied for every member.
+    What is not said here is as `kasuri.fit` does it by default. Likelihood and prior are copied for every
+    member.
 
     Args:
         models: as for `kasuri.fit`, equal in everything but the values of their parameters.
@@ -75,13 +66,9 @@ def fit_many(
         prior: as for `kasuri.fit`.
         temperature: one for all or one for each, as for `kasuri.fit`; by default, or for "auto", chosen for
             each on its validation data.
-        kl_weight: as for `kasuri.fit`.
         epochs: as for `kasuri.fit`.
         batch_size: examples per step of each.
         learning_rate: as for `kasuri.fit`.
-        optimiser: made for all parameters, each with a first dimension that counts the members; it must treat
-            numbers one by one, as Adam and SGD do.
-        scheduler: as for `kasuri.fit`.
         seed: makes the run reproducible.
         show: as for `kasuri.fit`.
 
@@ -100,15 +87,15 @@ def fit_many(
     for name, each in (("trains", trains), ("valids", valids), ("temperatures", temperatures)):
         if each is not None and len(each) != count:
             raise ValueError(f"fit_many: {len(each)} {name} for {count} networks")
-    if not all(len(tensors(valid)[1]) for valid in valids or ()):
+    held = [None] * count if valids is None else [tensors(valid) for valid in valids]
+    if not all(len(pair[1]) for pair in held if pair is not None):
         raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
     if valids is None and any(map(chooses_temperature, models, temperatures)):
         raise ValueError(
             "fit_many: no validation data to choose temperatures on; give valids=[...], or temperature=1.0"
         )
     seed = fresh() if seed is None else seed
-    seeds = [mix(seed, member) for member in range(count)]
-    sources = _sources(trains, batch_size, seeds)
+    sources = _sources(trains, batch_size, [mix(seed, member) for member in range(count)])
     steps = len(sources[0])
     rows = round(sources[0].num_data / steps)
     epochs = epochs or defaults.epochs(steps, rows)
@@ -120,26 +107,25 @@ def fit_many(
             likelihood=copy.deepcopy(likelihood),
             prior=copy.deepcopy(prior),
             temperature=own,
-            kl_weight=kl_weight,
         )
         for model, source, own in zip(models, sources, temperatures, strict=True)
     ]
     _check_equal(objectives)
     stack = Stack(objectives)
-    stepping = make_optimiser(optimiser, stack.trained(), learning_rate, rows)
-    schedule = make_schedule(scheduler, stepping, epochs * steps)
+    optimiser = adam(stack.trained(), learning_rate, rows)
+    schedule = cosine(optimiser, epochs * steps)
     runs = [
         Run(
             objective=objective,
-            train=sources[member],
-            valid=None if valids is None else tensors(valids[member]),
+            train=source,
+            valid=valid,
             validation=Validation(),
-            optimiser=stepping,
+            optimiser=optimiser,
             scheduler=schedule,
             epochs=epochs,
-            seed=seeds[member],
+            seed=source.seed,
         )
-        for member, objective in enumerate(objectives)
+        for objective, source, valid in zip(objectives, sources, held, strict=True)
     ]
     bar = Bar(show, epochs * steps)
     try:
@@ -150,9 +136,7 @@ def fit_many(
     return [finished(run, model) for run, model in zip(runs, models, strict=True)]
 
 
-def _sources(
-    trains: Sequence[Any], batch_size: int | None, seeds: Sequence[int]
-) -> list[Batches[Tensor]]:
+def _sources(trains: Sequence[Any], batch_size: int | None, seeds: Sequence[int]) -> list[Batches]:
     pairs = [tensors(train) for train in trains]
     if not all(isinstance(x, Tensor) for x, _ in pairs):
         raise TypeError("fit_many: the inputs of each network must be one tensor")
@@ -213,17 +197,6 @@ def _kl_weight(objective: Objective, step: int) -> float:
     return objective.weight_at(step) / objective.num_data if isinstance(objective, ELBO) else 0.0
 
 
-class _PartsOf(nn.Module):
-    """The two parts of an objective as a module, which is what functional_call calls."""
-
-    def __init__(self, objective: Objective) -> None:
-        super().__init__()
-        self.objective = objective
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self.objective.parts(x, y)
-
-
 class Stack:
     """Objectives evaluated together, each with its own parameters on its own batch.
 
@@ -233,24 +206,22 @@ class Stack:
     """
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.members = [_PartsOf(objective) for objective in objectives]
-        wanted = {name: p.requires_grad for name, p in self.members[0].named_parameters()}
-        stacked = _stacked([dict(member.named_parameters()) for member in self.members])
+        self.members = objectives
+        stacked = _stacked([dict(member.named_parameters()) for member in objectives])
         self.parameters: dict[str, Tensor] = {
-            name: nn.Parameter(tensor, requires_grad=wanted[name])
-            for name, tensor in stacked.items()
+            name: nn.Parameter(stacked[name], requires_grad=parameter.requires_grad)
+            for name, parameter in objectives[0].named_parameters()
         }
-        self.buffers = _stacked([dict(member.named_buffers()) for member in self.members])
+        self.buffers = _stacked([dict(member.named_buffers()) for member in objectives])
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll per example, kl in full), (members,) each, of x and y (members, batch, ...)."""
 
-        def one_member(
-            parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
-        ) -> Any:
-            return torch.func.functional_call(self.members[0], (parameters, buffers), (x, y))
+        def terms(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor) -> Any:
+            state = parameters, buffers
+            return torch.func.functional_call(self.members[0], state, batch, {"step": 0})[1:]
 
-        program = torch.func.vmap(one_member, randomness="different")
+        program = torch.func.vmap(terms, randomness="different")
         return program(self.parameters, self.buffers, x, y)
 
     def release(self) -> None:
@@ -259,19 +230,13 @@ class Stack:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.data = tensor.data.clone()
 
-    def trained(self) -> list[nn.Parameter]:
+    def trained(self) -> list[Tensor]:
         """The stacked parameters that training changes."""
-        return [cast(nn.Parameter, p) for p in self.parameters.values() if p.requires_grad]
+        return [parameter for parameter in self.parameters.values() if parameter.requires_grad]
 
 
 def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Tensors of the same name as one; the members keep views of it."""
-    shapes = [{name: tensor.shape for name, tensor in member.items()} for member in members]
-    if any(of_member != shapes[0] for of_member in shapes):
-        raise ValueError(
-            "networks to be trained together must have the same parameters: same layers, same sizes, "
-            "same posterior families"
-        )
     stacked = {}
     for name in members[0]:
         if len({id(member[name]) for member in members}) < len(members):
@@ -288,14 +253,13 @@ def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 def _check_equal(objectives: Sequence[Objective]) -> None:
     """Refuse members that differ in more than parameters and buffers: the first one's program serves all."""
-    programs = [_program(objective) for objective in objectives]
-    for member, program in enumerate(programs):
-        for part in programs[0] | program:
-            if programs[0].get(part) != program.get(part):
+    first, *others = map(_program, objectives)
+    for member, program in enumerate(others, 1):
+        for part in first | program:
+            if first.get(part) != program.get(part):
                 raise ValueError(
                     f"fit_many: networks 0 and {member} must be equal in all but the values of their "
-                    f"parameters, since one program serves all; they differ in their {part}: "
-                    f"{programs[0].get(part)} and {program.get(part)}"
+                    f"parameters; they differ in their {part}: {first.get(part)} and {program.get(part)}"
                 )
 
 
@@ -315,6 +279,7 @@ def _program(objective: Objective) -> dict[str, Any]:
         program[f"estimator of {name}"] = conversion.estimator.__name__
     for name, parameter in objective.named_parameters():
         program[f"requires_grad of {name}"] = parameter.requires_grad
+        program[f"shape of {name}"] = parameter.shape
     if isinstance(objective, ELBO):
         program |= {"samples": objective.samples, "patterns of priors": objective.governed}
     return program

@@ -1,45 +1,44 @@
 """How `kasuri.fit` takes steps: the optimiser and the schedule of its rate, given or default."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
+from kasuri.objectives.elbo import Objective
 from kasuri.training.defaults import LARGE
 
 LEARNING_RATE = 2e-3  # for batches up to LARGE
 
-MakeOptimiser = Callable[[list[nn.Parameter]], Optimizer]
+MakeOptimiser = Callable[[Objective], Optimizer]
 MakeScheduler = Callable[[Optimizer, int], LRScheduler]
 
 
 def make_optimiser(
     given: Optimizer | MakeOptimiser | None,
-    parameters: list[nn.Parameter],
+    objective: Objective,
     learning_rate: float | None,
     batch_size: int,
 ) -> Optimizer:
-    """The given optimiser, the one that a function makes, or Adam.
-
-    Adam's rate grows with the root of the batch size above LARGE.
-    """
+    """The given optimiser, the one that a function makes for the objective, or Adam."""
     if given is None:
-        rate = learning_rate or LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
-        return torch.optim.Adam(parameters, rate, fused=True)  # fused matters for small networks
+        return adam(
+            (p for p in objective.parameters() if p.requires_grad), learning_rate, batch_size
+        )
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
             "optimiser; put it into yours"
         )
-    optimiser = given if isinstance(given, Optimizer) else given(parameters)
-    theirs = {id(p) for group in optimiser.param_groups for p in group["params"]}
-    if optimiser is given and not theirs <= {id(p) for p in parameters}:
+    optimiser = given if isinstance(given, Optimizer) else given(objective)
+    own = {id(p) for p in objective.parameters()}
+    if not all(id(p) in own for group in optimiser.param_groups for p in group["params"]):
         raise ValueError(
-            "optimiser=...: it has parameters that this model does not train; make it from the "
-            "parameters of the model, or give a function that makes it"
+            "optimiser=...: it has parameters that this model does not train; write "
+            "optimiser=lambda objective: torch.optim.SGD(objective.parameters(), 0.1)"
         )
     if isinstance(optimiser, LBFGS):
         raise ValueError(
@@ -47,6 +46,12 @@ def make_optimiser(
             "stochastic optimiser, e.g. torch.optim.Adam"
         )
     return optimiser
+
+
+def adam(parameters: Iterable[Tensor], learning_rate: float | None, batch_size: int) -> Optimizer:
+    """Adam, whose default rate grows with the root of the batch size above LARGE."""
+    rate = learning_rate or LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
+    return torch.optim.Adam(list(parameters), rate, fused=True)  # fused matters for small networks
 
 
 def make_schedule(scheduler: MakeScheduler, optimiser: Optimizer, steps: int) -> LRScheduler:

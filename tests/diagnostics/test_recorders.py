@@ -188,7 +188,7 @@ def test_a_resumed_run_records_what_a_whole_one_does(tmp_path, stop):
     with pytest.raises(kasuri.training.Interrupted):
         train([*parts, Stop(stop, interrupt)], kasuri.MeanField(), folder=tmp_path)
     assert parts[0].rows != whole[0].rows
-    train([*later, Stop()], kasuri.MeanField(), folder=tmp_path, resume=True)
+    train([*later, Stop()], kasuri.MeanField(), folder=tmp_path)
     assert later[0].rows == whole[0].rows
     assert len(later[0].rows) == 3 * 8
     assert later[1].curves == whole[1].curves

@@ -200,7 +200,7 @@ def test_fit_finds_the_noise(learn, convert):
 @pytest.mark.parametrize("learn", LEARN)
 @pytest.mark.parametrize("step", [0, 4, 7])
 def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, learn, step):
-    def go(folder, callback, resume=False):
+    def go(folder, callback):
         return kasuri.fit(
             bayesian(),
             line(40),
@@ -210,14 +210,13 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, learn, step):
             batch_size=10,
             seed=0,
             folder=folder,
-            resume=resume,
             callbacks=[callback],
         )
 
     whole = go(tmp_path / "whole", Stop())
     with pytest.raises(kasuri.training.Interrupted):
         go(tmp_path / "two", Stop(step, jobs.interrupt))
-    again = go(tmp_path / "two", Stop(), resume=True)
+    again = go(tmp_path / "two", Stop())
     state = again.objective.state_dict()
     assert differences(whole.objective.state_dict(), state) == []
     assert {"likelihood.log_spread", "likelihood.log_scale"} <= set(state)
@@ -312,7 +311,7 @@ def test_resuming_with_another_prior_of_the_noise_is_refused(tmp_path):
     def go(prior):
         net = kasuri.bayesianize(torch.nn.Linear(2, 1), kasuri.MeanField())
         noise = kasuri.GammaGaussian(prior)
-        options = {"temperature": 1.0, "epochs": 2, "seed": 0, "folder": tmp_path, "resume": True}
+        options = {"temperature": 1.0, "epochs": 2, "seed": 0, "folder": tmp_path}
         kasuri.fit(net, (x, y), likelihood=noise, **options)
 
     go((6.0, 6.0))

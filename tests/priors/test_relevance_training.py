@@ -89,7 +89,7 @@ def test_closed_form_and_gradient_end_alike():
     assert 0 <= gap < 2  # parameters follow the posterior
 
 
-def run(prior, folder, callback=None, resume=False, start=1):
+def run(prior, folder, callback=None, start=1):
     checkpoint.EVERY = 0
     return kasuri.fit(
         jobs.bayesian(seed=start, family=kasuri.MeanField()),
@@ -103,7 +103,6 @@ def run(prior, folder, callback=None, resume=False, start=1):
         show=False,
         seed=5,
         folder=folder,
-        resume=resume,
         callbacks=[callback or Stop()],
     )
 
@@ -115,7 +114,7 @@ def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
         folder = tmp_path / str(step)
         with pytest.raises((Boom, kasuri.training.Interrupted)):
             run(prior, folder, Stop(step, jobs.interrupt if step == 6 else jobs.raise_boom))
-        again = run(prior, folder, resume=True, start=100)  # network and prior begin elsewhere
+        again = run(prior, folder, start=100)  # network and prior begin elsewhere
         assert differences(ending(tmp_path / "whole"), ending(folder)) == []
         assert jobs.equal(whole.objective, again.objective)
         assert torch.equal(whole.objective.kl(), again.objective.kl())
@@ -125,7 +124,7 @@ def test_other_group_settings_are_refused_on_resume(tmp_path):
     with pytest.raises(Boom):
         run(kasuri.GroupARD, tmp_path, Stop(9, jobs.raise_boom))
     with pytest.raises(kasuri.training.CheckpointError, match="prior"):
-        run(lambda: kasuri.GroupARD("rows"), tmp_path, resume=True)
+        run(lambda: kasuri.GroupARD("rows"), tmp_path)
 
 
 # -- schedules ---------------------------------------------------------------------------------------

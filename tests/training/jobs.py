@@ -101,7 +101,7 @@ def shared(start, **circumstances):
         moons(40),
         Validation(moons(20, seed=1), patience=2),
         batch_size=12,
-        optimiser=lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+        optimiser=lambda o: torch.optim.SGD(o.parameters(), 0.1, momentum=0.9, nesterov=True),
         scheduler=lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.5, total_steps=steps),
         **circumstances | {"callbacks": [*circumstances["callbacks"], Clip(0.5)]},
     )
@@ -124,7 +124,7 @@ def learned_scales(start, **circumstances):
         temperature=kasuri.schedules.Exponential(4, 4, start=0.1),
         kl_weight=kasuri.schedules.LinearPerBatch(0.05, every=2),
         batch_size=10,
-        optimiser=torch.optim.RMSprop,
+        optimiser=lambda o: torch.optim.RMSprop(o.parameters()),
         scheduler=lambda o, steps: torch.optim.lr_scheduler.MultiStepLR(o, [3, 9]),
         **circumstances,
     )
@@ -172,13 +172,13 @@ JOBS = {
 }
 
 
-def run(job, folder, callback=None, resume=False, save_every=0, callbacks=(), **more):
+def run(job, folder, callback=None, save_every=0, callbacks=(), **more):
     """A job under circumstances that a resumed process would not have unless it read them.
 
     Network and generators begin elsewhere if there is a checkpoint to take them from.
     """
     checkpoint.EVERY = save_every  # conftest.py puts it back
-    other = resume and checkpoint.exists(Path(folder))
+    other = checkpoint.exists(Path(folder))
     random.seed(2 if other else 1)
     np.random.seed(2 if other else 1)
     return JOBS[job](
@@ -186,7 +186,6 @@ def run(job, folder, callback=None, resume=False, save_every=0, callbacks=(), **
         **{"epochs": 4, "show": False} | more,
         seed=SEED,
         folder=folder,
-        resume=resume,
         callbacks=[callback or Stop(), *callbacks],
     )
 

@@ -17,7 +17,7 @@ def train(folder, wound=None):
     signal.alarm(60)  # never outlive the test
     if wound is not None:
         WOUNDS[wound[0]](*wound[1:])
-    run("local", folder, resume=True, epochs=EPOCHS)
+    run("local", folder, epochs=EPOCHS)
     sys.exit(0)
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import kasuri
 from kasuri.network import calls
 from kasuri.objectives.elbo import Objective, Terms
-from kasuri.training import Batches, TensorBoard, checkpoint, defaults, started_by_torchrun
+from kasuri.training import Batches, checkpoint, defaults, started_by_torchrun
 from tests.training.jobs import SEED, Stop, interrupt, moons, network
 
 BATCH, EPOCHS = 20, 8
@@ -83,7 +83,7 @@ def only_kl(watch):
         batch_size=20,
         epochs=2,
         seed=SEED,
-        optimiser=lambda p: torch.optim.SGD(p, 1e-3),
+        optimiser=lambda o: torch.optim.SGD(o.parameters(), 1e-3),
         callbacks=[watch],
     )
     return fitted.objective.state_dict(), fitted.history
@@ -114,8 +114,7 @@ def many_things(folder, group):
     )
     watch = Watch()
     calls.draw = recorded
-    events = TensorBoard(folder / f"events {group.rank}")
-    fitted = learn(net, [watch, events], folder=folder / f"rank {group.rank}")
+    fitted = learn(net, [watch], folder=folder / f"rank {group.rank}")
     calls.draw = draw
     found["state"] = {k: v.clone() for k, v in fitted.objective.state_dict().items()}
     found |= {"draws": draws, "inputs": inputs, "grads": watch.grads, "losses": watch.losses}
@@ -193,7 +192,7 @@ def long_run(folder, group):
     die = Stop()
     if step is not None and group.rank == 1:
         die = Stop(int(step), lambda: os.kill(os.getpid(), signal.SIGKILL))
-    fitted = learn(converted(), [die], folder=folder, resume=True)
+    fitted = learn(converted(), [die], folder=folder)
     return {"epochs": len(fitted.history)}
 
 

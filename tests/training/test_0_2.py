@@ -46,7 +46,7 @@ def resumed(folder, callback, **changes):
     bnn = kasuri.bayesianize(Net(), kasuri.KTied(rank=1))
     prior = kasuri.Normal(0.5, learn="gradient")
     settings = {"epochs": 4, "batch_size": 6, "seed": 3, "callbacks": [callback]} | changes
-    return kasuri.fit(bnn, data(), data(), prior=prior, folder=folder, resume=True, **settings)
+    return kasuri.fit(bnn, data(), data(), prior=prior, folder=folder, **settings)
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_the_state_of_the_optimiser_finds_its_parameters(folder):
     )
     names = [name for name, _ in elbo.named_parameters()]
     assert names != [today(name) for name in VALUES["adam"]]  # else this tests nothing
-    read = checkpoint.from_0_2(checkpoint.read(folder), elbo, {})
     adam = torch.optim.Adam(elbo.parameters(), fused=True)
+    read = checkpoint.from_0_2(checkpoint.read(folder), elbo, adam, {})
     adam.load_state_dict(read["optimizer"])
     means = {n: float(adam.state[p]["exp_avg"].double().sum()) for n, p in elbo.named_parameters()}
     assert means == pytest.approx({today(k): v for k, v in VALUES["adam"].items()})

@@ -1,11 +1,9 @@
 """Laws of batches: every row once, replayable from (seed, epoch), shared fairly, and fast."""
 
-import time
-from itertools import islice, product
+from itertools import product
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from kasuri.training import Batches, Processes, compose, crop, flip
 
@@ -149,19 +147,3 @@ def test_a_batch_is_a_copy():
     for xb, _ in Batches(x, y, 3):
         xb.zero_()
     assert x.sum() > 0
-
-
-def test_much_faster_than_a_data_loader():
-    x, y = torch.zeros(60_000, 784), torch.zeros(60_000, dtype=torch.long)
-    loader, batches = DataLoader(TensorDataset(x, y), 128, shuffle=True), Batches(x, y, 128)
-
-    def seconds(iterable, count: int = 100) -> float:
-        iterator = iter(iterable)
-        next(iterator)  # drawing the order is not counted
-        start = time.perf_counter()
-        for _ in islice(iterator, count):
-            pass
-        return time.perf_counter() - start
-
-    ours, theirs = (min(seconds(kind) for _ in range(3)) for kind in (batches, loader))
-    assert ours * 3 < theirs, f"{ours:.4f} s against {theirs:.4f} s of a DataLoader"

@@ -1,4 +1,4 @@
-"""What a run tells: history, callbacks, CSV file, TensorBoard events, the progress bar."""
+"""What a run tells: history, callbacks, CSV file, the progress bar."""
 
 import builtins
 import csv
@@ -9,7 +9,7 @@ import rich.console
 import torch
 
 import kasuri
-from kasuri.training import TensorBoard, callbacks, checkpoint, defaults
+from kasuri.training import callbacks, checkpoint, defaults
 from tests.training.jobs import (
     Boom,
     Stop,
@@ -126,16 +126,14 @@ def test_state_of_callbacks_is_kept(tmp_path, monkeypatch):
         def load_state_dict(self, state):
             self.count = state["count"]
 
-    def go(counter, resume):
+    def go(counter):
         settings = {"epochs": 3, "batch_size": 10, "seed": 0}
-        kasuri.fit(
-            network(), moons(40), folder=tmp_path, resume=resume, callbacks=[counter], **settings
-        )
+        kasuri.fit(network(), moons(40), folder=tmp_path, callbacks=[counter], **settings)
         return int(counter.count)
 
     with pytest.raises(Boom):
-        go(Counter(stop=6), False)
-    assert go(Counter(), True) == 12
+        go(Counter(stop=6))
+    assert go(Counter()) == 12
 
 
 def test_the_csv_file_is_the_history(tmp_path):
@@ -149,23 +147,6 @@ def test_the_csv_file_is_the_history(tmp_path):
     numbers = [{k: float(v) for k, v in row.items() if v} for row in rows]
     assert numbers == fitted.history
     assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint.pt", "history.csv"]
-
-
-def test_tensorboard_reads_the_history(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    callback = TensorBoard(tmp_path)
-    fitted = kasuri.fit(
-        bayesian(), moons(40), epochs=3, batch_size=20, seed=0, callbacks=[callback]
-    )
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    names = fitted.history[0].keys() - {"epoch", "step"}
-    assert set(events.Tags()["scalars"]) == names
-    for name in names:
-        seen = events.Scalars(name)
-        assert [one.step for one in seen] == [1, 2, 3]
-        assert [one.value for one in seen] == pytest.approx([row[name] for row in fitted.history])
 
 
 @pytest.fixture
@@ -183,12 +164,6 @@ def without(monkeypatch):
         monkeypatch.setattr(builtins, "__import__", refuse)
 
     return block
-
-
-def test_without_tensorboard_installed_there_is_a_sentence(tmp_path, without):
-    without("tensorboard", "torch.utils.tensorboard")
-    with pytest.raises(ImportError, match=r"pip install kasuri\[train\]"):
-        kasuri.fit(network(), moons(20), epochs=1, callbacks=[TensorBoard(tmp_path)], seed=0)
 
 
 def test_a_folder_changes_nothing(tmp_path):
@@ -220,7 +195,7 @@ def go(net, data, show=None, **settings):
 
 
 def test_quiet_without_a_terminal(capfd, tmp_path):
-    go(bayesian(), moons(40), folder=tmp_path, callbacks=[TensorBoard(tmp_path)])
+    go(bayesian(), moons(40), folder=tmp_path)
     go(network(), moons(40))
     with pytest.raises(kasuri.training.Interrupted):
         go(network(), moons(40), callbacks=[Stop(1, interrupt)])
@@ -247,11 +222,6 @@ def test_the_bar_shows_loss_nll_kl_and_accuracy(terminal, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_bar_of_a_regression_shows_its_error(terminal):
-    fitted = go(bayesian(outputs=1), line(40), show=True)
-    assert f"rmse {fitted.history[-2]['valid_rmse']:.4g}" in terminal.getvalue()
-
-
 def test_between_validations_the_last_one_is_shown(monkeypatch):
     seen = []
     monkeypatch.setattr(callbacks.Bar, "step", lambda _, done, numbers: seen.append(numbers()))
@@ -271,16 +241,9 @@ def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
     assert " 50%" in terminal.getvalue()
     assert "100%" not in terminal.getvalue()
     terminal.truncate(0)
-    go(bayesian(), moons(40), callbacks=[Stop()], resume=True, **settings)
+    go(bayesian(), moons(40), callbacks=[Stop()], **settings)
     assert "100%" in terminal.getvalue()
     assert " 25%" not in terminal.getvalue()
-
-
-def test_the_cursor_comes_back_after_a_failure(terminal):
-    with pytest.raises(kasuri.training.Interrupted):
-        go(bayesian(), moons(40), show=True, callbacks=[Stop(1, interrupt)])
-    text = terminal.getvalue()
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # hidden once, shown once
 
 
 def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(without, monkeypatch):

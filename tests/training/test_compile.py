@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import kasuri
-from tests.training import jobs
-from tests.training.jobs import Stop, bayesian, moons
+from tests.training.jobs import bayesian, moons
 
 
 class Backend:
@@ -60,17 +59,6 @@ def test_neither_steps_nor_validations_compile_again(backend):
     torch._dynamo.reset()
     go(backend, epochs=6)
     assert backend.graphs == 2 * made  # as many for six epochs as for one
-
-
-def test_compiled_runs_are_resumed(backend, tmp_path):
-    def run(folder, step=None, resume=False):
-        callbacks = [Stop(step, jobs.interrupt)]
-        return go(backend, folder=folder, resume=resume, callbacks=callbacks)
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(kasuri.training.Interrupted):
-        run(tmp_path / "two", step=5)
-    assert jobs.equal(run(tmp_path / "two", resume=True).net, whole.net)
 
 
 @pytest.mark.slow  # a C++ compiler is at work

@@ -219,7 +219,7 @@ def test_a_saved_member_stands_alone(tmp_path):
 
 def test_what_cannot_be_stacked_is_refused():
     nets, data = converted(kasuri.MeanField(), 2), [table(0), table(1)]
-    cold, sgd = {"temperature": 1.0}, torch.optim.SGD
+    cold = {"temperature": 1.0}
     wider = [nets[0], kasuri.bayesianize(network(9), kasuri.MeanField())]
     elbos = [
         kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(scale), num_data=40)
@@ -233,7 +233,6 @@ def test_what_cannot_be_stacked_is_refused():
         ("valids=", nets, data, {}),
         ("out_features=8.*out_features=9", wider, data, cold),
         (r"priors.*1\.0.*2\.0", elbos, data, {}),
-        ("learning_rate=0.1", nets, data, cold | {"learning_rate": 0.1, "optimiser": sgd}),
         ("without rows", nets, data, {"valids": [table(0), table(1, rows=0)]}),
     ):
         with pytest.raises(ValueError, match=words):

@@ -85,14 +85,14 @@ def test_a_run_that_sigkill_ended_goes_on_to_the_same_bits(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "cut")], cwd=ROOT, timeout=120
     )
     assert done.returncode == -signal.SIGKILL
-    trained(100, tmp_path / "cut", callbacks=[Stop()], resume=True)
+    trained(100, tmp_path / "cut", callbacks=[Stop()])
     assert differences(ending(tmp_path / "whole"), ending(tmp_path / "cut")) == []
 
 
 def test_a_run_with_another_latent_family_is_not_resumed(tmp_path):
     trained(0, tmp_path, model=small(vae.KTiedLatent(3, 2, rank=1)))
     with pytest.raises(kasuri.training.CheckpointError, match="KTiedLatent"):
-        trained(0, tmp_path, model=small(vae.KTiedLatent(2, 3, rank=1)), resume=True)
+        trained(0, tmp_path, model=small(vae.KTiedLatent(2, 3, rank=1)))
 
 
 def test_the_best_epoch_is_the_one_that_is_kept():

@@ -16,16 +16,19 @@ Reference: Radial and directional posteriors for Bayesian neural networks.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.checks import is_number, is_whole
+from kasuri.checks import is_number
 from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
-from kasuri.posteriors.radial import start as radial_start
+from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.polar import (
+    SIDES,
     Directions,
     Polar,
     along_columns,
@@ -35,7 +38,6 @@ from kasuri.posteriors.radial.polar import (
 )
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
 from kasuri.posteriors.radial.radii import LogNormal, Radii
-from kasuri.posteriors.radial.von_mises_fisher import mean_resultant
 
 _CHOICES = {
     "grouping": ("row", "column", "double"),
@@ -43,8 +45,10 @@ _CHOICES = {
     "concentration": ("layer", "group"),
     "factors": (1, 2),
 }
-
 LONGEST = 20_000  # radii are held at e^10
+FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
+LOG_TOP = 29.0  # of concentrations at the start, a little below what posteriors hold
+STEPS = 50  # of bisection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,32 +96,27 @@ class Radial(MatrixFamily):
     positions: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse options that do not exist or contradict each other."""
         super().__post_init__()
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices or isinstance(value, bool):
                 options = " or ".join(f"{name}={choice!r}" for choice in choices)
                 raise ValueError(f"Radial({name}={value!r}): write {options}")
-        for name in ("gap", "min_gap", "spread"):
-            value, top = getattr(self, name), math.inf if name == "spread" else 1
+        for name, top in (("gap", 1), ("min_gap", 1), ("spread", math.inf)):
+            value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < top):
                 raise ValueError(f"Radial({name}={value!r}): a number between 0 and {top}")
-        if self.gap is not None and self.min_gap is not None and self.gap <= self.min_gap:
+        if self.gap is not None and self.gap <= (self.min_gap or 0):
             raise ValueError(
                 f"Radial(gap={self.gap}, min_gap={self.min_gap}): the start must be above the bound"
             )
-        if not is_whole(self.positions, 1):
-            raise ValueError(f"Radial(positions={self.positions!r}): a whole number, 1 or more")
         if self.max_scale is not None:
             raise ValueError(
                 f"Radial(max_scale={self.max_scale}): standard deviations follow from radii and "
                 "concentrations and have no bound of their own; see gap= and min_gap="
             )
         if self.double != "hadamard" and self.grouping != "double":
-            raise ValueError(
-                f'Radial(double={self.double!r}, grouping={self.grouping!r}): it belongs to grouping="double"'
-            )
+            raise ValueError(f'Radial(double={self.double!r}): it belongs to grouping="double"')
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "Radial":
@@ -139,16 +138,12 @@ class Radial(MatrixFamily):
         """The posterior around an initial weight (*blocks, out, in), split into radii and directions."""
         self.require_matrix(weight)
         outs, ins = weight.shape[-2:]
-        if ins % self.positions:
-            raise ValueError(
-                f"Radial(positions={self.positions}) of {ins} columns: every input has as many"
-            )
         rows, columns = {outs, ins}, {outs * self.positions, ins // self.positions}
         if 1 in {"row": rows, "column": columns, "double": rows | columns}[self.grouping]:
             instead = self.for_vectors()(weight)
             instead.note = INSTEAD
             return instead
-        start = radial_start.filled(self.initial_mean(weight), self.scale, self.positions)
+        start = self._filled(self.initial_mean(weight).detach().double())
         longest = float(torch.linalg.vector_norm(start, dim=-1).max())
         if not longest < LONGEST:
             raise ValueError(
@@ -158,35 +153,49 @@ class Radial(MatrixFamily):
         if self.grouping == "row":
             posterior = RadialPosterior(rows=self._one_side(start))
         elif self.grouping == "column":
-            vectors = to_vectors(start, "columns", self.positions)
-            columns_alone = self._one_side(vectors)
-            posterior = RadialPosterior(columns=columns_alone, positions=self.positions)
+            polar = self._one_side(to_vectors(start, "columns", self.positions))
+            posterior = RadialPosterior(columns=polar, positions=self.positions)
         elif self.double == "hadamard":
             posterior = self._hadamard(start)
         else:
             posterior = self._scales(start)
         return posterior.to(weight.dtype)
 
+    def _filled(self, weight: Tensor) -> Tensor:
+        """The weight with rows and columns of zeros replaced by ± 0.01 scale."""
+        signs = torch.where(torch.rand_like(weight) < 0.5, -1.0, 1.0)
+        empty = torch.zeros_like(weight, dtype=torch.bool)
+        for side in SIDES:
+            vectors = to_vectors(weight, side, self.positions)
+            zero = (vectors == 0).all(-1, keepdim=True).expand(vectors.shape)
+            empty |= to_vectors(zero, side, self.positions)
+        return torch.where(empty, FILL * self.scale * signs, weight)
+
     def _one_side(self, vectors: Tensor) -> Polar:
-        growth, own = self._growth(vectors), self.concentration == "group"
-        kappas = self._given(vectors)
-        if not kappas:
-            kappas = [radial_start.one_side(vectors, growth, self.scale, own)]
-        return self._polar(vectors, growth, kappas[0])
+        """Radii and directions of vectors (*blocks, n, d) alone.
+
+        E‖w‖² = (length of the mean)² e^growth / A² is to be that of noise N(0, scale²) around the mean: for
+        every vector if each has a concentration of its own, else in total.
+        """
+        growth, d = self._growth(vectors), vectors.shape[-1]
+        if self.gap is not None:
+            return self._polar(vectors, growth, self._published(vectors))
+        radial, wanted = _squares(vectors, growth), vectors.square().sum(-1) + d * self.scale**2
+        if self.concentration == "layer":
+            radial, wanted = (part.sum(-1, keepdim=True) for part in (radial, wanted))
+        kappa = vmf.inverse_mean_resultant((radial / wanted).sqrt().clamp(max=1.0), d)
+        return self._polar(vectors, growth, kappa.clamp(max=math.exp(LOG_TOP)))
 
     def _hadamard(self, weight: Tensor) -> RadialPosterior:
         """Rows sign √|w| times columns √|w|. Both share the noise and the mean of log-radii."""
         positions, roots = self.positions, weight.abs().sqrt()
         growths = self._growth(weight), self._growth(to_vectors(weight, "columns", positions))
         sides = weight.sign() * roots, to_vectors(roots, "columns", positions)
-        kappas = self._given(*sides)
-        if not kappas:
-            squares = [
-                radial_start.squared_radii(*pair) for pair in zip(sides, growths, strict=True)
-            ]
-            size = squares[0].unsqueeze(-1) * along_columns(squares[1], positions)
-            kappas = radial_start.both_sides(weight, sides, size, positions, self.scale)
-        rows, columns = (self._polar(*three) for three in zip(sides, growths, kappas, strict=True))
+        size, across = map(_squares, sides, growths)
+        kappas = self._concentrations(
+            weight, sides, size.unsqueeze(-1) * along_columns(across, positions)
+        )
+        rows, columns = map(self._polar, sides, growths, kappas)
         logs = [mean_radius(*side.radii()).log().mean(-1) for side in (rows, columns)]
         uneven = ((logs[0] - logs[1]) / 2).detach()[..., None, None]
         rows.layer.loc.data -= uneven
@@ -195,33 +204,69 @@ class Radial(MatrixFamily):
 
     def _scales(self, weight: Tensor) -> RadialPosterior:
         """Columns get their norms, up to a common factor that makes their geometric mean 1; rows the rest."""
-        positions = self.positions
-        columns = to_vectors(weight, "columns", positions)
+        columns = to_vectors(weight, "columns", self.positions)
         growth, column_growth = self._growth(weight), self._growth(columns, common=False)
         logs = torch.linalg.vector_norm(columns, dim=-1).log()
         logs = logs - logs.mean(-1, keepdim=True)
-        rows = weight / along_columns(logs.exp(), positions)
-        kappas = self._given(rows)
-        if not kappas:
-            size = radial_start.squared_radii(rows, growth).unsqueeze(-1)
-            size = size * along_columns((2 * logs + column_growth).exp(), positions)
-            kappas = radial_start.both_sides(weight, (rows,), size, positions, self.scale)
-        radii = self._radii(logs, column_growth)
-        polar = self._polar(rows, growth, kappas[0])
-        return RadialPosterior(polar, column_radii=radii, positions=positions)
+        rows = weight / along_columns(logs.exp(), self.positions)
+        across = along_columns((2 * logs + column_growth).exp(), self.positions)
+        size = _squares(rows, growth).unsqueeze(-1) * across
+        (kappa,) = self._concentrations(weight, (rows,), size)
+        radii, polar = self._radii(logs, column_growth), self._polar(rows, growth, kappa)
+        return RadialPosterior(polar, column_radii=radii, positions=self.positions)
 
-    def _given(self, *sides: Tensor) -> list[Tensor]:
-        """κ of the vectors (*blocks, n, d) of each side, (*blocks, 1), if they do not follow the scale."""
-        if self.gap is None:
-            return []
-        kappas = [concentration_at(vectors.shape[-1], self.gap) for vectors in sides]
-        return [v.new_full((*v.shape[:-2], 1), k) for v, k in zip(sides, kappas, strict=True)]
+    def _published(self, vectors: Tensor) -> Tensor:
+        """κ of vectors (*blocks, n, d) by `gap`, (*blocks, 1)."""
+        assert self.gap is not None
+        kappa = concentration_at(vectors.shape[-1], self.gap)
+        return vectors.new_full((*vectors.shape[:-2], 1), kappa)
+
+    def _concentrations(
+        self, weight: Tensor, sides: Sequence[Tensor], size: Tensor
+    ) -> list[Tensor]:
+        """κ of rows, and of columns if they have directions too, (*blocks, 1): κ/d is the same for both.
+
+        That at which E‖W‖² is that of noise N(0, scale²) around the weight, by bisection; or by `gap`. `size`
+        are products of squared mean radii and their growth at A = 1, (*blocks, out, in).
+        """
+        if self.gap is not None:
+            return [self._published(vectors) for vectors in sides]
+        wanted = weight.square().sum((-2, -1)) + weight.shape[-2:].numel() * self.scale**2
+        # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: sums over the matrix are taken once
+        sums: dict[tuple[bool, ...], Tensor] = {(): size}
+        for side, vectors in zip(SIDES, sides, strict=False):
+            share = F.normalize(vectors, dim=-1, eps=0.0).square()
+            share = to_vectors(share, side, self.positions)
+            sums = {
+                (*key, own): part * share if own else part
+                for key, part in sums.items()
+                for own in (False, True)
+            }
+        totals = {key: part.sum((-2, -1)) for key, part in sums.items()}
+        dimensions = [vectors.shape[-1] for vectors in sides]
+        low = torch.full_like(wanted, -12.0)
+        high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions)))
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            moments = [_second_moment(d * middle.exp(), d) for d in dimensions]
+            square = torch.zeros_like(wanted)
+            for key, total in totals.items():
+                for own, (a, b) in zip(key, moments, strict=True):
+                    total = total * (b if own else a)
+                square = square + total
+            low = torch.where(square > wanted, middle, low)
+            high = torch.where(square > wanted, high, middle)
+        return [d * ((low + high) / 2).exp().unsqueeze(-1) for d in dimensions]
 
     def _growth(self, vectors: Tensor, common: bool = True) -> Tensor:
-        """Log(E r²/(E r)²) of the radii, that of a common factor included."""
+        """Log(E r²/(E r)²) of the radii, that of a common factor included.
+
+        By default that of the length of a normal vector of this mean and N(0, scale²) noise.
+        """
         norms = torch.linalg.vector_norm(vectors, dim=-1)
         if self.spread is None:
-            growth = radial_start.natural_growth(norms, vectors.shape[-1], self.scale)
+            noise = self.scale**2
+            growth = torch.log1p(noise / (norms.square() + vectors.shape[-1] * noise))
         else:
             growth = torch.full_like(norms, (1 + common) * self.spread**2 / self.factors)
         return growth * (2 * self.noise * torch.randn_like(growth)).exp()
@@ -235,7 +280,7 @@ class Radial(MatrixFamily):
             kappa = kappa.clamp(max=0.99 * bound)
         kappa = kappa.expand(*blocks, count if self.concentration == "group" else 1)
         norms = torch.linalg.vector_norm(vectors, dim=-1)
-        log_radii = norms.log() - mean_resultant(kappa, d).log()
+        log_radii = norms.log() - vmf.mean_resultant(kappa, d).log()
         # the layer's factor starts with the common size, and with little of the noise
         share = 1 / (1 + count) if self.spread is None else 0.5
         noise = growth.amin(-1, keepdim=True) * share
@@ -246,3 +291,15 @@ class Radial(MatrixFamily):
 
     def _radii(self, log_means: Tensor, growth: Tensor) -> Radii:
         return Radii(LogNormal(log_means - growth / 2, growth.log()), self.factors)
+
+
+def _squares(vectors: Tensor, growth: Tensor) -> Tensor:
+    """E r² of vectors of these means, if their directions were certain."""
+    return vectors.square().sum(-1) * growth.exp()
+
+
+def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """(a, b) of E x_j² / A² = a + b μ_j²."""
+    of = vmf.terms(kappa, d)
+    square = (kappa * of.spread).square()
+    return of.spread / square, 1 + (of.slope - of.spread) / square

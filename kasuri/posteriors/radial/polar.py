@@ -5,6 +5,7 @@ for every mean direction (their length means nothing) and one concentration per 
 """
 
 import copy
+from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
@@ -19,6 +20,7 @@ from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
 from kasuri.posteriors.radial.vmf_sampling import sample_scaled
 
 Side = Literal["rows", "columns"]
+SIDES: tuple[Side, Side] = ("rows", "columns")
 
 # Radii are held below e^10, E z² / (E z)² below e^12: the second moment of a product of two
 # matrices of such radii, and its gradients, then fit float32
@@ -29,17 +31,8 @@ SHORTEST = 1e-12  # of what is left of a unit vector: next to nothing, but with 
 def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
     """The rows (..., out, in) of a matrix, or its columns as (..., in/positions, out · positions).
 
-    It is its own inverse: given such vectors it returns the matrix.
-
-    Args:
-        matrix: (..., out, in).
-        side: which.
-        positions: neighbouring columns that belong to one input (those of a kernel).
-
-    Examples:
-        >>> to_vectors(torch.arange(8).view(2, 4), "columns", 2)
-        tensor([[0, 1, 4, 5],
-                [2, 3, 6, 7]])
+    It is its own inverse: given such vectors it returns the matrix. `positions` are the neighbouring columns
+    that belong to one input, those of a kernel.
     """
     if side == "rows":
         return matrix
@@ -54,16 +47,12 @@ def along_columns(values: Tensor, positions: int) -> Tensor:
 
 def mean_radius(*radii: Radii) -> Tensor:
     """Mean of the product of independent radii, which broadcast, in float64."""
-    return held(reduce(torch.add, [each.log_moments()[0] for each in radii]), LOG_TOP).exp()
+    return held(reduce(torch.add, [each.law().log_moment(1) for each in radii]), LOG_TOP).exp()
 
 
 def radius_moments(*radii: Radii) -> tuple[Tensor, Tensor]:
     """(mean, variance) of the product of independent radii, which broadcast, in float64."""
-    log_mean, growth = (
-        reduce(torch.add, both)
-        for both in zip(*(each.log_moments() for each in radii), strict=True)
-    )
-    mean = held(log_mean, LOG_TOP).exp()
+    mean, growth = mean_radius(*radii), reduce(torch.add, [each.law().growth() for each in radii])
     return mean, mean.square() * torch.expm1(held(growth, GROWTH_TOP))
 
 
@@ -72,31 +61,21 @@ def draw_radius(*radii: Radii) -> Tensor:
     return held(reduce(torch.add, [each.rsample_log() for each in radii]), LOG_TOP).exp()
 
 
-def product_moments(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def product_moments(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
     """(mean, variance) of a product of independent numbers with these, without cancellation."""
     (mean_a, var_a), (mean_b, var_b) = a, b
     return mean_a * mean_b, var_a * (mean_b.square() + var_b) + mean_a.square() * var_b
 
 
 def concentration_at(d: int, gap: float) -> float:
-    """The κ at which the most likely cosine to the mean direction is 1 - gap, in d ≥ 4 dimensions.
-
-    In lower dimensions that of d = 4.
-
-    Examples:
-        >>> concentration_at(784, 0.5)
-        520.6666666666666
-    """
+    """The κ at which the most likely cosine to the mean direction is 1 - gap; below d = 4 that of d = 4."""
     return (max(4, d) - 3) * (1 - gap) / (1 - (1 - gap) ** 2)
 
 
 class Directions(nn.Module):
-    """vMF(normalize(loc), κ) with κ = exp(log_concentration), softly bounded if wanted.
+    """vMF(normalize(loc), κ) with κ = exp(log_concentration), below a soft bound if there is one.
 
-    Args:
-        loc: (*blocks, n, d) of any lengths.
-        concentration: (*blocks, 1) or (*blocks, n) at the start.
-        bound: upper bound of κ for the whole of training.
+    `loc` is (*blocks, n, d) of any lengths, κ (*blocks, 1) or (*blocks, n).
     """
 
     def __init__(self, loc: Tensor, concentration: Tensor, bound: float | None = None) -> None:
@@ -141,12 +120,7 @@ class Directions(nn.Module):
         return vmf.entropy(self.concentration(), self.dimension).expand(self.loc.shape[:-1])
 
     def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
-        """KL to vMF priors, in float64, (*blocks, n).
-
-        Args:
-            concentration: of the priors; 0 for the uniform distribution.
-            mean: their mean directions (*blocks, n, d); by default those of the posteriors.
-        """
+        """KL to vMF priors, by default of the same mean directions, in float64, (*blocks, n)."""
         kappa, d = self.concentration(), self.dimension
         if mean is None:
             return vmf.divergence(kappa, d, concentration).expand(self.loc.shape[:-1])
@@ -159,19 +133,11 @@ class Directions(nn.Module):
 
 
 class Polar(nn.Module):
-    """Vectors s z_i ξ_i, (*blocks, n, d): directions ξ, radii z of their own, a common radius s.
-
-    Args:
-        directions: q(ξ).
-        local: q(z), one for every vector.
-        layer: q(s), one for all vectors of a block.
-    """
+    """Vectors s z_i ξ_i, (*blocks, n, d): directions ξ, radii z of their own, a radius s of the layer."""
 
     def __init__(self, directions: Directions, local: Radii, layer: Radii) -> None:
         super().__init__()
-        self.directions = directions
-        self.local = local
-        self.layer = layer
+        self.directions, self.local, self.layer = directions, local, layer
 
     def radii(self) -> tuple[Radii, Radii]:
         """Local and common ones."""
@@ -189,7 +155,7 @@ class Polar(nn.Module):
         norm = torch.linalg.vector_norm(loc, dim=-1).clamp(min=SHORTEST)
         return loc * (length.to(loc.dtype) / norm).unsqueeze(-1)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def moments(self) -> Sequence[Tensor]:
         """(mean, variance) of every component."""
         dtype = self.directions.loc.dtype
         mean, variance = (m.to(dtype).unsqueeze(-1) for m in radius_moments(*self.radii()))

@@ -1,6 +1,6 @@
 """The posterior of `kasuri.Radial`: a matrix whose rows, columns or both are lengths times directions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Literal
 
@@ -29,13 +29,9 @@ INSTEAD = "instead of Radial: a side has length 1"  # what print(bnn) says of no
 
 
 class RadialPosterior(Posterior):
-    """R ∘ C, with R made of `rows`, and C of `columns` or of one radius for each column.
+    """Rows (*blocks, out, in), columns (*blocks, in/positions, out · positions) or a product of both.
 
-    Args:
-        rows: vectors (*blocks, out, in), or None for R = 1.
-        columns: vectors (*blocks, in/positions, out · positions), or None.
-        column_radii: (*blocks, in/positions), or None.
-        positions: neighbouring columns that are one input.
+    Instead of columns, radii of columns may be a factor.
     """
 
     def __init__(
@@ -95,14 +91,14 @@ class RadialPosterior(Posterior):
     @property
     def variance(self) -> Tensor:
         """Var[W], elementwise, of a product of independent numbers."""
-        parts = []
-        for side, polar in self.polars():
-            mean, variance = (to_vectors(m, side, self.positions) for m in polar.moments())
-            parts.append((mean, variance))
+        parts: list[Sequence[Tensor]] = [
+            [to_vectors(moment, side, self.positions) for moment in polar.moments()]
+            for side, polar in self.polars()
+        ]
         if self.column_radii is not None:
             moments = radius_moments(self.column_radii)
-            mean, variance = (along_columns(m, self.positions).to(mean.dtype) for m in moments)
-            parts.append((mean, variance))
+            dtype = parts[0][0].dtype
+            parts.append([along_columns(m, self.positions).to(dtype) for m in moments])
         return reduce(product_moments, parts)[1]
 
     def _only(self) -> Polar | None:

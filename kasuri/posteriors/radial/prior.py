@@ -20,7 +20,7 @@ from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.radial.polar import Polar, Side, concentration_at, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from kasuri.posteriors.radial.radii import Radii, half_cauchy_kls, kl_to_half_cauchy_augmented
+from kasuri.posteriors.radial.radii import half_cauchy_kls, kl_to_half_cauchy_augmented
 from kasuri.priors.base import Prior, take_charge
 from kasuri.priors.normal import Normal
 
@@ -69,22 +69,16 @@ class RadialPrior(Prior):
         others: Prior | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("local", local), ("layer", layer)):
-            if not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(f"RadialPrior({name}={value!r}): a number above 0")
-        if not (is_number(gap) and 0 < gap < 1):
-            raise ValueError(
-                f"RadialPrior(gap={gap!r}): 1 - cosine, between 0 and 1; for directions without a prior "
-                'mean write mean="uniform"'
-            )
+        numbers = (("local", local, math.inf), ("layer", layer, math.inf), ("gap", gap, 1))
+        for name, value, top in numbers:
+            if not (is_number(value) and 0 < value < top):
+                raise ValueError(f"RadialPrior({name}={value!r}): a number between 0 and {top}")
         if mean not in ("posterior", "uniform", "initial"):
             raise ValueError(
                 f'RadialPrior(mean={mean!r}): write "posterior", "uniform" or "initial"'
             )
         if form not in ("direct", "augmented"):
             raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
-        if not isinstance(others, Prior | None):
-            raise TypeError(f"RadialPrior(others={others!r}): a prior, e.g. kasuri.Normal(1.0)")
         self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
         self._governed: list[RadialPosterior] = []  # whose mean directions are buffers, in order
@@ -98,11 +92,14 @@ class RadialPrior(Prior):
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
             )
         self.others.prepare(others)
-        for q, _ in own:
-            for radii in q.modules():
-                if isinstance(radii, Radii):
-                    self._require_factors(radii)
         governed = [q for q, _ in own]
+        if self.form == "augmented" and any(
+            radii.loc.shape[-2] != 2 for q in governed for _, radii in q.own_radii()
+        ):
+            raise ValueError(
+                'RadialPrior(form="augmented") needs two factors of every radius: write '
+                'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
+            )
         if self.mean != "initial" or not take_charge(self, self._governed, governed):
             return
         self._governed = governed
@@ -128,7 +125,10 @@ class RadialPrior(Prior):
         """
         radii = [(own, self.local) for q, _ in posteriors for _, own in q.own_radii()]
         radii += [(polar.layer, self.layer) for q, _ in posteriors for _, polar in q.polars()]
-        kls = iter(self._radial_kls(radii))
+        if self.form == "direct":
+            kls = iter(half_cauchy_kls(radii))
+        else:
+            kls = (kl_to_half_cauchy_augmented(r.factors(), scale) for r, scale in radii)
         terms = []
         for q, mask in posteriors:
             polars = dict(q.polars())
@@ -140,24 +140,6 @@ class RadialPrior(Prior):
                     each = each * to_vectors(mask, side, q.positions).any(-1)
                 terms.append(each.sum())
         return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
-
-    def _radial_kls(self, scaled: Sequence[tuple[Radii, float]]) -> list[Tensor]:
-        """KL of every radius, given its prior's scale."""
-        if self.form == "direct":
-            return half_cauchy_kls(scaled)
-        terms = []
-        for radii, scale in scaled:
-            self._require_factors(radii)
-            alpha, beta = radii.factors()
-            terms.append(kl_to_half_cauchy_augmented(alpha, beta, scale))
-        return terms
-
-    def _require_factors(self, radii: Radii) -> None:
-        if self.form == "augmented" and radii.loc.shape[-2] != 2:
-            raise ValueError(
-                'RadialPrior(form="augmented") needs two factors of every radius: write '
-                'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
-            )
 
     def _kl_of_directions(self, posterior: RadialPosterior, side: Side, polar: Polar) -> Tensor:
         directions = polar.directions
@@ -190,10 +172,8 @@ class RadialPrior(Prior):
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
         """From a file; those of version 0.2 name the kind of radius, of which one is left."""
         options = {key: value for key, value in options.items() if key != "shape"}
-        if not isinstance(
-            options.get("mean", ""), str
-        ):  # a weight: its directions are in the file, too
-            options["mean"] = "initial"
+        if not isinstance(options.get("mean", ""), str):
+            options["mean"] = "initial"  # a weight: its directions are in the file, too
         kind = options.pop("radius", "half-cauchy")
         if kind != "half-cauchy":
             raise ValueError(

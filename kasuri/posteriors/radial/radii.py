@@ -33,13 +33,7 @@ WEIGHTS = torch.softmax(-0.5 * NODES.square(), 0)
 
 @dataclass(frozen=True)
 class LogNormal:
-    """Independent positive numbers z with log z ~ N(loc, exp(log_variance)), float64 tensors.
-
-    Examples:
-        >>> zero = torch.zeros(1, dtype=torch.float64)
-        >>> LogNormal(zero, zero).log_moment(2)
-        tensor([2.], dtype=torch.float64)
-    """
+    """Independent positive numbers z with log z ~ N(loc, exp(log_variance)), float64 tensors."""
 
     loc: Tensor
     log_variance: Tensor
@@ -75,11 +69,7 @@ def joint_log_entropy(local: LogNormal, common: LogNormal) -> Tensor:
 class Radii(nn.Module):
     """q(z) over n positive numbers: z = (f_1 ... f_F)^(1/F) with log f ~ N(loc, exp(log_scale)²).
 
-    `loc` and `log_scale` are (*blocks, F, n).
-
-    Args:
-        law: of the radii at the start, (*blocks, n); the factors share it evenly.
-        factors: F.
+    `loc` and `log_scale` are (*blocks, F, n). At the start the F factors share a law (*blocks, n) evenly.
     """
 
     def __init__(self, law: LogNormal, factors: int) -> None:
@@ -100,12 +90,6 @@ class Radii(nn.Module):
         logs = 2 * held(self.log_scale.double(), LOG_SCALE_TOP)
         log_variance = torch.logsumexp(logs, -2) - 2 * math.log(self.loc.shape[-2])
         return LogNormal(self.loc.double().mean(-2), log_variance)
-
-    def log_moments(self) -> tuple[Tensor, Tensor]:
-        """Log E z, and the growth log(E z² / (E z)²)."""
-        variances = (2 * held(self.log_scale.double(), LOG_SCALE_TOP)).exp()
-        growth = variances.sum(-2) / self.loc.shape[-2] ** 2
-        return self.loc.double().mean(-2) + 0.5 * growth, growth
 
     def rsample_log(self) -> Tensor:
         """A draw of log z, (*blocks, n)."""
@@ -151,12 +135,13 @@ def kl_to_half_cauchy(q: LogNormal, scale: float) -> Tensor:
     return tail - q.log_entropy() - loc + math.log(math.pi / 2)
 
 
-def kl_to_half_cauchy_augmented(alpha: LogNormal, beta: LogNormal, scale: float) -> Tensor:
+def kl_to_half_cauchy_augmented(factors: Sequence[LogNormal], scale: float) -> Tensor:
     """KL of two factors, z² = αβ, to those of C⁺(scale), elementwise and in closed form.
 
     α ~ Gamma(½, scale γ²) and β ~ inverse-Gamma(½, 1) make z half-Cauchy. At least `kl_to_half_cauchy` of z,
     for what is known of α and β beyond their product is paid for as well.
     """
+    alpha, beta = factors
     return kl_to_gamma(alpha, 0.5, scale**2) + kl_to_inverse_gamma(beta, 0.5, 1.0)
 
 

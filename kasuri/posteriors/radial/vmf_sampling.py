@@ -22,14 +22,15 @@ from torch.autograd.function import once_differentiable
 
 from kasuri.numerics.fused import members
 from kasuri.numerics.quadrature import gauss_legendre
-from kasuri.numerics.torch_internals import batched_apart, eager, is_exporting, random_op
+from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
 from kasuri.streams import normal, normal_like, uniform
 
-# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not.
-# Where there can be no loop, 40 proposals leave fewer than 1e-18 of the draws without an accepted one.
+# At least 66 of 100 proposals are accepted, whatever d and κ. A loop redraws what is not; for few draws a
+# second turn of it costs more than more proposals. Where there can be no loop, 40 proposals leave fewer than
+# 1e-18 of the draws without an accepted one.
 AT_ONCE, WITHOUT_LOOP = 2, 40
-FEW, FOR_FEW = 500, 8  # for few draws a second turn of the loop costs more than more proposals
+FEW, FOR_FEW = 500, 8
 
 SMALL = 8  # dimensions below which noise across μ may be next to nothing in single precision
 
@@ -42,17 +43,7 @@ def sample(loc: Tensor, kappa: Tensor, shape: Sequence[int] = ()) -> Tensor:
 
     Gradients are unbiased for any function of the draws, in κ and in loc = normalize(...). The one in
     loc is that of the smallest rotation which takes loc along; noise across loc does not enter it.
-
-    Args:
-        loc: (*batch, d) unit vectors.
-        kappa: (*batch) concentrations; both broadcast.
-        shape: shape of the sample.
-
-    Examples:
-        >>> loc = torch.tensor([0.0, 0.0, 1.0])
-        >>> sample(loc, torch.tensor(1e12), (2,)).round(decimals=4).abs()
-        tensor([[0., 0., 1.],
-                [0., 0., 1.]])
+    loc (*batch, d) and kappa (*batch) broadcast.
     """
     d = loc.shape[-1]
     check_dimension(d)
@@ -76,7 +67,10 @@ def sample_gap(kappa: Tensor, d: int, size: Sequence[int]) -> Tensor:
     """Independent draws of 1 - ω of this size, with implicit gradients in κ, which is in float64."""
     kappa = kappa.reshape((*[1] * (len(size) - kappa.dim()), *kappa.shape))
     fixed = kappa.detach()
-    gap = _gap(fixed.expand(size), d)
+    if eager():
+        gap = accepted_gap(fixed.expand(size), d)
+    else:  # neither vmap nor a compiler can run a loop
+        gap = _first_accepted(fixed.expand(size), d, WITHOUT_LOOP)[0]
     if not torch.is_grad_enabled():
         return gap
     if torch.compiler.is_compiling():
@@ -105,39 +99,6 @@ class _Implicit(torch.autograd.Function):
         return (-grad * cosine_slope(gap, kappa, ctx.d)).sum_to_size(kappa.shape), None, None
 
 
-def _gap(kappa: Tensor, d: int) -> Tensor:
-    """A draw of 1 - ω for every κ, a float64 tensor."""
-    if eager():
-        return accepted_gap(kappa, d)
-    if is_exporting():
-        return _first_accepted(kappa, d, WITHOUT_LOOP)[0]
-    # a random number is batched wherever draws are to differ, whether κ is batched or not
-    token = uniform((), dtype=kappa.dtype, device=kappa.device)
-    drawn: Tensor = _gap_op(kappa, token, d)
-    return drawn
-
-
-@random_op("kasuri::vmf_gap")
-def _gap_op(kappa: Tensor, token: Tensor, d: int) -> Tensor:
-    """The loop, which neither vmap nor a compiler can run, as one operation for them."""
-    return accepted_gap(kappa, d)
-
-
-@_gap_op.register_fake
-def _(kappa: Tensor, token: Tensor, d: int) -> Tensor:
-    return torch.empty(kappa.shape, dtype=kappa.dtype, device=kappa.device)
-
-
-@_gap_op.register_vmap
-def _(
-    info: Any, dims: tuple[int | None, ...], kappa: Tensor, token: Tensor, d: int
-) -> tuple[Tensor, int]:
-    (each,) = members([kappa], dims, info.batch_size)
-    if dims[1] is None:  # randomness="same": one set of random numbers for every κ, and no loop
-        return _first_accepted(each, d, WITHOUT_LOOP, each.shape[1:])[0], 0
-    return _gap_op(each, token.select(dims[1], 0), d), 0
-
-
 def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     """A draw of 1 - ω for every κ, a float64 tensor without gradients, by as many proposals as it takes."""
     flat = kappa.reshape(-1)
@@ -148,17 +109,13 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     return gap.view(kappa.shape)
 
 
-def _first_accepted(
-    kappa: Tensor, d: int, count: int, shape: Sequence[int] | None = None
-) -> tuple[Tensor, Tensor]:
+def _first_accepted(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
     """1 - ω of the first accepted one of `count` proposals, and whether there was one.
-
-    Random numbers have the shape of κ, or one that broadcasts to it.
 
     A coordinate t of a uniform point on the sphere is moved to ω = (t + c) / (1 + c t), c the mode of
     the proposal, and accepted with probability e^{κ(ω - c)} (1 + c t)^{1-d}.
     """
-    size = (3, *(kappa.shape if shape is None else shape), count)
+    size = (3, *kappa.shape, count)
     radial, angular, threshold = uniform(size, dtype=kappa.dtype, device=kappa.device).unbind()
     kappa = kappa.unsqueeze(-1)
     root = torch.hypot(2 * kappa, torch.full_like(kappa, d - 1))
@@ -217,12 +174,8 @@ def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
     Values and gradients are those of `sample`. With noise g and μ = loc/‖loc‖, τ is g - (gᵀμ) μ over its
     length, so that every vector is a sum a · loc + b · g. Written out, that takes a dozen sweeps over
     memory forwards and as many backwards, and each of them a call for every operation of a vmap; as
-    one autograd node it takes a few.
-
-    Args:
-        loc: (..., d) directions of any length.
-        kappa: (...) concentrations in float64, or one for several rows.
-        radius: (...) lengths in float64.
+    one autograd node it takes a few. `loc` may have any length; κ and radius are in float64, and one κ may
+    serve several rows.
     """
     if not batched_apart() or loc.dtype not in (torch.float32, torch.float64):
         directions = sample(F.normalize(loc, dim=-1), kappa)

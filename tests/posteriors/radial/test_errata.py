@@ -127,9 +127,8 @@ def test_equation_12_counts_the_layers_factors_once_per_row(rows):
     torch.manual_seed(0)
     q = kasuri.Radial(factors=2)(torch.randn(rows, 6, dtype=torch.float64))
     prior = kasuri.RadialPrior(form="augmented")
-    alpha, beta = q.rows.layer.factors()
-    common = radii.kl_to_half_cauchy_augmented(alpha, beta, 1.0).sum()
-    own = radii.kl_to_half_cauchy_augmented(*q.rows.local.factors(), 1.0).sum()
+    common = radii.kl_to_half_cauchy_augmented(q.rows.layer.factors(), 1.0).sum()
+    own = radii.kl_to_half_cauchy_augmented(q.rows.local.factors(), 1.0).sum()
     own = own + q.rows.directions.kl(concentration_at(6, 0.5)).sum()
     torch.testing.assert_close(q.kl(prior), own + common)
     extra = (own + rows * common - q.kl(prior)) / common

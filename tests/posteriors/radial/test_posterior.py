@@ -236,11 +236,9 @@ def test_impossible_options_are_refused():
         ({"gap": 0.001, "min_gap": 0.01}, "above the bound"),
         ({"spread": 0.0}, "between 0"),
         ({"double": "scales"}, 'belongs to grouping="double"'),
-        ({"positions": 0}, "1 or more"),
         ({"scale": math.inf}, "positive"),
         ({"gap": "a"}, "gap='a'"),
         ({"spread": "a"}, "spread='a'"),
-        ({"positions": 1.5}, "positions=1.5"),
     ):
         with pytest.raises(ValueError, match=words):
             kasuri.Radial(**options)
@@ -249,8 +247,6 @@ def test_impossible_options_are_refused():
     for far in (1e5, math.nan):
         with pytest.raises(ValueError, match="below 20,000"):
             kasuri.Radial()(far * torch.ones(3, 4))
-    with pytest.raises(ValueError, match="every input has as many"):
-        kasuri.Radial(positions=2)(torch.zeros(3, 5))
     with pytest.raises(ValueError, match="cannot draw an output"):
         kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(), estimator="local")
     with pytest.raises(ValueError, match="flipping signs"):

@@ -60,7 +60,7 @@ def direct(radii, scale):
 
 
 def by_factors(radii, scale):
-    return radii_module.kl_to_half_cauchy_augmented(*radii.factors(), scale)
+    return radii_module.kl_to_half_cauchy_augmented(radii.factors(), scale)
 
 
 @BY_NAME

@@ -121,7 +121,7 @@ def test_the_augmented_form_pays_for_the_factors_as_well():
     for scale in (0.1, 1.0):
         direct = radii.kl_to_half_cauchy(z, scale)
         assert (direct > 0).all()
-        assert (radii.kl_to_half_cauchy_augmented(alpha, beta, scale) > direct).all()
+        assert (radii.kl_to_half_cauchy_augmented([alpha, beta], scale) > direct).all()
 
 
 def best(divergence, start):
@@ -144,7 +144,7 @@ def test_what_a_radius_without_data_costs():
     zero = tensor(0.0)
     direct = best(lambda p: radii.kl_to_half_cauchy(LogNormal(*p), 1.0), [zero, zero])
     augmented = best(
-        lambda p: radii.kl_to_half_cauchy_augmented(LogNormal(*p[:2]), LogNormal(*p[2:]), 1.0),
+        lambda p: radii.kl_to_half_cauchy_augmented([LogNormal(*p[:2]), LogNormal(*p[2:])], 1.0),
         [zero] * 4,
     )
     assert 0 < direct < 0.021

@@ -276,11 +276,6 @@ def test_a_concentration_that_is_no_number_gives_such_draws():
     assert sample_cosine(kappa[0], 3).shape == ()
 
 
-def test_too_few_dimensions_are_refused():
-    with pytest.raises(ValueError, match="use d >= 2"):
-        sampling.sample(torch.ones(4, 1), torch.ones(4))
-
-
 def test_members_of_a_vmap_draw_for_themselves_or_alike():
     torch.manual_seed(0)
     kappa = torch.tensor(3.0)
