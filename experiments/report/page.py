@@ -11,12 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
-from experiments.report.gains import NOTE, gains
 from experiments.report.images import Fetch, sheets, uncertain_inputs
 from experiments.report.json_numbers import with_error
 from experiments.report.plots import DASHES, look
 from experiments.report.reading import Problem, Result
-from experiments.report.score_tables import ScoreRow, compare, pool
+from experiments.report.score_tables import GAINS_NOTE, ScoreRow, compare, gains, pool
 from experiments.report.sections import Rows, Section, Table, section, stored
 from kasuri.storage import write_atomically
 
@@ -104,9 +103,9 @@ def findings(rows: Rows) -> Section:
 
 def differences(rows: Rows) -> Section:
     """Differences to the first variant, where these matter."""
-    table = gains(rows)
-    heading = table.name[0].upper() + table.name[1:] if table else ""
-    return Section(heading, note=NOTE, tables=[table] if table else [])
+    name, lines = gains(rows)
+    tables = [Table(name, lines[0], lines[1:])] if lines else []
+    return Section(name[:1].upper() + name[1:], note=GAINS_NOTE, tables=tables)
 
 
 SECTIONS = (

@@ -34,33 +34,19 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; one that holds nothing is not shown.
-
-    Attributes:
-        heading: above it.
-        figures: of it.
-        note: what the reader should know.
-        wide: whether figures are larger than usual.
-        legend: names of series with a button each that shows and hides them.
-        tables: of it.
-        pictures: of it.
-        parts: sections inside.
-        row: the variant that all of this is about; such a section can be folded.
-        folded: whether it is folded up at first.
-        missing: variants that store something that cannot be used.
-    """
+    """A part of the page; one that holds nothing is not shown."""
 
     heading: str
     figures: Sequence[Figure] = ()
-    note: str = ""
-    wide: bool = False
-    legend: Sequence[str] = ()
+    note: str = ""  # what the reader should know
+    wide: bool = False  # whether figures are larger than usual
+    legend: Sequence[str] = ()  # names of series with a button each that shows and hides them
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()
-    row: ScoreRow | None = None
-    folded: bool = False
-    missing: Sequence[str] = ()
+    row: ScoreRow | None = None  # the variant that all of this is about; it can be folded
+    folded: bool = False  # whether it is folded up at first
+    missing: Sequence[str] = ()  # variants that store something that cannot be used
 
     def __bool__(self) -> bool:
         return any((self.figures, self.tables, self.pictures, self.parts, self.missing))
