@@ -13,7 +13,7 @@ import kasuri
 from experiments import catalog
 from experiments import data as datasets
 from experiments import report as reports
-from experiments.running import Plan, announce, run_all
+from experiments.running import Plan, run_all
 from experiments.spec import Experiment
 from experiments.sweeping import Sweep, run_sweep
 from kasuri.checks import near_misses
@@ -91,21 +91,14 @@ def run(words: list[str]) -> None:
             reports.print_table(reports.compare(reports.read(paths)[0]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepOptions(Sweep):
-    """How to choose settings on validation data."""
-
-    variant: str  # the row of the experiment's table whose settings are chosen
-
-
 def sweep(words: list[str]) -> None:
     """Choose an experiment's settings on validation data."""
     name, rest = _name("sweep", words)
     prog = f"sweep {name}"
-    options = _parse(SweepOptions, _first(name), rest, prog).options
+    options = _parse(Sweep, _first(name), rest, prog).options
     (row,) = catalog.variants(name, options.variant).values()
-    row = _changed(SweepOptions, row.smoke() if options.smoke else row, rest, prog)
-    run_sweep(row, options, announce)
+    row = _changed(Sweep, row.smoke() if options.smoke else row, rest, prog)
+    run_sweep(row, options)
 
 
 def _name(command: str, words: list[str]) -> tuple[str, list[str]]:

@@ -83,7 +83,7 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
             ("matrix-normal", TINY.latent),
         ):
             one = replace(TINY, variant=variant, latent=latent)
-            path = run_one(one, seed, plan, say=lambda text: None)
+            path = run_one(one, seed, plan)
     content = json.loads(path.read_text())
     assert content["metrics"]["log_likelihood"] >= content["metrics"]["elbo"] - 0.5
     assert {"log_likelihood_sem", "elbo_sem", "kl", "active_units"} <= content["metrics"].keys()
