@@ -143,7 +143,6 @@ def report(
     *,
     output: Path = Path("report.html"),
     title: str = "kasuri report",
-    pictures: bool = True,
 ) -> None:
     """Result files as one HTML page.
 
@@ -151,24 +150,10 @@ def report(
         paths: result files, or folders of them.
         output: the page.
         title: of the page.
-        pictures: show the most uncertain inputs as pictures, if the data are on this machine.
     """
     results, problems = _read(paths)
-    page = reports.write_report(
-        results,
-        output,
-        title=title,
-        problems=problems,
-        pictures=load_if_present if pictures else None,
-    )
+    page = reports.write_report(results, output, title=title, problems=problems)
     print(f"{page}: {len(results)} results")
-
-
-def load_if_present(name: str) -> datasets.Dataset:
-    """A data set that is there: to show a few pictures is no reason for a download."""
-    if any(status.name == name and not status.present for status in datasets.status()):
-        raise FileNotFoundError(f"not on this machine; `kasuri data {name}` fetches it")
-    return datasets.load(name)
 
 
 def compare(

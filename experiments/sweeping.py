@@ -46,7 +46,9 @@ def run_sweep(experiment: Experiment, plan: Sweep) -> dict[str, Any]:
         own = place / "sweep" / f"{name},seed={plan.seed}"
         tasks.append((name, partial(_trial, experiment, settings, plan, own)))
     trials = run_tasks(tasks, plan.workers, plan.threads)
-    known = next((trial["validation"] for trial in trials if trial["validation"]), {})
+    known: dict[str, float] = next(
+        (trial["validation"] for trial in trials if trial["validation"]), {}
+    )
     if plan.metric not in known:
         raise ValueError(f"no metric {plan.metric!r}: {near_misses(plan.metric, known)}")
     sign = -1 if plan.metric.startswith(HIGHER_IS_BETTER) else 1

@@ -1,6 +1,6 @@
 """Figures of training: curves by epoch, convergence by step and by time, drift of the scales."""
 
-from experiments.report.json_numbers import Array, number
+from experiments.report.json_numbers import Array
 from experiments.report.plots import Figure, Line, chart, mean_by
 from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Rows, Section, by_layer, stored
@@ -37,12 +37,8 @@ def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Figure]:
 def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
     seeds = []
     for run in row.results:
-        epochs = [
-            (number(epoch.get("epoch")) or place, epoch[key])
-            for place, epoch in enumerate(run.history, 1)
-            if number(epoch.get(key)) is not None
-        ]
-        seeds.append(([x for x, _ in epochs], [y for _, y in epochs]))
+        epochs = [epoch for epoch in run.history if epoch.get(key) is not None]
+        seeds.append(([epoch["epoch"] for epoch in epochs], [epoch[key] for epoch in epochs]))
     return mean_by(seeds)
 
 

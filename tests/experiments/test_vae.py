@@ -40,7 +40,7 @@ def bars(monkeypatch):
 
     data = Dataset(
         "static-mnist", part(200, 0), part(100, 1), part(60, 2), classes=tuple("abcdef"),
-        pictures=(1, 6, 6), pixel_range=(0.0, 1.0), note="made of bars",
+        pictures=(1, 6, 6), note="made of bars",
     )  # fmt: skip
     monkeypatch.setattr("experiments.data.load", lambda name: data)
     return data
