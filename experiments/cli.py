@@ -13,7 +13,7 @@ import kasuri
 from experiments import catalog
 from experiments import data as datasets
 from experiments import report as reports
-from experiments.running import Plan, announce, run_all
+from experiments.running import Plan, run_all
 from experiments.spec import Experiment
 from experiments.sweeping import Sweep, run_sweep
 from kasuri.checks import near_misses
@@ -91,21 +91,14 @@ def run(words: list[str]) -> None:
             reports.print_table(reports.compare(reports.read(paths)[0]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepOptions(Sweep):
-    """How to choose settings on validation data."""
-
-    variant: str  # the row of the experiment's table whose settings are chosen
-
-
 def sweep(words: list[str]) -> None:
     """Choose an experiment's settings on validation data."""
     name, rest = _name("sweep", words)
     prog = f"sweep {name}"
-    options = _parse(SweepOptions, _first(name), rest, prog).options
+    options = _parse(Sweep, _first(name), rest, prog).options
     (row,) = catalog.variants(name, options.variant).values()
-    row = _changed(SweepOptions, row.smoke() if options.smoke else row, rest, prog)
-    run_sweep(row, options, announce)
+    row = _changed(Sweep, row.smoke() if options.smoke else row, rest, prog)
+    run_sweep(row, options)
 
 
 def _name(command: str, words: list[str]) -> tuple[str, list[str]]:
@@ -150,7 +143,6 @@ def report(
     *,
     output: Path = Path("report.html"),
     title: str = "kasuri report",
-    pictures: bool = True,
 ) -> None:
     """Result files as one HTML page.
 
@@ -158,24 +150,10 @@ def report(
         paths: result files, or folders of them.
         output: the page.
         title: of the page.
-        pictures: show the most uncertain inputs as pictures, if the data are on this machine.
     """
     results, problems = _read(paths)
-    page = reports.write_report(
-        results,
-        output,
-        title=title,
-        problems=problems,
-        pictures=load_if_present if pictures else None,
-    )
+    page = reports.write_report(results, output, title=title, problems=problems)
     print(f"{page}: {len(results)} results")
-
-
-def load_if_present(name: str) -> datasets.Dataset:
-    """A data set that is there: to show a few pictures is no reason for a download."""
-    if any(status.name == name and not status.present for status in datasets.status()):
-        raise FileNotFoundError(f"not on this machine; `kasuri data {name}` fetches it")
-    return datasets.load(name)
 
 
 def compare(

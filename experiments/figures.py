@@ -14,38 +14,25 @@ from kasuri.prediction.evaluate import Evaluation
 from kasuri.prediction.metrics import calibration_bins
 
 BINS = 30
-SHOWN = 12
-_KEYS = {"confidence": "probability", "mutual_information": "epistemic"}  # of columns, in figures
 
 
 def figures(evaluation: Evaluation, objective: Objective | None = None) -> dict[str, Any]:
     """Data of the report's figures.
 
     "reliability": confidence, accuracy and count of 15 bins (classes); "intervals": nominal and
-    observed coverage of central intervals (real targets); "uncertain": the 12 examples with most
-    entropy, or std; "ood": histograms of that score in both sets; "layers": shape, KL,
-    signal-to-noise ratio and histograms of each posterior of the objective's network.
+    observed coverage of central intervals (real targets); "ood": histograms of entropy, or of std, in both
+    sets; "layers": shape, KL, signal-to-noise ratio and histograms of each posterior of the network.
     """
     inside, outside = evaluation.examples, evaluation.outside
     if "entropy" in inside:
-        score, names = "entropy", ["confidence", "entropy", "mutual_information"]
+        score = "entropy"
         found: dict[str, Any] = {"reliability": _reliability(inside)}
     else:
-        score, names = "std", ["std", "epistemic"]
+        score = "std"
         found = {"intervals": _intervals(inside["pit"])}
-    order = _per_example(inside[score]).argsort(descending=True, stable=True)[:SHOWN]
-    found["uncertain"] = [_row(inside, names, index) for index in order.tolist()]
     if outside is not None:
         found["ood"] = _two_histograms(score, inside[score], outside[score])
     return found | {"layers": [] if objective is None else _layers(objective)}
-
-
-def _row(inside: Columns, names: list[str], index: int) -> dict[str, Any]:
-    """One example: label and guess (lists if it has several), and its uncertainties."""
-    row = {"index": index} | {name: inside[name][index].tolist() for name in ("label", "guess")}
-    return row | {
-        _KEYS.get(name, name): float(inside[name][index].double().mean()) for name in names
-    }
 
 
 def _intervals(pit: Tensor) -> dict[str, list[float]]:

@@ -1,26 +1,19 @@
 """Running experiments: skip what is there, resume what was interrupted, write what came out."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from experiments import results
 from experiments.spec import Experiment, Where
-from experiments.workers import prepare, run_tasks
+from experiments.workers import announce, run_tasks
 from kasuri.training import Processes
 
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "neg_elbo", "log_likelihood", "elbo")
 _ALONE = Processes()
-
-
-def announce(text: str) -> None:
-    """Print at once, also into a pipe."""
-    print(text, flush=True)
 
 
 @dataclass(frozen=True)
@@ -37,44 +30,27 @@ class Plan:
 
 
 def run_all(
-    experiments: Sequence[Experiment],
-    seeds: Sequence[int],
-    plan: Plan,
-    group: Processes = _ALONE,
-    say: Callable[[str], None] = announce,
+    experiments: Sequence[Experiment], seeds: Sequence[int], plan: Plan, group: Processes = _ALONE
 ) -> list[Path]:
     """Run every experiment with every seed; the result files, also those that were there before.
 
-    Args:
-        experiments: to run.
-        seeds: of each.
-        plan: where results go, what happens to those that are there, and by how many workers.
-        group: of processes that share one run, started by torchrun.
-        say: where to tell what is done.
+    `group` are the processes that share one run, started by torchrun.
     """
-    workers, threads = plan.workers, plan.threads
-    runs = [(experiment, seed) for seed in seeds for experiment in experiments]
-    if workers < 1 or (workers > 1 and group.world > 1):
-        raise ValueError(
-            f"workers={workers} must be at least 1, and 1 under torchrun, whose processes share a run"
-        )
-    if workers == 1:
-        prepare(threads)
-        return [run_one(experiment, seed, plan, group, say) for experiment, seed in runs]
-    quiet = replace(plan, show=False)
-    tasks = [(_title(*run), partial(run_one, *run, quiet)) for run in runs]
-    return run_tasks(
-        tasks, min(workers, len(runs)), threads or max(1, torch.get_num_threads() // workers), say
-    )
+    if plan.workers > 1:
+        if group.world > 1:
+            raise ValueError(
+                f"workers={plan.workers} must be 1 under torchrun: its processes share a run"
+            )
+        plan = replace(plan, show=False)
+    tasks = [
+        (_title(experiment, seed), partial(run_one, experiment, seed, plan, group))
+        for seed in seeds
+        for experiment in experiments
+    ]
+    return run_tasks(tasks, plan.workers, plan.threads)
 
 
-def run_one(
-    experiment: Experiment,
-    seed: int,
-    plan: Plan,
-    group: Processes = _ALONE,
-    say: Callable[[str], None] = announce,
-) -> Path:
+def run_one(experiment: Experiment, seed: int, plan: Plan, group: Processes = _ALONE) -> Path:
     """One experiment with one seed."""
     place = Path("smoke" if plan.smoke else "", experiment.name, experiment.variant)
     path, folder = plan.results / place / f"{seed}.json", plan.runs / place / str(seed)
@@ -84,7 +60,7 @@ def run_one(
         same = settings is not None and experiment.made(settings)
         note = "" if same else "; its settings differ from today's, --force runs it again"
         if group.is_first:
-            say(f"{title}: {path} is there{note}")
+            announce(f"{title}: {path} is there{note}")
         return path
     if plan.force and group.is_first:
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,7 +71,7 @@ def run_one(
         results.write(path, experiment, seed, plan.smoke, started, outcome)
         scores = outcome.metrics.items()
         line = ", ".join(f"{name} {value:.4g}" for name, value in scores if name in _SHOWN)
-        say(f"{title}: {line} in {outcome.seconds['total']:.0f} s -> {path}")
+        announce(f"{title}: {line} in {outcome.seconds['total']:.0f} s -> {path}")
     return path
 
 

@@ -72,14 +72,10 @@ class Experiment(ABC):
     def made(self, stored: Mapping[str, Any]) -> bool:
         """Whether a result file with these settings is of this experiment.
 
-        A setting that the file does not know came later, and had its default value then. One that
-        is not known any more must have been off.
+        Settings that only one of the two knows do not count: they came or went with a version.
         """
         now = self.settings()
-        defaults = {setting.name: _plain(setting.default) for setting in fields(self)}
-        return all(
-            stored.get(key, defaults.get(key)) == value for key, value in now.items()
-        ) and all(key in now or not value for key, value in stored.items())
+        return all(now.get(key, value) == value for key, value in stored.items())
 
 
 def table(

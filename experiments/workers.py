@@ -22,20 +22,30 @@ import kasuri
 _MALLOC = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 256 * 2**20}
 
 
+def announce(text: str) -> None:
+    """Print at once, also into a pipe."""
+    print(text, flush=True)
+
+
 def run_tasks(
-    tasks: Sequence[tuple[str, Callable[[], Any]]],
-    workers: int,
-    threads: int | None,
-    say: Callable[[str], None],
+    tasks: Sequence[tuple[str, Callable[[], Any]]], workers: int, threads: int | None
 ) -> list[Any]:
-    """What the tasks give, in their order. One that fails does not stop the others.
+    """What the tasks give, in their order; with several workers, one that fails does not stop the others.
 
     Args:
         tasks: with their titles; they must survive pickling.
-        workers: processes.
+        workers: processes; 1 for this one.
         threads: of torch, in each.
-        say: where to tell which tasks failed.
     """
+    if workers < 1:
+        raise ValueError(f"workers={workers} must be at least 1")
+    if workers == 1:
+        prepare(threads)
+        return [task() for _, task in tasks]
+    workers, threads = (
+        min(workers, len(tasks)),
+        threads or max(1, torch.get_num_threads() // workers),
+    )
     context = multiprocessing.get_context("spawn")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
@@ -43,7 +53,7 @@ def run_tasks(
         try:
             for future in as_completed(titles):
                 if not _succeeded(future):
-                    say(f"{titles[future]} failed: {future.exception()}")
+                    announce(f"{titles[future]} failed: {future.exception()}")
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():

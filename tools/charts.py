@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from experiments.report import Result, compare
 from experiments.report.json_numbers import short
 from experiments.report.plots import is_wide
-from experiments.report.score_columns import column
+from experiments.report.score_tables import column
 from experiments.report.sizes import SIZES, Point, frontier_points, unbeaten
 from experiments.report.sweeps import AXES, pooled
 

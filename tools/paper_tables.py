@@ -7,7 +7,7 @@ from experiments.compression import LENET5, LeNet5Counts
 from experiments.published import table as published_table
 from experiments.report import Result, compare
 from experiments.report.json_numbers import short
-from experiments.report.score_columns import column
+from experiments.report.score_tables import column
 from experiments.report.sweeps import AXES, SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.report import Result, compare, markdown_table, read
-from experiments.report.gains import NOTE, gains
+from experiments.report.score_tables import GAINS_NOTE, gains
 from experiments.report.text_tables import markdown_grid
 from tools.charts import frontier_chart, sweep_chart
 from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
@@ -18,12 +18,9 @@ def comparison(found: Sequence[Result]) -> str:
     tables = compare(found)
     parts = [markdown_table(tables)]
     for table in tables:
-        differences = gains(table.rows)
-        if differences:
-            parts += [
-                f"{table.name}, {differences.name}. {NOTE}",
-                markdown_grid([differences.head, *differences.rows]),
-            ]
+        name, lines = gains(table.rows)
+        if lines:
+            parts += [f"{table.name}, {name}. {GAINS_NOTE}", markdown_grid(lines)]
     return "\n\n".join(parts)
 
 

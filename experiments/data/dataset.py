@@ -68,7 +68,6 @@ class Dataset:
     pictures: tuple[int, ...] | None = None  # (channels, height, width) of a picture, flat or not
     target_scale: float = 1.0
     target_mean: float = 0.0
-    pixel_range: tuple[float, float] | None = None  # that any pixel can have after scaling
     note: str = ""  # where the numbers come from, if there is more than one answer
 
     @property

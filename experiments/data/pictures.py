@@ -214,7 +214,6 @@ def picture_set(
         part(*test),
         classes=classes,
         pictures=tuple(pixels.shape[1:]),
-        pixel_range=(0 - subtract.max().item(), (255 / divide - subtract).max().item()),
         note=note,
     )
 

@@ -59,7 +59,7 @@ def bundled(name: str) -> Dataset:
     if name == "digits":
         pixels = [part.float() / 8 - 1 for part in x.split(sizes)]
         splits = map(Split, pixels, y.split(sizes))
-        return Dataset(name, *splits, classes=classes, pictures=(1, 8, 8), pixel_range=(-1.0, 1.0))
+        return Dataset(name, *splits, classes=classes, pictures=(1, 8, 8))
     _, _, xs = standardised(*x.split(sizes))
     return Dataset(name, *map(Split, xs, y.split(sizes)), classes=classes)
 

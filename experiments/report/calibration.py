@@ -19,8 +19,8 @@ _SQUARE: dict[str, Any] = {"log_y": False, "xaxis": _UNIT, "yaxis": _UNIT, "shap
 
 
 def reliability(rows: Rows) -> Section:
-    """Accuracy against confidence, and how often each confidence occurs, over all seeds."""
-    accuracies, shares = [], []
+    """Accuracy against confidence over all seeds."""
+    lines = []
     for row in rows:
         if seeds := [value for _, value in stored(row, "reliability")]:
             keys = ("confidence", "accuracy", "count")
@@ -28,31 +28,24 @@ def reliability(rows: Rows) -> Section:
             bins = np.nan_to_num(bins)  # empty bins have no accuracy
             count = bins[:, 2].sum(axis=0)
             sums = (bins[:, :2] * bins[:, 2:]).sum(axis=0)
-            confidence, accuracy = sums[:, count > 0] / count[count > 0]
-            share = 100 * count[count > 0] / count.sum()
-            accuracies.append(Line(row.name, confidence, accuracy, row.index, options=DOTS))
-            shares.append(Line(row.name, confidence, share, row.index, options=DOTS))
+            x, y = sums[:, count > 0] / count[count > 0]
+            lines.append(Line(row.name, x, y, row.index, options=DOTS))
+    title = "Accuracy in each bin of confidence"
     above = "Above the diagonal: too modest. Below: too sure."
-    title, x = "Accuracy in each bin of confidence", "confidence"
-    figures = chart(title, accuracies, x, "accuracy", caption=above, **_SQUARE)
-    title, often = "How often each confidence occurs", "Most inputs are usually in the last bin."
-    figures += chart(title, shares, x, "inputs (%)", log_y=True, xaxis=_UNIT, caption=often)
+    figures = chart(title, lines, "confidence", "accuracy", caption=above, **_SQUARE)
     return Section("Calibration", figures, wide=True)
 
 
 def intervals(rows: Rows) -> Section:
-    """Observed against nominal coverage of predictive intervals, and their difference."""
-    observed, gaps = [], []
+    """Observed against nominal coverage of predictive intervals."""
+    lines = []
     for row in rows:
         seeds = [value for _, value in stored(row, "intervals")]
-        x, y = mean_by((value["nominal"], value["observed"]) for value in seeds)
-        observed.append(Line(row.name, x, y, row.index, options=DOTS))
-        gaps.append(Line(row.name, x, 100 * (np.array(y) - x), row.index, options=DOTS))
+        points = mean_by((value["nominal"], value["observed"]) for value in seeds)
+        lines.append(Line(row.name, *points, row.index, options=DOTS))
+    title = "Share of targets inside the interval"
     above = "Above the diagonal: intervals too wide. Below: too narrow."
-    title, zero = "Share of targets inside the interval", {"zeroline": True}
-    figures = chart(title, observed, "nominal", "observed", caption=above, **_SQUARE)
-    title, points = "Observed minus nominal", "percentage points"
-    figures += chart(title, gaps, "nominal", points, log_y=False, xaxis=_UNIT, yaxis=zero)
+    figures = chart(title, lines, "nominal", "observed", caption=above, **_SQUARE)
     return Section("Predictive intervals", figures, wide=True)
 
 

@@ -1,4 +1,4 @@
-"""Numbers out of result files, which may hold anything, and the digits to show them with."""
+"""Numbers out of result files, and the digits to show them with."""
 
 import math
 import statistics
@@ -11,20 +11,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 HUGE = 1e100  # what is larger cannot be drawn
 
 
-def number(value: object) -> float | None:
-    """A JSON number as a float; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer that no float holds
-        return math.inf if value > 0 else -math.inf
-
-
 def array(values: object) -> Array:
     """A JSON list of numbers, or of lists of them, to draw; what cannot be drawn is NaN."""
-    if not isinstance(values, list):
-        raise TypeError(f"a list of numbers is needed, not {values!r:.40}")
     found = np.asarray(values, dtype=np.float64)
     return np.where(np.abs(found) < HUGE, found, np.nan)
 

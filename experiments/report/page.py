@@ -1,6 +1,5 @@
 """The report: results as one HTML page that needs nothing but itself."""
 
-import functools
 import json
 import os
 import re
@@ -11,13 +10,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
-from experiments.report.gains import NOTE, gains
-from experiments.report.images import Fetch, sheets, uncertain_inputs
+from experiments.report.images import sheets
 from experiments.report.json_numbers import with_error
 from experiments.report.plots import DASHES, look
 from experiments.report.reading import Problem, Result
-from experiments.report.score_tables import ScoreRow, compare, pool
-from experiments.report.sections import Rows, Section, Table, section, stored
+from experiments.report.score_tables import GAINS_NOTE, ScoreRow, compare, gains, pool
+from experiments.report.sections import Rows, Section, Table, stored
 from kasuri.storage import write_atomically
 
 _TEMPLATES = Environment(
@@ -36,7 +34,6 @@ def write_report(
     *,
     title: str = "Results",
     problems: Sequence[Problem] = (),
-    pictures: Fetch | None = None,
 ) -> Path:
     """Write results as one self-contained HTML page: tables, figures, pictures, provenance.
 
@@ -45,13 +42,11 @@ def write_report(
         path: of the page; an existing file is replaced, or left untouched if anything fails.
         title: of the page.
         problems: from `read`; the page lists them.
-        pictures: the data set of a name (`settings["data"]`), to show uncertain inputs as pictures.
 
     Returns:
         The path of the page.
     """
     path = Path(path)
-    fetch = functools.cache(pictures) if pictures else None
     page = _TEMPLATES.get_template("page.html").render(
         title=title,
         plotly=get_plotlyjs(),
@@ -63,8 +58,8 @@ def write_report(
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
                 "remarks": _remarks(table.rows),
-                "sections": [part for make in SECTIONS if (part := section(make, table.rows))],
-                "variants": [_variant(row, fetch) for row in table.rows],
+                "sections": [part for make in SECTIONS if (part := make(table.rows))],
+                "variants": [_variant(row) for row in table.rows],
             }
             for number, table in enumerate(compare(results), 1)
         ],
@@ -104,9 +99,9 @@ def findings(rows: Rows) -> Section:
 
 def differences(rows: Rows) -> Section:
     """Differences to the first variant, where these matter."""
-    table = gains(rows)
-    heading = table.name[0].upper() + table.name[1:] if table else ""
-    return Section(heading, note=NOTE, tables=[table] if table else [])
+    name, lines = gains(rows)
+    tables = [Table(name, lines[0], lines[1:])] if lines else []
+    return Section(name[:1].upper() + name[1:], note=GAINS_NOTE, tables=tables)
 
 
 SECTIONS = (
@@ -129,11 +124,10 @@ SECTIONS = (
 )
 
 
-def _variant(row: ScoreRow, fetch: Fetch | None) -> Section:
-    """All about one variant: layers, uncertain inputs, and folded up its scores and provenance."""
+def _variant(row: ScoreRow) -> Section:
+    """All about one variant: layers, and folded up its scores and provenance."""
     parts = [
-        section(posteriors.layers, [row]),
-        section(lambda rows: uncertain_inputs(rows, fetch), [row]),
+        posteriors.layers(row),
         *(Section(t.name, tables=[t], folded=True) for t in (_scores(row), _runs(row.results))),
     ]
     seeds = f"seeds {', '.join(str(result.seed) for result in row.results)}"

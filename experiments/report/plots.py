@@ -85,17 +85,7 @@ def chart(
 ) -> list[Figure]:
     """The figure of some lines; nothing if they have no points.
 
-    Args:
-        title: above the figure.
-        lines: the lines.
-        x: title of the x axis.
-        y: of the y axis.
-        log_x: whether the x axis is logarithmic.
-        log_y: the same for y; None decides by the numbers.
-        caption: below the figure.
-        xaxis: more options of Plotly's axis.
-        yaxis: the same for y.
-        shapes: of Plotly's layout, from `mark`.
+    `log_y` None decides by the numbers; `xaxis` and `yaxis` are further options of Plotly.
     """
     drawn = [line for line in lines if len(line.x)]
     xs = [value for line in drawn for value in line.x if abs(value) < HUGE]
@@ -158,19 +148,16 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > 10 * min(values)
 
 
-def mean_by(seeds: Iterable[tuple[object, object]]) -> tuple[list[float], list[float]]:
+def mean_by(seeds: Iterable[tuple[object, object]]) -> tuple[Array, Array]:
     """Every x once, in order, with the mean of its y over seeds, which are lists of x and of y.
 
     Examples:
         >>> mean_by([([2, 1], [1.0, 5.0]), ([2], [3.0])])
-        ([1.0, 2.0], [5.0, 2.0])
+        (array([1., 2.]), array([5., 2.]))
     """
-    found: dict[float, list[float]] = {}
-    for xs, ys in seeds:
-        for x, y in zip(array(xs).tolist(), array(ys).tolist(), strict=True):
-            found.setdefault(x, []).append(y)
-    places = sorted(found)
-    return places, [sum(found[x]) / len(found[x]) for x in places]
+    pairs = np.hstack([np.empty((2, 0)), *(np.stack([array(x), array(y)]) for x, y in seeds)])
+    places, index = np.unique(pairs[0], return_inverse=True)
+    return places, np.bincount(index, pairs[1]) / np.bincount(index)
 
 
 def steps(edges: object, counts: object) -> tuple[Array, Array]:

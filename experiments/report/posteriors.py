@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.json_numbers import array, number, short
+from experiments.report.json_numbers import array, short
 from experiments.report.plots import Figure, Line, chart, rounded, steps, thinned
+from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Rows, Section, Table, by_layer, over_seeds, stored
 
 CELLS = 96  # of a side of a map at most, to keep the page small
@@ -25,9 +26,9 @@ _HISTOGRAMS = {
 }
 
 
-def layers(rows: Rows) -> Section:
+def layers(row: ScoreRow) -> Section:
     """The layers of a variant, of its first seed: a table, and histograms of means and scales."""
-    for run, value in [found for row in rows for found in stored(row, "layers")][:1]:
+    for run, value in stored(row, "layers")[:1]:
         entries = {_layer(entry): entry for entry in value}
         facts = [[name, *(_fact(e.get(key)) for key in _FACTS)] for name, e in entries.items()]
         table = Table("Layers", ["layer", *_FACTS.values()], facts, numbers=True)
@@ -41,9 +42,8 @@ def _layer(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']}, {' × '.join(map(str, entry['shape']))}"
 
 
-def _fact(value: object) -> str:
-    known = number(value)
-    return "–" if known is None else short(known)
+def _fact(value: float | None) -> str:
+    return "–" if value is None else short(value)
 
 
 def _histograms(entries: Mapping[str, Mapping[str, Any]], key: str) -> list[Figure]:

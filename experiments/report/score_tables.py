@@ -2,39 +2,66 @@
 
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
+
+from scipy import stats
 
 from experiments.report.json_numbers import decimals_for, fixed, mean_and_error, with_error
 from experiments.report.reading import Published, Result
-from experiments.report.score_columns import COLUMNS, Column
 
 Scores = Mapping[str, float]
 Mark = Literal["", "best", "tied"]
 
 
 @dataclass(frozen=True)
+class Column:
+    """One score: its key in a result, and an entry of score_columns.toml, which explains the fields."""
+
+    key: str
+    label: str
+    better: Literal["higher", "lower", "target", ""] = ""
+    explanation: str = ""
+    factor: float = 1.0
+    decimals: int = 4
+    target: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return self.label[0].upper() + self.label[1:]
+
+    def loss(self, value: float) -> float:
+        """How bad a value is: the least is the best."""
+        if self.better == "target":
+            return abs(value - self.target)
+        return -value if self.better == "higher" else value
+
+
+_DATA = tomllib.loads(Path(__file__).with_name("score_columns.toml").read_text(encoding="utf-8"))
+COLUMNS = tuple(Column(key, **entry) for key, entry in _DATA["table"].items())
+_KNOWN = {one.key: one for one in COLUMNS}
+_KNOWN |= {key: Column(key, **entry) for key, entry in _DATA["curves"].items()}
+
+
+def column(key: str) -> Column:
+    """What is known of a score; of others, a name."""
+    return _KNOWN.get(key) or Column(key, key.replace("_", " "))
+
+
+@dataclass(frozen=True)
 class Cell:
-    """One score of one variant, pooled over its seeds.
+    """One score of one variant, pooled over its seeds."""
 
-    Attributes:
-        value: mean over seeds, in the unit of the file; None if only a paper has it.
-        error: standard error of the mean, if known.
-        over: what the error is taken over: "seeds", or "examples" of the data for a single seed.
-        mark: "best" of its column, or "tied": within one standard error of it.
-        text: the value as shown, in the unit of the column.
-        error_text: the standard error as shown.
-        published: the paper's value as shown.
-    """
-
-    value: float | None
-    error: float | None = None
-    over: Literal["", "seeds", "examples"] = ""
-    mark: Mark = ""
-    text: str = ""
+    value: float | None  # mean over seeds, in the unit of the file; None if only a paper has it
+    error: float | None = None  # standard error of the mean, if known
+    over: Literal["", "seeds", "examples"] = ""  # what the error is taken over
+    mark: Mark = ""  # "best" of its column, or "tied": within one standard error of it
+    text: str = ""  # the value as shown, in the unit of the column
     error_text: str = ""
-    published: str = ""
+    published: str = ""  # the paper's value as shown
 
     def __str__(self) -> str:
         return f"{self.text} ± {self.error_text}" if self.error_text else self.text
@@ -42,19 +69,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One variant with its seeds; smoke runs have a row of their own.
+    """One variant with its seeds; smoke runs have a row of their own."""
 
-    Attributes:
-        name: of the variant, told apart from full runs if these were smoke runs.
-        index: number of the variant in its experiment, which decides its colour in figures.
-        results: the runs.
-        cells: by the key of their column.
-    """
-
-    name: str
-    index: int
+    name: str  # of the variant, with "(smoke)" behind it if these were smoke runs
+    index: int  # number of the variant in its experiment, which decides its colour in figures
     results: tuple[Result, ...]
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Cell]  # by the key of their column
 
     @property
     def smoke(self) -> bool:
@@ -227,3 +247,49 @@ def _differing(row: ScoreRow) -> list[str]:
         for key, value in result.settings.items():
             values.setdefault(key, set()).add(json.dumps(value, default=str))
     return sorted(key for key, found in values.items() if len(found) > 1 and key != "seed")
+
+
+GAINS = ("log_likelihood", "elbo")  # scores whose differences are small and matter
+GAINS_NOTE = (
+    "Seed by seed, in nats per example; ± is the standard error over seeds, and the noise its 95 % "
+    "interval by Student's t."
+)
+
+
+def gains(rows: Sequence[ScoreRow]) -> tuple[str, list[list[str]]]:
+    """Differences of every later variant to the first, above 0 if it is better: heading and table.
+
+    Over the seeds that both have; smoke runs do not count. No rows if nothing can be compared.
+    """
+    lines = []
+    real = [row for row in rows if not row.smoke]
+    for row in real[1:]:
+        for key in GAINS:
+            base, own = _by_seed(real[0], key), _by_seed(row, key)
+            differences = [own[seed] - base[seed] for seed in own if seed in base]
+            if differences:
+                mean, error = mean_and_error(differences)
+                size = f"{mean:+.2f}".replace("-", "−")
+                size += "" if error is None else f" ± {fixed(error, 2)}"
+                words = verdict(mean, error, len(differences))
+                lines.append([row.name, column(key).label, size, words])
+    head = ["variant", "score", "difference", "verdict"]
+    return (f"differences to {real[0].name}", [head, *lines]) if lines else ("", [])
+
+
+def _by_seed(row: ScoreRow, key: str) -> dict[int, float]:
+    return {run.seed: run.metrics[key] for run in row.results if key in run.metrics}
+
+
+def verdict(mean: float, error: float | None, seeds: int) -> str:
+    """A difference in words.
+
+    Examples:
+        >>> verdict(0.5, 0.1, 3), verdict(0.3, 0.1, 3)
+        ('better by more than the noise', 'within the noise')
+    """
+    if error is None:
+        return "not known from one seed"
+    if abs(mean) <= stats.t.ppf(0.975, seeds - 1) * error:
+        return "within the noise"
+    return f"{'better' if mean > 0 else 'worse'} by more than the noise"

@@ -1,16 +1,13 @@
-"""What the page is made of, and getting it out of result files, which may hold anything."""
+"""What the page is made of, and getting it out of result files."""
 
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.report.json_numbers import mean_and_error, with_error
 from experiments.report.plots import Figure
 from experiments.report.reading import Result
 from experiments.report.score_tables import ScoreRow
-
-UNUSABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as an address that holds it ("" if there is none), and words beside it."""
+    """A picture as an address that holds it, and words beside it."""
 
     image: str
     title: str
@@ -34,60 +31,24 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; one that holds nothing is not shown.
-
-    Attributes:
-        heading: above it.
-        figures: of it.
-        note: what the reader should know.
-        wide: whether figures are larger than usual.
-        legend: names of series with a button each that shows and hides them.
-        tables: of it.
-        pictures: of it.
-        parts: sections inside.
-        row: the variant that all of this is about; such a section can be folded.
-        folded: whether it is folded up at first.
-        missing: variants that store something that cannot be used.
-    """
+    """A part of the page; one that holds nothing is not shown."""
 
     heading: str
     figures: Sequence[Figure] = ()
-    note: str = ""
-    wide: bool = False
-    legend: Sequence[str] = ()
+    note: str = ""  # what the reader should know
+    wide: bool = False  # whether figures are larger than usual
+    legend: Sequence[str] = ()  # names of series with a button each that shows and hides them
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()
-    row: ScoreRow | None = None
-    folded: bool = False
-    missing: Sequence[str] = ()
+    row: ScoreRow | None = None  # the variant that all of this is about; it can be folded
+    folded: bool = False  # whether it is folded up at first
 
     def __bool__(self) -> bool:
-        return any((self.figures, self.tables, self.pictures, self.parts, self.missing))
+        return any((self.figures, self.tables, self.pictures, self.parts))
 
 
 Rows = Sequence[ScoreRow]
-
-
-def section(make: Callable[[Rows], Section], rows: Rows) -> Section:
-    """The section of some variants, without those whose stored data cannot be used: it names them.
-
-    A file may hold anything: `make` takes what it needs as if all was well.
-    """
-    try:
-        return make(rows)
-    except UNUSABLE:
-        good = [row for row in rows if _works(make, row)]
-        missing = [row.name for row in rows if row not in good]
-        return replace(make(good), missing=missing)
-
-
-def _works(make: Callable[[Rows], Section], row: ScoreRow) -> bool:
-    try:
-        make([row])
-    except UNUSABLE:
-        return False
-    return True
 
 
 def stored(row: ScoreRow, key: str) -> list[tuple[Result, Any]]:

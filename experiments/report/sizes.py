@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.json_numbers import array, number, short
+from experiments.report.json_numbers import array, short
 from experiments.report.plots import DOTS, Figure, Line, chart, escaped, mark, steps
 from experiments.report.sections import Rows, Section, Table, over_seeds, stored
 
@@ -93,9 +93,9 @@ def _counts(value: Mapping[str, Any]) -> Table:
     lines = [
         [title, f"{old:,.0f}", f"{new:,.0f}", f"{old / new:.1f}"]
         for key, title in _COUNTS.items()
-        if (old := number(value["before"].get(key))) and (new := number(value["after"].get(key)))
+        if (old := value["before"].get(key)) and (new := value["after"].get(key))
     ]
-    if ratio := number((value.get("latency") or {}).get("ratio")):
+    if ratio := (value.get("latency") or {}).get("ratio"):
         lines.append(["times faster, same run", "", "", f"{ratio:.1f}"])
     return Table("Counts", ["count", "before", "after", "ratio"], lines, numbers=True)
 
@@ -103,7 +103,7 @@ def _counts(value: Mapping[str, Any]) -> Table:
 def _threshold(one: Mapping[str, Any], x: str) -> list[Figure]:
     points = steps(one["edges"], one["counts"])
     lines = [Line("units", *points, 0, {"shape": "hv"}, {"fill": "tozeroy"})]
-    level = number(one.get("level"))
+    level = one.get("level")
     cut = "no threshold" if level is None else f"threshold {short(level)}"
     caption = f"{cut}: {one['below']} of {one['units']} units below"
     shapes = [] if level is None else [mark(level)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from experiments.report.json_numbers import array, short
 from experiments.report.plots import DOTS, Figure, Line, chart, mark
-from experiments.report.score_columns import column
+from experiments.report.score_tables import column
 from experiments.report.sections import Rows, Section, stored
 
 AXES = {"tau": "τ", "neurons": "neurons N"}

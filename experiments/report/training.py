@@ -1,6 +1,6 @@
 """Figures of training: curves by epoch, convergence by step and by time, drift of the scales."""
 
-from experiments.report.json_numbers import number
+from experiments.report.json_numbers import Array
 from experiments.report.plots import Figure, Line, chart, mean_by
 from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Rows, Section, by_layer, stored
@@ -29,21 +29,16 @@ def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Figure]:
     for row in rows:
         for prefix, part, width in (("", "training", 1.4), ("valid_", "validation", 2.6)):
             x, y = _history(row, prefix + key)
-            y = [factor * value for value in y]
-            lines.append(Line(f"{row.name}, {part}", x, y, row.index, {"width": width}))
+            lines.append(Line(f"{row.name}, {part}", x, factor * y, row.index, {"width": width}))
     constant = len({value for line in lines for value in line.y}) < 2
     return [] if key in _SCHEDULES and constant else chart(title, lines, "epoch")
 
 
-def _history(row: ScoreRow, key: str) -> tuple[list[float], list[float]]:
+def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
     seeds = []
     for run in row.results:
-        epochs = [
-            (number(epoch.get("epoch")) or place, epoch[key])
-            for place, epoch in enumerate(run.history, 1)
-            if number(epoch.get(key)) is not None
-        ]
-        seeds.append(([x for x, _ in epochs], [y for _, y in epochs]))
+        epochs = [epoch for epoch in run.history if epoch.get(key) is not None]
+        seeds.append(([epoch["epoch"] for epoch in epochs], [epoch[key] for epoch in epochs]))
     return mean_by(seeds)
 
 

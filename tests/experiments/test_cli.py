@@ -11,7 +11,6 @@ import pytest
 import kasuri
 from experiments import cli
 from experiments.cli import main
-from experiments.data import Status
 
 
 @pytest.fixture
@@ -133,18 +132,6 @@ def test_damaged_result_is_named(folder, capsys):
 def test_data_lists_what_is_here(capsys):
     assert main(["data"]) == main(["data", "digits"]) == 0
     assert "uci/yacht" in capsys.readouterr().out
-
-
-def test_a_report_fetches_no_data(monkeypatch):
-    def fetched(name, **options):
-        raise AssertionError("a download")
-
-    monkeypatch.setattr(cli.datasets, "status", lambda: [Status("mnist")])
-    monkeypatch.setattr(cli.datasets, "load", fetched)
-    with pytest.raises(FileNotFoundError, match="kasuri data mnist"):
-        cli.load_if_present("mnist")
-    with pytest.raises(AssertionError, match="download"):
-        cli.load_if_present("digits")
 
 
 def test_control_c_says_where_it_stopped(folder, capsys, monkeypatch):

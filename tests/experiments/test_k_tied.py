@@ -172,7 +172,7 @@ def test_the_report_draws_what_these_experiments_store(tmp_path):
         small("k-tied/convergence", "mean-field-double"),
     ]
     for experiment in chosen:
-        run_one(experiment, 0, plan, say=lambda text: None)
+        run_one(experiment, 0, plan)
     found, problems = read(tmp_path / "results")
     assert not problems
     page = write_report(found, tmp_path / "page.html").read_text()

@@ -40,7 +40,7 @@ def bars(monkeypatch):
 
     data = Dataset(
         "static-mnist", part(200, 0), part(100, 1), part(60, 2), classes=tuple("abcdef"),
-        pictures=(1, 6, 6), pixel_range=(0.0, 1.0), note="made of bars",
+        pictures=(1, 6, 6), note="made of bars",
     )  # fmt: skip
     monkeypatch.setattr("experiments.data.load", lambda name: data)
     return data
@@ -83,7 +83,7 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
             ("matrix-normal", TINY.latent),
         ):
             one = replace(TINY, variant=variant, latent=latent)
-            path = run_one(one, seed, plan, say=lambda text: None)
+            path = run_one(one, seed, plan)
     content = json.loads(path.read_text())
     assert content["metrics"]["log_likelihood"] >= content["metrics"]["elbo"] - 0.5
     assert {"log_likelihood_sem", "elbo_sem", "kl", "active_units"} <= content["metrics"].keys()

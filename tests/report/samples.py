@@ -2,16 +2,12 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-
-import torch
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script>"
-CLASSES = tuple(f"class {i}" for i in range(10))
 # experiments that have every kind of figure between them
 STORED = (
-    "results/demo/digits",  # curves, reliability, foreign inputs, layers, uncertain inputs
+    "results/demo/digits",  # curves, reliability, foreign inputs, layers
     "results/quality/uci-energy",  # intervals, several seeds
     "results/k-tied/truncated-mnist-mlp",  # spectra and maps, published values
     "results/k-tied/convergence-short",  # convergence, drift, gradients
@@ -56,11 +52,3 @@ def with_text(value, text):
     if isinstance(value, list):
         return [with_text(one, text) for one in value]
     return text if isinstance(value, str) else value
-
-
-def pictures(name):
-    """Something that looks like a data set of small pictures, whatever its name."""
-    images = torch.linspace(0, 1, 10_000 * 64).reshape(10_000, 64)
-    return SimpleNamespace(
-        test=SimpleNamespace(x=images), pictures=(1, 8, 8), pixel_range=(0.0, 1.0), classes=CLASSES
-    )

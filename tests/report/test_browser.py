@@ -59,7 +59,7 @@ def pages(tmp_path_factory):
     runs = samples.stored("results/demo", "results/k-tied/truncated-mnist-mlp")
     runs += samples.stored("results/k-tied/mnist-mlp")
     results = [Result.from_dict(run) for run in runs]
-    usual = write_report(results, folder / "usual.html", pictures=samples.pictures)
+    usual = write_report(results, folder / "usual.html")
     bad, image, *_ = NAMES
     run = samples.stored("results/demo")[0]
     run |= {

@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
 
 import pytest
 from scipy import stats
 
-from experiments.report import Problem, Result, ResultError, compare, read
-from experiments.report.gains import QUANTILES, gains, verdict
-from experiments.report.json_numbers import array, decimals_for, fixed, number, short
+from experiments.report import Problem, Result, compare, read
+from experiments.report.json_numbers import decimals_for, fixed, short
+from experiments.report.score_tables import gains, verdict
 from tests.report import samples
 
 
@@ -31,7 +30,7 @@ def test_everything_written_is_read_back(tmp_path):
     for told in runs:
         result = by_name[told["experiment"], told["variant"], told["seed"]]
         assert result.metrics == {k: v for k, v in told["metrics"].items() if v is not None}
-        assert result.published == {k: tuple(v) for k, v in (told["published"] or {}).items()}
+        assert result.published == (told["published"] or {})
         assert list(result.history) == told["history"]
         assert (result.parameters, result.dirty) == (told["parameters"], told["dirty"])
 
@@ -49,16 +48,11 @@ def test_files_are_in_natural_order_and_each_is_read_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        *((junk, "not JSON") for junk in (b"{", b"\xff\xfe\x00", b"[" * 100_000, b"")),
+        *((junk, "cannot be read") for junk in (b"{", b"\xff\xfe\x00", b"")),
         ({"format": 2}, "format 2"),
         ({"format": None}, "format null"),
-        ({"format": True}, "format true"),
         ({"variant": None}, "'variant'"),
-        ({"experiment": ""}, "'experiment'"),
-        ({"seed": "0"}, "'seed'"),
-        ({"seed": True}, "'seed'"),
-        ({"metrics": [1, 2]}, "'metrics'"),
-        ({"history": {"epoch": 1}}, "'history'"),
+        ({"seed": None}, "'seed'"),
     ],
 )
 def test_a_bad_file_is_named_with_the_reason_and_the_others_are_read(tmp_path, content, reason):
@@ -74,23 +68,12 @@ def test_a_bad_file_is_named_with_the_reason_and_the_others_are_read(tmp_path, c
     assert str(problems[0]) == f"{bad}: {problems[0].reason}"
 
 
-def test_other_json_files_are_passed_over_unless_asked_for(tmp_path):
-    other = tmp_path / "other.json"
-    other.write_text('{"results": []}')
+def test_other_json_files_are_passed_over(tmp_path):
+    (tmp_path / "other.json").write_text('{"results": []}')
     (tmp_path / "list.json").write_text("[1]")
-    (tmp_path / "folder.json").mkdir()
     assert read(tmp_path) == ([], [])
-    assert "no 'experiment'" in read([other])[1][0].reason
     (problem,) = read(tmp_path / "absent.json")[1]
     assert "No such file" in problem.reason
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_a_problem(tmp_path):
-    path = tmp_path / "0.json"
-    path.write_text("{}")
-    path.chmod(0)
-    assert "Permission denied" in read(tmp_path)[1][0].reason
 
 
 def test_a_copied_file_is_not_a_second_seed(tmp_path):
@@ -99,22 +82,6 @@ def test_a_copied_file_is_not_a_second_seed(tmp_path):
     results, problems = read(folder)
     assert len(results) == 1
     assert problems == [Problem(str(tmp_path / "z-copy.json"), problems[0].reason)]
-
-
-def test_missing_sections_are_empty_and_odd_values_are_dropped():
-    result = Result.from_dict(samples.run(metrics=None, title=5, machine=None))
-    assert (result.metrics, result.history, result.title, result.parameters) == ({}, (), "", None)
-    odd = {
-        "metrics": {"nll": 1, "text": "x", "flag": True, "none": None, "list": [1]},
-        "published": {"nll": 0.5, "ece": [None, 1], "brier": [], "rmse": ["x"], "crps": [1, "x"]},
-        "history": [1, None, {"epoch": 1}],
-    }
-    result = Result.from_dict(samples.run(**odd))
-    assert result.metrics == {"nll": 1.0}
-    assert result.published == {"nll": (0.5, None), "crps": (1.0, None)}
-    assert result.history == ({"epoch": 1},)
-    with pytest.raises(ResultError):
-        Result.from_dict({})
 
 
 def test_seeds_are_pooled_with_their_standard_error():
@@ -228,12 +195,8 @@ def test_digits_follow_the_standard_error(value, error, key, text):
     assert str(cells([run("a", metrics={key: value, f"{key}_sem": error})], key)["a"]) == text
 
 
-def test_numbers_that_no_float_holds():
-    assert (number(10**400), number(-(10**400))) == (math.inf, -math.inf)
+def test_numbers_without_digits():
     assert (fixed(math.inf, 2), short(0.0), decimals_for([], [], most=4)) == ("not finite", "0", 1)
-    for junk in (5, "x", {"a": 1}, [[1], [1, 2]], ["x"], [{}]):
-        with pytest.raises((ValueError, TypeError)):
-            array(junk)
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -243,17 +206,16 @@ def test_differences_are_taken_seed_by_seed():
     runs += [run("b", s, metrics={"elbo": base[s] + d}) for s, d in enumerate((0.2, 0.3, 0.4))]
     runs += [run("c", 2, metrics={"elbo": -99.0})]
     runs.insert(0, run("smoked", smoke=True, metrics={"elbo": 0.0}))
-    table = gains(compare(runs)[0].rows)
-    assert table.name == "differences to diagonal"
-    assert table.rows == [
+    name, rows = gains(compare(runs)[0].rows)
+    assert name == "differences to diagonal"
+    assert rows[1:] == [
         ["b", "ELBO", "+0.30 ± 0.06", "better by more than the noise"],
         ["c", "ELBO", "+1.00", "not known from one seed"],
     ]
-    assert gains(compare(runs[:4])[0].rows) is None
+    assert gains(compare(runs[:4])[0].rows) == ("", [])
 
 
 def test_the_noise_is_the_interval_of_student_s_t():
-    for seeds, quantile in enumerate(QUANTILES, 2):
-        assert quantile == pytest.approx(stats.t.ppf(0.975, seeds - 1), rel=1e-3)
-    assert verdict(-0.5, 0.1, 3) == "worse by more than the noise"
+    assert verdict(0.43, 0.1, 3) == "within the noise", "4.303 standard errors"
+    assert verdict(-0.44, 0.1, 3) == "worse by more than the noise"
     assert verdict(0.21, 0.1, 30) == "better by more than the noise"
