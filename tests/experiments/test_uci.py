@@ -56,7 +56,7 @@ def test_seconds_of_training_are_those_of_every_network(table, monkeypatch):
     def timed(*given, **options):
         return [dataclasses.replace(fit, seconds=1.0) for fit in real(*given, **options)]
 
-    monkeypatch.setattr(kasuri, "fit_many", timed)
+    monkeypatch.setattr(kasuri.training, "fit_many", timed)
     assert one.choose(one.load(0.1), 0, QUIET)[2] == 3 * 2 * 2  # splits, temperatures, noises
 
 
@@ -68,7 +68,7 @@ def test_validation_chooses_and_the_whole_training_part_is_fitted(table, monkeyp
         trained.append(([len(one) for one in trains], options["temperature"]))
         return real(nets, trains, **options)
 
-    monkeypatch.setattr(kasuri, "fit_many", watched)
+    monkeypatch.setattr(kasuri.training, "fit_many", watched)
     found = experiment(temperatures=(1.0, 1e-3), valid=0.2).run(0, QUIET)
     assert table == [(0, 0.2), (1, 0.2), (2, 0.2), (0, 0.0), (1, 0.0), (2, 0.0)]
     rows = found.figures["splits"]
