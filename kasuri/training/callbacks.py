@@ -60,12 +60,7 @@ class Clip(Callback):
 
 
 class Bar:
-    """A progress bar on standard error: title, share, numbers, time left.
-
-    Args:
-        show: whether to show one, or its title; None if standard error is a terminal and rich is installed.
-        total: number of steps.
-    """
+    """A progress bar on standard error: title, share, numbers, time left; `show` is that of `kasuri.fit`."""
 
     def __init__(self, show: bool | str | None, total: int) -> None:
         self.rich: Any = None

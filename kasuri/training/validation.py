@@ -114,10 +114,8 @@ def log_mean(logs: Tensor) -> Tensor:
     """Log of the mean likelihood over all draws of a posterior, estimated from few.
 
     The log of a mean of S draws is too low by about Var/2S, the more the wider the posterior. The
-    jackknife, which leaves out one pair of draws at a time, removes that.
-
-    Args:
-        logs: log-likelihoods (S, batch), pairs of draws one after the other.
+    jackknife, which leaves out one pair of draws at a time, removes that. `logs` are (S, batch), pairs of
+    draws one after the other.
     """
     plain = logs.logsumexp(0) - math.log(len(logs))
     pairs = len(logs) // 2

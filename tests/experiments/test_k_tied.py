@@ -120,7 +120,7 @@ def test_steps_of_standard_deviations_can_be_scaled():
         if "optimiser" not in told:
             assert told["learning_rate"] == 3e-4
             continue
-        groups = told["optimiser"](list(net.parameters())).param_groups
+        groups = told["optimiser"](net).param_groups
         rates[variant] = [group["lr"] for group in groups]
         spread = [
             p
