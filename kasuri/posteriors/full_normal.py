@@ -7,6 +7,7 @@ structured families, and a posterior of the last layer of small networks.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -103,6 +104,13 @@ class FullNormalPosterior(Located, Dense, Marginal):
         away = (weight - self.loc).flatten(-2).unsqueeze(-2)
         square = (away * self.side.solve(away)).sum()
         return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """-F Fᵀ g for the means, and the step of F."""
+        whole = gradients["loc"].flatten(-2).unsqueeze(-2)
+        moves = {"loc": -self.side.spread(self.side.pull(whole)).reshape(self.shape)}
+        own = {key: gradients[f"side.{key}"] for key in self.side._parameters}
+        return moves | {f"side.{k}": v for k, v in self.side.natural_step(own, 1).items()}
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
         """The rows of F that are left."""

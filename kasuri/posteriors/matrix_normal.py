@@ -24,6 +24,7 @@ Reference: Sparse Bayesian variational learning with matrix normal distributions
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -136,6 +137,16 @@ class KroneckerPosterior(Located, Marginal):
         with torch.autocast(like.device.type, enabled=False):
             return self.rows.spread(self.columns.spread(noise).mT).mT
 
+    def kronecker_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """-U g V for the means, and the steps of both sides, each as many vectors as the other has entries."""
+        inner = self.columns.spread(self.columns.pull(gradients["loc"]))
+        moves = {"loc": -self.rows.spread(self.rows.pull(inner.mT)).mT}
+        outs, ins = self.shape[-2:]
+        for name, side, copies in (("rows", self.rows, ins), ("columns", self.columns, outs)):
+            own = {key: gradients[f"{name}.{key}"] for key in side._parameters}
+            moves |= {f"{name}.{k}": v for k, v in side.natural_step(own, copies).items()}
+        return moves
+
     def kronecker_pull(self, directions: Tensor) -> Tensor:
         """Rᵀ j C of directions j (N, *blocks, out, in)."""
         return (self.rows.factor().mT @ (directions @ self.columns.factor())).flatten(1)
@@ -237,6 +248,9 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     def pull(self, directions: Tensor) -> Tensor:
         return self.kronecker_pull(directions)
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self.kronecker_step(gradients)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """In · log|R| + out · log|C|, of what is left of them."""

@@ -15,6 +15,7 @@ With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from itertools import product
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from kasuri.numerics import covariances, triangular
 from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.base import bounded_move
 from kasuri.posteriors.parts import along
 
 Spectrum = tuple[Tensor, Tensor | None]
@@ -32,6 +34,7 @@ Structure = str | int
 """Of one side: "auto", "full", "diagonal", or the rank of common directions beside a diagonal."""
 
 LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
+LARGEST_TURN = 0.3  # Frobenius norm of K where a natural step makes F (I + K) of F
 NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to
 
 
@@ -114,6 +117,13 @@ class Side(nn.Module, ABC):
         if self.ceiling is None:
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
+
+    def natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """As of posteriors, of so many vectors that vary like this side; nothing where rows have a ceiling."""
+        return {} if self.ceiling is not None else self._natural_step(gradients, copies)
+
+    @abstractmethod
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]: ...
 
     def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
@@ -198,6 +208,10 @@ class DiagonalSide(Side):
     def _pull(self, x: Tensor) -> Tensor:
         return self._spread(x)
 
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """The Fisher information of log d is 2 for each vector."""
+        return {"log_scale": bounded_move(gradients["log_scale"] / (-2 * copies))}
+
     def _factor(self, dtype: torch.dtype) -> Tensor:
         return torch.diag_embed(self.deviations(dtype))
 
@@ -238,6 +252,17 @@ class LowRankSide(Side):
     def _spread(self, noise: Tensor) -> Tensor:
         own, common = noise.split([self.size, self.width - self.size], -1)
         return (own + common @ self.loadings.mT) * self.deviations().unsqueeze(-2)
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """Of log d alone, by the diagonal of its Fisher information, 1 + V_ii (V⁻¹)_ii for V = I + L Lᵀ.
+
+        The information about loadings is singular where they start; they have no natural step.
+        """
+        loadings = self.loadings
+        solved = torch.linalg.solve(self._capacitance(), loadings.mT.double()).mT.to(loadings.dtype)
+        own = 1 + loadings.square().sum(-1)
+        information = 1 + own * (1 - (loadings * solved).sum(-1))
+        return {"log_scale": bounded_move(gradients["log_scale"] / (-copies * information))}
 
     def _pull(self, x: Tensor) -> Tensor:
         scaled = x * self.deviations().unsqueeze(-2)
@@ -306,6 +331,21 @@ class FullSide(Side):
 
     def _pull(self, x: Tensor) -> Tensor:
         return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """F ← F (I + K), K lower-triangular: the information about K is 1 for each vector, 2 on the diagonal.
+
+        K is bounded as a whole, since a step of F turns all vectors at once.
+        """
+        unit, deviations = triangular.unfold(self.lower), self.deviations()
+        ratio = deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
+        below = triangular.unfold(gradients["lower"]).tril(-1)
+        move = (unit.mT @ below).tril(-1) * ratio / -copies
+        along = gradients["log_scale"] / (-2 * copies)
+        size = (move.square().sum((-2, -1)) + along.square().sum(-1)).sqrt()
+        share = (LARGEST_TURN / size.clamp(min=LARGEST_TURN)).unsqueeze(-1)
+        lower = unit @ (move * ratio * share.unsqueeze(-1))
+        return {"log_scale": along * share, "lower": triangular.fold(lower)}
 
     def _factor(self, dtype: torch.dtype) -> Tensor:
         return triangular.unfold(self.lower, dtype) * self.deviations(dtype).unsqueeze(-2)
