@@ -153,11 +153,20 @@ class Posterior(nn.Module, ABC):
         Logarithms of standard deviations move by at most `LARGEST_MOVE`. Parameters that are
         missing in the answer have no natural step; they are trained by Adam.
 
+        Means are not among them, see `covary`.
+
         Args:
             gradients: by name of parameter, those of a loss in nats times the length of the step. The
                 parameters may have one more dimension in front, with one network in each place.
         """
         return {}
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """Cov[W] g for a direction g shaped like W: the gradient of means divided by their information.
+
+        As if weights were independent; families whose weights covary have their own.
+        """
+        return directions * self.variance
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "Posterior | None":
         """The posterior of some rows and columns alone; None if the family has none for them.
@@ -264,10 +273,6 @@ class Elementwise(Located, Pushable, Dense):
         scale = self.scale
         square = ((weight - self.mean) / scale).square().sum()
         return -0.5 * (square + self.numel() * LOG_TWO_PI) - scale.log().sum()
-
-    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """-σ² g for the means, whose Fisher information is 1/σ²."""
-        return {"loc": -self.variance * gradients["loc"]}
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""

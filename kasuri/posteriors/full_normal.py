@@ -106,11 +106,13 @@ class FullNormalPosterior(Located, Dense, Marginal):
         return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI
 
     def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """-F Fᵀ g for the means, and the step of F."""
-        whole = gradients["loc"].flatten(-2).unsqueeze(-2)
-        moves = {"loc": -self.side.spread(self.side.pull(whole)).reshape(self.shape)}
+        """The step of F."""
         own = {key: gradients[f"side.{key}"] for key in self.side._parameters}
-        return moves | {f"side.{k}": v for k, v in self.side.natural_step(own, 1).items()}
+        return {f"side.{k}": v for k, v in self.side.natural_step(own, 1).items()}
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """F Fᵀ g."""
+        return self.side.covary(directions.flatten(-2).unsqueeze(-2)).reshape(self.shape)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
         """The rows of F that are left."""

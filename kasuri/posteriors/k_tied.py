@@ -110,11 +110,9 @@ class KTiedPosterior(Elementwise):
         n = 2 R ∘ (C Sᵀ) for the rows and 2 C ∘ (R S) for the columns, S = 1/σ elementwise; for k = 1
         twice the number of columns and of rows, which is exact.
         """
-        logs = self.log_factors()
-        rows, columns = (low_rank.factor(side) for side in logs)
-        scale = rows.mT @ columns
-        inverse = scale.reciprocal()
-        moves = {"loc": -scale.square() * gradients["loc"]}
+        rows, columns = (low_rank.factor(side) for side in self.log_factors())
+        inverse = (rows.mT @ columns).reciprocal()
+        moves = {}
         for name, own, sums in (
             ("log_rows", rows, columns @ inverse.mT),
             ("log_columns", columns, rows @ inverse),

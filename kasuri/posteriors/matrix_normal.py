@@ -138,9 +138,8 @@ class KroneckerPosterior(Located, Marginal):
             return self.rows.spread(self.columns.spread(noise).mT).mT
 
     def kronecker_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """-U g V for the means, and the steps of both sides, each as many vectors as the other has entries."""
-        inner = self.columns.spread(self.columns.pull(gradients["loc"]))
-        moves = {"loc": -self.rows.spread(self.rows.pull(inner.mT)).mT}
+        """The steps of both sides, each with as many vectors as the other has entries."""
+        moves = {}
         outs, ins = self.shape[-2:]
         for name, side, copies in (("rows", self.rows, ins), ("columns", self.columns, outs)):
             own = {key: gradients[f"{name}.{key}"] for key in side._parameters}
@@ -251,6 +250,10 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
 
     def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return self.kronecker_step(gradients)
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """U g V."""
+        return self.rows.covary(self.columns.covary(directions).mT).mT
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """In · log|R| + out · log|C|, of what is left of them."""

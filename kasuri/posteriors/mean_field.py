@@ -75,11 +75,10 @@ class MeanFieldPosterior(Elementwise):
 
     def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """-g/2 for log σ, whose Fisher information is 2."""
-        scale = self.scale
         move = gradients["log_scale"] * -0.5
-        if self.max_scale is not None:
-            move = move / (1 - scale / self.max_scale).square()  # log σ moves by less than log_scale
-        return {"loc": -scale.square() * gradients["loc"], "log_scale": bounded_move(move)}
+        if self.max_scale is not None:  # log σ moves by less than log_scale
+            move = move / (1 - self.scale / self.max_scale).square()
+        return {"log_scale": bounded_move(move)}
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
         """Independent weights stay what they are."""

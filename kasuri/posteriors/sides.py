@@ -118,6 +118,10 @@ class Side(nn.Module, ABC):
             return factor
         return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
+    def covary(self, x: Tensor) -> Tensor:
+        """X F Fᵀ for x (*blocks, k, n)."""
+        return self.spread(self.pull(x))
+
     def natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
         """As of posteriors, of so many vectors that vary like this side; nothing where rows have a ceiling."""
         return {} if self.ceiling is not None else self._natural_step(gradients, copies)

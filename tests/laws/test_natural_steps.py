@@ -50,7 +50,8 @@ def information(posterior: Posterior, names: list[str]) -> Tensor:
 def step_of(posterior: Posterior) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     gradients = {n: SMALL * torch.randn_like(p) for n, p in posterior.named_parameters()}
     with torch.no_grad():
-        return gradients, posterior.natural_step(gradients)
+        mean = {"loc": -posterior.covary(gradients["loc"])}
+        return gradients, mean | posterior.natural_step(gradients)
 
 
 EXACT = {  # groups of parameters whose steps are those of their block of the information
