@@ -75,8 +75,11 @@ def test_first_second_and_third_derivatives(oracle, d):
     second = slope_of(first)
     agrees(first, [one[2] for one in found])
     agrees(second, slopes)
-    agrees(slope_of(second), bends, 1e-11)
-    agrees(slope_of(slope_of(vmf.mean_resultant(kappa, d))), bends, 1e-11)
+    # a difference of numbers of the size of A'/κ
+    rough = {"rtol": 1e-6, "atol": 0.0}
+    third = float64(*map(float, bends))
+    torch.testing.assert_close(slope_of(second), third, **rough)
+    torch.testing.assert_close(slope_of(slope_of(vmf.mean_resultant(kappa, d))), third, **rough)
     agrees(-slope_of(vmf.mean_resultant_complement(kappa, d)), slopes)
     first = slope_of(vmf.divergence(kappa, d))
     agrees(first, [k * s for k, s in zip(KAPPAS, slopes, strict=True)])
