@@ -119,13 +119,10 @@ class Directions(nn.Module):
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         return vmf.entropy(self.concentration(), self.dimension).expand(self.loc.shape[:-1])
 
-    def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
-        """KL to vMF priors, by default of the same mean directions, in float64, (*blocks, n)."""
-        kappa, d = self.concentration(), self.dimension
-        if mean is None:
-            return vmf.divergence(kappa, d, concentration).expand(self.loc.shape[:-1])
-        gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
-        return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
+    def kl(self, concentration: float) -> Tensor:
+        """KL to vMF priors of the same mean directions, in float64, (*blocks, n)."""
+        kl = vmf.divergence(self.concentration(), self.dimension, concentration)
+        return kl.expand(self.loc.shape[:-1])
 
     def extra_repr(self) -> str:
         """Number and dimension."""
