@@ -78,20 +78,6 @@ def test_it_obeys_every_law():
     kasuri.testing.check_family(FAMILY)
 
 
-def test_the_low_rank_push_has_the_variance_of_the_plain_one() -> None:
-    net = nn.Sequential(nn.Conv1d(4, 6, 3, groups=2), nn.Flatten(), nn.Linear(18, 3)).double()
-    bnn = kasuri.bayesianize(net, RankOnePlusConstant(scale=0.3), estimator="local")
-    x = torch.randn(1, 4, 5, dtype=torch.float64)
-    draws = {}
-    for name, push in (("own", RankOnePlusConstantPosterior.push), ("plain", Elementwise.push)):
-        with torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
-            for q in (bnn[0].posteriors.weight, bnn[2].posteriors.weight):
-                q.__dict__["push"] = push.__get__(q)
-            draws[name] = bnn(x)
-    torch.testing.assert_close(draws["own"], draws["plain"])
-
-
 class Raw(nn.Module):
     """A parameter that belongs to no layer of torch's."""
 

@@ -299,32 +299,6 @@ def test_members_of_a_vmap_draw_for_themselves_or_alike():
     assert ((nested.mean(0) - want).abs() < 5 * nested.std(0) / 4000**0.5).all()
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["alone", "vmap"])
-def test_one_concentration_for_many_draws_has_the_sum_of_their_gradients(inside):
-    one = float64(3.0).requires_grad_()
-    each = float64(3.0).expand(50).clone().requires_grad_()
-    gradients = []
-    for kappa in (one, each):
-        torch.manual_seed(0)
-        if inside:
-            draws = torch.vmap(
-                lambda _, kappa=kappa: sampling.sample_gap(kappa, 7, (50,)), randomness="different"
-            )(torch.zeros(2))
-        else:
-            draws = sampling.sample_gap(kappa, 7, (50,))
-        gradients.append(torch.autograd.grad(draws.square().sum(), kappa)[0].sum())
-    torch.testing.assert_close(*gradients)
-
-
-def test_members_of_a_compiled_vmap_draw_for_themselves():
-    torch.compiler.reset()
-    kappa = float64(3.0)  # the same for all, and not batched
-    draw = vmap(lambda shift: sampling.sample_gap(kappa, 7, (1,)) + shift, randomness="different")
-    compiled = torch.compile(draw, fullgraph=True, backend="aot_eager")
-    assert compiled(torch.zeros(50)).unique().numel() == 50
-    torch.compiler.reset()
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_an_exported_program_needs_nothing_of_kasuri(training):
     bnn = kasuri.bayesianize(torch.nn.Linear(5, 3), kasuri.Radial()).train(training)
