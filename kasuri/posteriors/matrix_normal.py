@@ -65,7 +65,7 @@ class KroneckerFamily(MatrixFamily):
 
     estimator: ClassVar[str] = "auto"
     full_up_to: ClassVar[int] = (
-        512  # "auto" sides; entropies take an eigenvalue problem of that size
+        512  # "auto" sides: entropies take an eigenvalue problem of that size
     )
     beyond: ClassVar[Structure] = "diagonal"
     rows: Structure = "auto"
@@ -205,7 +205,6 @@ class MatrixNormal(KroneckerFamily):
     Args:
         rows: structure of the covariance between outputs.
         columns: structure of the covariance between inputs.
-        scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations of either side, and size of initial
             common directions (which, from 0, would only move by chance).
 
@@ -292,8 +291,6 @@ class MatrixNormalDiagonal(KroneckerFamily):
         diagonal: "rank1", D_ij = a_i b_j, with an exact entropy; or "free", any D, with a lower bound.
         rows: as in MatrixNormal.
         columns: as in MatrixNormal.
-        scale: mean initial marginal standard deviation of the weights.
-        noise: spread of the initial log-standard deviations of either side.
 
     Examples:
         >>> q = MatrixNormalDiagonal(scale=0.05)(torch.zeros(30, 20))
@@ -456,8 +453,6 @@ class ScaledMatrixNormal(KroneckerFamily):
     Args:
         rows: as in MatrixNormal.
         columns: as in MatrixNormal.
-        scale: mean initial marginal standard deviation of the weights.
-        noise: spread of the initial log-standard deviations.
 
     Examples:
         >>> q = ScaledMatrixNormal(scale=0.05)(torch.zeros(30, 20))

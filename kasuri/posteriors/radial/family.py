@@ -131,7 +131,6 @@ class Radial(MatrixFamily):
         return cls(**options)
 
     def for_kernel(self, positions: int) -> "Radial":
-        """The same with columns of so many positions."""
         return replace(self, positions=positions)
 
     def __call__(self, weight: Tensor) -> RadialPosterior | MeanFieldPosterior:
@@ -301,5 +300,5 @@ def _squares(vectors: Tensor, growth: Tensor) -> Tensor:
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
     """(a, b) of E x_j² / A² = a + b μ_j²."""
     of = vmf.terms(kappa, d)
-    square = (kappa * of.spread).square()
+    square = of.resultant.square()
     return of.spread / square, 1 + (of.slope - of.spread) / square
