@@ -111,14 +111,9 @@ class Sequences(nn.Module):
 
 LAYERS = {
     "linear": (nn.Linear(5, 4), (3, 5)),
-    "conv 1d": (nn.Conv1d(2, 3, 3), (3, 2, 7)),
     "conv 2d": (nn.Conv2d(4, 6, 3, groups=2), (3, 4, 5, 5)),
-    "conv 3d": (nn.Conv3d(1, 2, 2), (3, 1, 3, 3, 3)),
-    "transposed 1d": (nn.ConvTranspose1d(2, 3, 3), (3, 2, 5)),
     "transposed 2d": (nn.ConvTranspose2d(2, 3, 3, stride=2), (3, 2, 4, 4)),
-    "transposed 3d": (nn.ConvTranspose3d(1, 2, 2), (3, 1, 2, 2, 2)),
     "lstm": (Sequences(nn.LSTM), (3, 6, 4)),
-    "gru": (Sequences(nn.GRU), (3, 6, 4)),
     "embedding": (nn.Embedding(9, 4, padding_idx=0), None),
     "attention": (Attention(), (3, 4, 8)),
     "raw parameter": (Raw(), (3, 5)),

@@ -91,13 +91,6 @@ def test_few_sweeps_are_enough_where_most_groups_are_noise(low):
         assert -1e-8 < excess(moments, 8) < 0.5
 
 
-def test_rank_one_moments_are_scaled_at_once():
-    rows, columns = torch.rand(6, 1) + 0.1, torch.rand(1, 4) + 0.1
-    for sweeps in (1, 4):
-        tau, gamma = fitted(rows * columns, "both", sweeps)
-        torch.testing.assert_close(tau * gamma, 1 / (rows * columns))
-
-
 def test_blocks_and_posteriors_have_their_own_groups():
     q = randomised(kasuri.MeanField(), (2, 3, 5))
     prior = kasuri.GroupARD(sweeps=30)
@@ -157,17 +150,6 @@ def test_several_layers_copies_and_files(tmp_path):
         one.options().keys() for one in elbo.priors
     ]
     assert isinstance(again.priors[1].vectors, kasuri.ARD)
-
-
-def test_nested_priors_that_learn_go_through_files(tmp_path):
-    bnn = kasuri.bayesianize(nn.Linear(4, 3), kasuri.MeanField())
-    prior = kasuri.ARD(vectors=kasuri.Normal(0.3, learn="gradient"))
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=10)
-    with torch.no_grad():
-        prior.vectors.log_scale.fill_(-0.7)
-    kasuri.save(bnn, tmp_path / "m", objective=elbo)
-    again = kasuri.load_objective(tmp_path / "m", kasuri.load(tmp_path / "m", nn.Linear(4, 3)))
-    assert torch.equal(again.kl(), elbo.kl())
 
 
 def test_compile_vmap_and_several_evaluations():

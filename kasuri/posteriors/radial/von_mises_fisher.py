@@ -184,8 +184,9 @@ def _coefficients(b: float) -> tuple[list[list[float]], float, float]:
 def terms(kappa: Tensor, d: int) -> Series:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
-    One operation, whose derivatives are made of its own results: differentiating the series would lose digits
-    where κ is large, and a compiler would take a minute over it. Exported programs hold the series, so
+    One operation, whose derivatives are made of its own results (those of `slope` to 1e-6, all others to
+    1e-12): differentiating the series would lose digits where κ is large, and a compiler would take a
+    minute over it. Exported programs hold the series, so
     that they need nothing of kasuri.
     """
     if is_exporting():
