@@ -40,10 +40,8 @@ from kasuri.numerics.safe import (
     unbounded_logs,
 )
 from kasuri.posteriors.base import (
-    LOG_TWO_PI,
     NORMAL_ENTROPY,
     Builder,
-    Dense,
     Located,
     Op,
     Pushable,
@@ -224,7 +222,7 @@ class MatrixNormal(KroneckerFamily):
         return MatrixNormalPosterior(self.initial_mean(weight), rows, columns)
 
 
-class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
+class MatrixNormalPosterior(KroneckerPosterior, Pushable):
     """loc + R X Cᵀ; `rows` holds R, `columns` holds C."""
 
     @property
@@ -255,19 +253,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
         entropy = ins * log_rows + outs * log_columns + self.numel() * NORMAL_ENTROPY
         return entropy, sum_squares(self.loc) + (rows * columns).sum()
-
-    def log_prob(self, weight: Tensor) -> Tensor:
-        """Log-density of W (*blocks, out, in), summed over blocks.
-
-        Examples:
-            >>> q = MatrixNormal(scale=1.0, noise=0.0)(torch.zeros(2, 1))
-            >>> q.log_prob(torch.zeros(2, 1))
-            tensor(-1.8379, grad_fn=<SubBackward0>)
-        """
-        away = weight - self.loc
-        white = self.rows.solve(self.columns.solve(away).mT).mT
-        constant = 0.5 * self.numel() * LOG_TWO_PI
-        return -0.5 * (away * white).sum() - self.half_log_det() - constant
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""

@@ -124,13 +124,6 @@ class Side(nn.Module, ABC):
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
 
-    def solve(self, z: Tensor) -> Tensor:
-        """Z (F Fᵀ)⁻¹ for z (*blocks, k, n), in O(n³)."""
-        root = torch.linalg.qr(self.factor(torch.float64).mT).R
-        white = torch.linalg.solve_triangular(root, z.double(), upper=True, left=False)
-        white = torch.linalg.solve_triangular(root.mT, white, upper=False, left=False)
-        return white.to(z.dtype)
-
 
 class DiagonalSide(Side):
     """Independent entries: F = diag(d)."""
