@@ -30,7 +30,7 @@ CHANGES = [
     {"likelihood": "gamma", "posterior": "mean-field"},
     {
         "posterior": kasuri.Radial(),
-        "prior": kasuri.RadialPrior(mean="initial"),
+        "prior": kasuri.RadialPrior(mean="uniform"),
         "hidden_layer_sizes": [4],
     },
     {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},
