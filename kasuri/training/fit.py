@@ -198,11 +198,10 @@ def fit(
 
 
 def check_numbers(**numbers: float | None) -> None:
-    """Refuse counts below 1, and a rate that is not above 0."""
+    """Refuse counts and rates that are not above 0."""
     for name, number in numbers.items():
-        if number is not None and not (number > 0 if name == "learning_rate" else number >= 1):
-            least = "above 0" if name == "learning_rate" else "at least 1"
-            raise ValueError(f"{name} must be {least}, got {number}")
+        if number is not None and not number > 0:
+            raise ValueError(f"{name} must be above 0, got {number}")
 
 
 def chooses_temperature(model: nn.Module, temperature: Temperature | None) -> bool:

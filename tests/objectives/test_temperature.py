@@ -79,12 +79,6 @@ def updated(narrower, now, wider, start=START, times=1):
     return tempering.value
 
 
-def test_the_widths_lie_around_the_present_one():
-    narrower, now, wider = FACTORS
-    assert narrower < now == 1 < wider
-    assert math.log(wider) == pytest.approx(-math.log(narrower))
-
-
 def test_it_goes_where_all_examples_are_better_off_by_a_bounded_step():
     assert START < updated(NOW + 0.1, NOW, NOW - 0.1) <= START * FACTORS[2] ** 2
     assert START > updated(NOW - 0.1, NOW, NOW + 0.1) >= START * FACTORS[0] ** 2

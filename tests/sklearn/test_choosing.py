@@ -86,6 +86,7 @@ def test_all_rows_are_trained_on_in_the_end(tmp_path):
     assert "valid_nll" not in model.history_[-1]
     assert tuple(model.temperatures_) == choosing.REAL
     assert model.temperature_ == min(model.temperatures_, key=model.temperatures_.get)
+    assert model.n_iter_ == model.best_epoch_ == len(model.history_) == 2
     model.save(tmp_path / "model")
     assert BayesianRegressor.load(tmp_path / "model").temperatures_ == model.temperatures_
     given = BayesianRegressor(temperature=0.3, **QUICK).fit(X, Y)

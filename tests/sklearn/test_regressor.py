@@ -170,9 +170,3 @@ def test_long_tables_are_predicted_in_pieces():
     low, high = model.predict_interval(long)
     assert np.allclose(low, np.tile(model.predict_interval(X)[0], 60), rtol=1e-9)
     assert len(high) == 2400
-
-
-def test_the_history_can_be_looked_at(fitted):
-    assert fitted.n_iter_ == len(fitted.history_) == 6
-    assert 1 <= fitted.best_epoch_ <= 6
-    assert fitted.temperature_ == fitted.history_[fitted.best_epoch_ - 1]["temperature"]

@@ -200,18 +200,6 @@ def test_between_validations_the_last_one_is_shown(monkeypatch):
         assert told.get("accuracy") == (known[-1] if known else None)
 
 
-def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
-    settings = {"show": True, "folder": tmp_path, "temperature": 0.1}
-    with pytest.raises(kasuri.training.Interrupted):
-        go(bayesian(), moons(40), callbacks=[Stop(5, interrupt)], **settings)
-    assert " 50%" in terminal.getvalue()
-    assert "100%" not in terminal.getvalue()
-    terminal.truncate(0)
-    go(bayesian(), moons(40), callbacks=[Stop()], **settings)
-    assert "100%" in terminal.getvalue()
-    assert " 25%" not in terminal.getvalue()
-
-
 def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ImportError, match=r"show=True.*pip install kasuri\[train\]"):
