@@ -36,7 +36,8 @@ def write(folder: Path, content: dict[str, Any]) -> None:
     buffer, table = io.BytesIO(), io.StringIO()
     torch.save({"format": FORMAT, **content}, buffer)
     history = content["position"]["history"]
-    writer = csv.DictWriter(table, {key: 0 for row in history for key in row}, lineterminator="\n")
+    columns = list(dict.fromkeys(key for row in history for key in row))
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(history)
     folder.mkdir(parents=True, exist_ok=True)
