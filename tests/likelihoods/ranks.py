@@ -1,7 +1,4 @@
-"""What the processes of test_learning.py run: torchrun ... ranks.py FOLDER."""
-
-import sys
-from pathlib import Path
+"""What the processes of test_learning.py run."""
 
 import torch
 
@@ -17,7 +14,3 @@ def main(folder):
         options = {"temperature": 1.0, "epochs": 40, "batch_size": 20, "learning_rate": 0.03}
         kasuri.fit(bayesian(), line(100), likelihood=likelihood, seed=0, **options)
         torch.save(likelihood.state_dict(), folder / f"{group.rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
