@@ -47,9 +47,6 @@ docs: $(VENV)/.dev  ## the documentation site in site/
 
 tables: $(VENV)/.demo  ## tables and pictures of README and docs from result files
 	$(BIN)/python -m tools.tables
-	$(BIN)/python -m benchmarks.moments --page
-	$(BIN)/python -m benchmarks.vmf --page
-	$(BIN)/python -m benchmarks.table
 
 check-tables: tables  ## fails if a table or picture is not that of the result files
 	git diff --exit-code --stat -- README.md docs

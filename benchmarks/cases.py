@@ -50,7 +50,6 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What the table is about."""
         work = {
             "predict": f"prediction with {self.samples} samples",
             "matrix": "training step of matrix normals",

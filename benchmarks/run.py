@@ -65,7 +65,6 @@ def work(args: argparse.Namespace, threads: int, command: str) -> None:
 
 
 def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
-    """Times of all contenders in one case."""
     case = CASES[name]
     begin = time.perf_counter()
     calls, failed = {}, {}

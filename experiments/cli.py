@@ -132,7 +132,6 @@ def _changed(options: type, experiment: Experiment, words: list[str], prog: str)
 
 
 def list_experiments() -> None:
-    """Experiments and their variants."""
     for name in catalog.names():
         print(f"{name}\n    {_first(name).title}\n    {' '.join(catalog.variants(name))}")
 

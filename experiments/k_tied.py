@@ -34,7 +34,6 @@ class Truncation(Experiment):
         return replace(self, base=self.base.smoke())
 
     def settings(self) -> dict[str, Any]:
-        """Those of the base, and what is done to it."""
         of_base = {f"base {name}": value for name, value in self.base.settings().items()}
         base = {"base": f"{self.base.name} {self.base.variant}", "data": self.base.data}
         return {**super().settings(), **base, **of_base}
@@ -65,7 +64,6 @@ class Truncation(Experiment):
         return replace(where, folder=folder)
 
     def _truncated(self, fitted: kasuri.Fitted) -> kasuri.Fitted:
-        """The same objective about a truncated network."""
         elbo: Any = fitted.objective
         net = truncate(fitted.net, self.rank)
         objective = kasuri.ELBO(

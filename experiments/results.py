@@ -15,7 +15,7 @@ from experiments.spec import Experiment, Outcome
 from kasuri.storage import write_atomically
 
 FORMAT = 1
-ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments")
+ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments", "benchmarks")
 
 
 def write(
@@ -84,7 +84,7 @@ def as_text(content: dict[str, Any]) -> str:
 
 def origin() -> dict[str, Any]:
     """What the numbers and the times depend on: versions, commit, machine."""
-    commit = _git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD")
     return {
         "versions": {
             "kasuri": kasuri.__version__,
@@ -92,9 +92,9 @@ def origin() -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "commit": commit,
-        "dirty": None if commit is None else bool(_git("status", "--porcelain", "--", *SOURCES)),
+        "dirty": None if commit is None else bool(git("status", "--porcelain", "--", *SOURCES)),
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "system": platform.system(),
@@ -102,7 +102,7 @@ def origin() -> dict[str, Any]:
     }
 
 
-def _git(*words: str) -> str | None:
+def git(*words: str) -> str | None:
     """What git says of the source; None outside a repository."""
     command = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
     try:
@@ -112,7 +112,7 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)

@@ -86,7 +86,6 @@ class Wide(Experiment):
         return x, truth + noise * torch.randn(32, 1), noise, truth
 
     def objective(self, count: int, noise: float) -> kasuri.ELBO:
-        """The network with its posterior, prior N(0, 1) and temperature."""
         width = self.neurons
         if self.kind == "toy":
             net = nn.Sequential(nn.Linear(width, 1, bias=False), Divide(width)).double()

@@ -111,7 +111,6 @@ def frontier_chart(found: Sequence[Result]) -> str:
 
 
 def family_of(variant: str) -> str:
-    """The name under which a variant is drawn."""
     return next((name for start, name in FAMILIES.items() if variant.startswith(start)), variant)
 
 

@@ -68,18 +68,19 @@ def markdown_table(tables: Sequence[ScoreTable]) -> str:
         rows = [[_escaped(name), *row] for name, *row in _rows(table, "{}, published", marked)]
         parts += [
             f"### {_escaped(_heading(table))}",
-            markdown_grid(rows, "--:"),
+            markdown_grid(rows, word=":--", number="--:"),
             *([_MARKDOWN_LEGEND] if table.is_marked else []),
             *map(_escaped, table.notes),
         ]
     return "\n\n".join(parts)
 
 
-def markdown_grid(rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """A table in Markdown; the first row is the heading, `align` that of all columns but the first."""
-    first = ":--" if align == "--:" else "---"
-    head, *body = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, f"| {first} |" + f" {align} |" * (len(rows[0]) - 1), *body])
+def markdown_grid(
+    rows: Sequence[Sequence[object]], *, words: int = 1, word: str = "---", number: str = "---"
+) -> str:
+    """A table in Markdown: a heading, the rule below it for so many columns of words, and rows."""
+    rule = [word] * words + [number] * (len(rows[0]) - words)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
 def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Iterator[list[str]]:

@@ -67,7 +67,9 @@ def test_a_race_tells_who_is_where_after_how_many_seconds(
     part = SimpleNamespace(x=x, y=(x[:, :10]).argmax(1))
     monkeypatch.setattr(race.datasets, "load", lambda name: SimpleNamespace(train=part, valid=part))
     out, picture = tmp_path / "race.json", tmp_path / "race.svg"
-    race.main(["--steps", "20", "--budget", "0.01", "--out", str(out), "--picture", str(picture)])
+    for name, value in {"STEPS": 20, "BUDGET": 0.01, "OUT": out, "PICTURE": picture}.items():
+        monkeypatch.setattr(race, name, value)
+    race.main()
     result = json.loads(out.read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds"} <= result.keys()
     for curve in result["contenders"].values():
@@ -152,14 +154,11 @@ def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
 
 
 def test_networks_trained_together_are_timed_beside_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     radial = {"Radial()": kasuri.Radial()}
     monkeypatch.setattr(together, "FAMILIES", {"MeanField()": kasuri.MeanField()} | radial)
-    out = tmp_path / "together.json"
-    few = ["--rounds", "1", "--epochs", "1", "--networks", "2"]
-    together.main([*few, "--out", str(out)])
-    result = json.loads(out.read_text())
+    result = together.result_of(ONCE, epochs=1, networks=2)
     assert {"commit", "versions", "cpu", "threads"} <= result.keys()
     times = [family["one after the other"] for family in result["families"].values()]
     assert all(measured["median_ms"] > 0 for measured in times)
