@@ -80,10 +80,10 @@ def run(words: list[str]) -> None:
     pattern, rest = _name("run", words)
     names = catalog.names(pattern)
     options = _parse(RunOptions, _first(names[0]), rest, f"run {pattern}").options
+    chosen = [row for name in names for row in catalog.variants(name, *options.variants).values()]
     rows = [
         _changed(RunOptions, row.smoke() if options.smoke else row, rest, f"run {row.name}")
-        for name in names
-        for row in catalog.variants(name, *options.variants).values()
+        for row in chosen
     ]
     with started_by_torchrun() as group:
         paths = run_all(rows, options.seeds, options, group)

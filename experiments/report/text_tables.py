@@ -96,20 +96,21 @@ def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Ite
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     """The table, or as many as the width asks for, each with the first two columns."""
-    widths = [2 + max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    last = 2
-    while last == 2 or last < len(widths):
-        first, room = last, (width or sys.maxsize) + 2 - sum(widths[:2])
-        while last < len(widths) and (last == first or sum(widths[first : last + 1]) <= room):
-            last += 1
-        shown = [0, 1, *range(first, last)]
-        lines = []
-        for row in rows:
-            name, *cells = [(" " * (widths[i] - 2 - cell_len(row[i])), row[i]) for i in shown]
-            texts = [name[1] + name[0], *(pad + text for pad, text in cells)]
-            lines.append("  ".join(texts).rstrip())
-        yield "\n".join(lines)
-        last = max(last, 3)
+    columns = [_padded(cells, number > 0) for number, cells in enumerate(zip(*rows, strict=True))]
+    blocks = [columns[:2]]
+    for column in columns[2:]:
+        needed = sum(cell_len(shown[0]) + 2 for shown in [*blocks[-1], column]) - 2
+        if needed > (width or needed) and len(blocks[-1]) > 2:
+            blocks.append(columns[:2])
+        blocks[-1] = [*blocks[-1], column]
+    for block in blocks:
+        yield "\n".join("  ".join(line).rstrip() for line in zip(*block, strict=True))
+
+
+def _padded(cells: Sequence[str], right: bool) -> list[str]:
+    widest = max(map(cell_len, cells))
+    pads = [" " * (widest - cell_len(cell)) for cell in cells]
+    return [pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)]
 
 
 def _heading(table: ScoreTable) -> str:
