@@ -180,4 +180,3 @@ def test_the_report_draws_what_these_experiments_store(tmp_path):
         assert f">{heading}<" in page
     assert "First share: σ" in page
     assert "log_rows" in page
-    assert "Without usable data: " not in page
