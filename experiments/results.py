@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments", "benchmarks
 def write(
     path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, outcome: Outcome
 ) -> None:
-    """Write the result of a run, as a whole or not at all."""
+    """Write the result of a run that is done now, as a whole or not at all."""
+    total = (datetime.now(UTC) - started).total_seconds()
     content = {
         "format": FORMAT,
         "experiment": experiment.name,
@@ -34,7 +35,7 @@ def write(
         "validation": outcome.validation,
         "published": experiment.published,
         "parameters": outcome.parameters,
-        "seconds": {phase: round(value, 2) for phase, value in outcome.seconds.items()},
+        "seconds": {"total": round(total, 2), "train": round(outcome.seconds, 2)},
         "started": started.isoformat(timespec="seconds"),
         **origin(),
         "history": thinned(outcome.history),

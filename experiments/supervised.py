@@ -1,7 +1,6 @@
 """Classification and regression: load, train, evaluate."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -86,24 +85,17 @@ class Supervised(Experiment):
 
     def run_changed(self, seed: int, where: Where, change: Change) -> Outcome:
         """The same, with a change of what was trained before it is evaluated."""
-        began = time.monotonic()
         data = self.load(self.data, seed)
         members = [change(member) for member in self.train_members(data, seed, where)]
-        trained = time.monotonic()
         valid = self.assess(members, data, "valid", seed)
         metrics, drawn = self.test(members, data, seed) if where.test else ({}, {})
-        done = time.monotonic()
         return Outcome(
             metrics=dict(metrics),
             validation=dict(valid),
             history=members[0].history,
             figures=drawn,
             parameters=sum(trained_numbers(member.net) for member in members),
-            seconds={
-                "total": done - began,
-                "train": sum(member.seconds for member in members),
-                "evaluate": done - trained,
-            },
+            seconds=sum(member.seconds for member in members),
         )
 
     def load(self, name: str, seed: int) -> Dataset:
