@@ -81,12 +81,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Run:
-    """One contender at work on one network.
+    """One contender at work on one network, whose forward pass draws its weights if they are random.
 
-    Args:
-        net: the network; its forward pass draws its own weights, or draws nothing.
-        loss: of inputs and classes.
-        predict: class probabilities of inputs, by a number of draws; None for that many forward passes.
+    `predict` gives class probabilities by a number of draws; None for that many forward passes.
     """
 
     def __init__(

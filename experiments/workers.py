@@ -33,10 +33,7 @@ def run_tasks(
 ) -> list[Any]:
     """What the tasks give, in their order; with several workers, one that fails does not stop the others.
 
-    Args:
-        tasks: with their titles; they must survive pickling.
-        workers: processes; 1 for this one.
-        threads: of torch, in each.
+    Tasks have titles, and survive pickling. One worker is this process; each has so many threads of torch.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")

@@ -16,21 +16,13 @@ _MARKDOWN_SIGNS = {"": "", "best": "**", "tied": "_"}
 
 
 def print_table(tables: Sequence[ScoreTable]) -> None:
-    """Print a comparison; in a terminal, no wider than that.
-
-    Args:
-        tables: from `compare`.
-    """
+    """Print what `compare` gives; in a terminal, no wider than that."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print(text_table(tables, width))
 
 
 def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
-    """A comparison as aligned plain text.
-
-    Args:
-        tables: from `compare`.
-        width: tables that are wider continue below; None for any width.
+    """What `compare` gives as aligned plain text; tables wider than `width` continue below.
 
     Examples:
         >>> from experiments.report import Result, compare
@@ -53,11 +45,7 @@ def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
 
 
 def markdown_table(tables: Sequence[ScoreTable]) -> str:
-    """A comparison as Markdown: best values bold, ties in italics.
-
-    Args:
-        tables: from `compare`.
-    """
+    """What `compare` gives as Markdown: best values bold, ties in italics."""
 
     def marked(cell: Cell) -> str:
         sign = _MARKDOWN_SIGNS[cell.mark]

@@ -172,10 +172,6 @@ def test_scores_that_some_splits_lack_are_left_out():
     assert pooled([]) == {}
 
 
-def test_the_benchmark_has_nine_tables():
-    assert {row.name for row in uci.EXPERIMENTS} == {f"uci/{table}" for table in COLUMNS}
-
-
 def test_the_audit_scores_the_residuals_of_draws(table, monkeypatch):
     """In the target's own unit, with the noise of standardised targets."""
     row = experiment(audit=True, steps=5)
