@@ -44,15 +44,15 @@ def main(words: list[str] | None = None) -> int:
         print(f"kasuri {kasuri.__version__}")
         return 0
     command, *rest = words
+    if command not in COMMANDS:
+        near = near_misses(command, COMMANDS)
+        print(f"kasuri has no command {command!r}: {near}", file=sys.stderr)
+        return 2
     try:
         if command in ("run", "sweep"):
-            (run if command == "run" else sweep)(rest)
-        elif command in COMMANDS:
-            tyro.cli(COMMANDS[command], args=rest, prog=f"kasuri {command}", config=_CONFIG)
+            COMMANDS[command](rest)
         else:
-            near = near_misses(command, ["run", "sweep", *COMMANDS])
-            print(f"kasuri has no command {command!r}: {near}", file=sys.stderr)
-            return 2
+            tyro.cli(COMMANDS[command], args=rest, prog=f"kasuri {command}", config=_CONFIG)
     except kasuri.training.Interrupted as stop:
         print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
         return 130
@@ -202,6 +202,8 @@ def data(names: tuple[str, ...] = (), /) -> None:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "sweep": sweep,
     "list": list_experiments,
     "report": report,
     "compare": compare,

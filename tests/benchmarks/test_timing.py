@@ -51,13 +51,6 @@ def test_a_short_run_writes_complete_results_and_a_page(
     assert "batch 128" in text
 
 
-def test_every_number_of_threads_has_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    monkeypatch.setattr(run.subprocess, "run", lambda command, **_: started.append(command))
-    run.main(["--rounds", "1", "--threads", "1", "2"])
-    assert [command[-2:] for command in started] == [["--threads", "1"], ["--threads", "2"]]
-
-
 def test_a_race_tells_who_is_where_after_how_many_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
