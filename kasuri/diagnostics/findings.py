@@ -49,7 +49,6 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        """One sentence."""
         return f"{self.what}: {self.advice}."
 
 
@@ -75,7 +74,6 @@ class Diagnosis:
         return {name: everything[name] for name in ("findings", "collapse", "notes")}
 
     def __str__(self) -> str:
-        """The findings as a list for the terminal."""
         lines = [f"- {finding}" for finding in self.findings] or ["Nothing to report."]
         return "\n".join([*lines, *(f"({note})" for note in self.notes)])
 
