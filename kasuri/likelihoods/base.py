@@ -49,7 +49,7 @@ class Likelihood(Storable, nn.Module, ABC):
         """
         draws = Draws()
         for f in fs:
-            draws.add(f, self)
+            draws.add(f.unsqueeze(0), self)
         return self.summarise(draws)
 
     def expected_log_prob(self, f: Tensor, y: Tensor) -> Tensor:
