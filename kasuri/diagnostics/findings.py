@@ -143,11 +143,9 @@ def _gradient_rows(elbo: ELBO, train: Any, seed: int) -> list[dict[str, Any]]:
     return recorder.rows
 
 
-def constant_nll(targets: Tensor, classes: bool) -> float | None:
+def constant_nll(targets: Tensor, classes: bool) -> float:
     """NLL per example of the best prediction that does not look at the input."""
     columns = targets.reshape(len(targets), -1).double().cpu()
-    if not len(columns):
-        return None
     if not classes:
         variance = columns.var(0, correction=0)
         return float(0.5 * (2 * math.pi * math.e * variance).log().sum())
@@ -161,7 +159,7 @@ class Measured:
 
     collapse: Collapse
     scores: Mapping[str, float]  # of `kasuri.evaluate` on data that training did not see
-    constant_nll: float | None  # of the best constant prediction there
+    constant_nll: float  # of the best constant prediction there
     temperature: float  # η, KL weight included
     num_data: int
     gradients: Sequence[Mapping[str, Any]] = ()  # rows of `GradientSNR`
@@ -196,8 +194,6 @@ def _not_finite(elbo: ELBO) -> Iterator[Finding]:
 
 def _ignores(measured: Measured) -> Iterator[Finding]:
     scores, constant, collapse = measured.scores, measured.constant_nll, measured.collapse
-    if constant is None:
-        return
     # for classes by the ratio, for densities, which have no zero, by less than 0.05 nats
     limit = CONSTANT * constant if "accuracy" in scores else constant - 0.05
     if scores["nll"] <= limit:

@@ -1,6 +1,5 @@
 """Likelihoods of classes and of yes/no answers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -46,8 +45,8 @@ class Categorical(Likelihood):
         probs = f.softmax(self.dim)
         return probs, None, class_entropy(probs, self.dim)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
-        return ClassPrediction(draws, seeds, self.dim)
+    def summarise(self, draws: Draws) -> ClassPrediction:
+        return ClassPrediction(draws, self.dim)
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         return {"accuracy": float((mean.argmax(self.dim) == y).double().mean())}
@@ -77,8 +76,8 @@ class Bernoulli(Likelihood):
         probs = f.sigmoid()
         return probs, None, class_entropy(probs, None)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
-        return ClassPrediction(draws, seeds, None)
+    def summarise(self, draws: Draws) -> ClassPrediction:
+        return ClassPrediction(draws, None)
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         return {"accuracy": float(((mean > 0.5) == (y > 0.5)).double().mean())}

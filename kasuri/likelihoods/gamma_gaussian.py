@@ -15,7 +15,6 @@ from torch import distributions as td
 
 from kasuri.checks import is_number, is_whole
 from kasuri.likelihoods.base import Likelihood, same_shape
-from kasuri.likelihoods.predictions import Draws, RealPrediction
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
     gamma_kl,
@@ -187,9 +186,6 @@ class GammaGaussian(Likelihood):
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
         return f, self.variance.detach().to(f).expand_as(f), None
-
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> RealPrediction:
-        return RealPrediction(draws, seeds, concentration=self.concentration.detach())
 
     def options(self) -> dict[str, Any]:
         return {"prior": list(self.prior), "learn": self.learn, "outputs": self.outputs}

@@ -31,6 +31,7 @@ class Draws:
     """
 
     keep: bool = True  # the outputs, which intervals, draws and scores need
+    seeds: Sequence[int] = ()  # of the draws, if they have any
     outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
     mean: Tensor | None = None
@@ -42,7 +43,9 @@ class Draws:
         """Take in the outputs (S, batch, ...) of S draws."""
         value, noise, entropy = (
             # a copy: views of expanded tensors hinder torch.export
-            None if part is None else part.clone().contiguous().unflatten(0, (len(fs), -1))
+            None
+            if part is None
+            else part.clone(memory_format=torch.contiguous_format).unflatten(0, (len(fs), -1))
             for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
         )
         assert value is not None
@@ -65,8 +68,8 @@ class Draws:
         """The mean over all draws, of those before and of those that have just come."""
         if mean is None or values is None:
             return None if values is None else values.mean(0)
-        step = values.mean(0) - mean
-        step = torch.where(step.isnan(), 0.0, step)  # infinite variances stay so
+        new = values.mean(0)
+        step = torch.where(new == mean, 0.0, new - mean)  # infinite variances stay so
         return mean + step * (len(values) / self.count)
 
     @staticmethod
@@ -85,7 +88,7 @@ class Draws:
             for draw in zip(*(part.outputs for part in parts), strict=True)
         ]
         fields = {name: cat(name) for name in ("mean", "squares", "entropy", "noise")}
-        return Draws(first.keep, outputs, first.count, **fields)
+        return Draws(first.keep, first.seeds, outputs, first.count, **fields)
 
 
 def moments(
@@ -98,11 +101,11 @@ def moments(
 class Prediction(ABC):
     """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s."""
 
-    def __init__(self, moments: Draws, seeds: Sequence[int] = ()) -> None:
+    def __init__(self, moments: Draws) -> None:
         assert moments.mean is not None
         assert moments.squares is not None
         self.moments = moments
-        self.seeds = tuple(seeds)
+        self.seeds = tuple(moments.seeds)
         self.mean: Tensor = moments.mean
         self.spread: Tensor = moments.squares / moments.count
         """Variance of the draws around their mean."""
@@ -191,8 +194,8 @@ class ClassPrediction(Prediction):
     For Bernoulli outputs (`dim` is None) the entropies are per output.
     """
 
-    def __init__(self, moments: Draws, seeds: Sequence[int] = (), dim: int | None = -1) -> None:
-        super().__init__(moments, seeds)
+    def __init__(self, moments: Draws, dim: int | None = -1) -> None:
+        super().__init__(moments)
         self.dim = dim
 
     @property
@@ -262,15 +265,14 @@ class ClassPrediction(Prediction):
 class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
 
-    std² = aleatoric + epistemic: the variance of the noise and of the function. `concentration` is half the
-    degrees of freedom of Student-t noise, None for normal noise.
+    std² = aleatoric + epistemic: the variance of the noise and of the function.
     """
 
-    def __init__(
-        self, moments: Draws, seeds: Sequence[int] = (), *, concentration: Tensor | None = None
-    ) -> None:
-        super().__init__(moments, seeds)
-        self.concentration = concentration
+    @property
+    def concentration(self) -> Tensor | None:
+        """Half the degrees of freedom of Student-t noise; None for normal noise."""
+        a: Tensor | None = getattr(self._outputs()[0][0], "concentration", None)
+        return None if a is None else a.detach()
 
     @property
     def has_density(self) -> bool:

@@ -40,11 +40,12 @@ class Evaluation(dict[str, float]):
     def __init__(
         self,
         metrics: Mapping[str, float],
-        examples: Columns,
+        examples: Columns | None = None,  # left out when dataclasses.asdict copies dictionaries
         outside: Columns | None = None,
     ) -> None:
         super().__init__(metrics)
-        self.examples, self.outside = examples, outside
+        self.examples: Columns = examples or {}
+        self.outside = outside
 
 
 def evaluate(

@@ -1,6 +1,6 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -86,7 +86,7 @@ def predict(
     with torch.no_grad(), evaluating(net) as still, _drawing(still, resolve(estimator)) as turn_to:
         for batch in batches(x):
             pieces = split(batch, chunk)
-            draws = [Draws(keep_draws) for _ in pieces]
+            draws = [Draws(keep_draws, seeds) for _ in pieces]
             for number in seeds or [0]:
                 turn_to(number)
                 for piece, part in zip(pieces, draws, strict=True):
@@ -94,14 +94,12 @@ def predict(
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
-    return summarise(Draws.join(parts), likelihood, seeds)
+    return summarise(Draws.join(parts), likelihood)
 
 
-def summarise(draws: Draws, likelihood: Likelihood | None, seeds: Sequence[int] = ()) -> Prediction:
+def summarise(draws: Draws, likelihood: Likelihood | None) -> Prediction:
     """The prediction made of draws; without a likelihood, of values of a function."""
-    if likelihood is None:
-        return RealPrediction(draws, seeds)
-    return likelihood.summarise(draws, seeds)
+    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
 
 
 def at_least_one(**counts: int | None) -> None:

@@ -81,15 +81,14 @@ def sheet(pictures: Tensor, columns: int) -> Tensor:
     return page.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
-def packed(page: Tensor, low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
-    """A picture (height, width) for a result file: bytes in 16 levels of grey, compressed.
+def packed(page: Tensor) -> dict[str, Any]:
+    """A picture (height, width) of values in [0, 1] for a result file: 16 levels of grey, compressed.
 
     Examples:
         >>> packed(torch.zeros(28, 28))["shape"]
         [28, 28]
     """
-    share = ((page.double() - low) / (high - low)).clamp(0, 1)
-    grey = (share * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
+    grey = (page.double().clamp(0, 1) * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
     content = bytes(grey.to(torch.uint8).flatten().tolist())
     text = base64.b64encode(zlib.compress(content, 9)).decode()
     return {"shape": list(page.shape), "pixels": text}

@@ -139,14 +139,15 @@ def _averaged(
     return op(x.mean, dims, keepdim, **kwargs), op(x.variance, dims, keepdim) / number
 
 
+def _ops(name: str, overload: str = "default") -> list[Any]:
+    """An operation in one, two and three dimensions."""
+    return [getattr(getattr(aten, name.format(dims)), overload) for dims in (1, 2, 3)]
+
+
 CONVOLUTIONS = frozenset(
     {
-        aten.conv1d.default,
-        aten.conv2d.default,
-        aten.conv3d.default,
-        aten.conv1d.padding,
-        aten.conv2d.padding,
-        aten.conv3d.padding,
+        *_ops("conv{}d"),
+        *_ops("conv{}d", "padding"),
         aten.conv_transpose1d.default,
         aten.conv_transpose2d.input,
         aten.conv_transpose3d.input,
@@ -253,10 +254,6 @@ def _layer_norm(
     mean = (centre - centre.mean(dims, keepdim=True)) * gain
     mean = mean if bias is None else mean + bias
     return mean, None if spread is None else spread * gain.square()
-
-
-def _embedding(op: Call, w: Gauss, ids: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return op(w.mean, ids, *rest), F.embedding(ids, w.variance)
 
 
 def _attention(
@@ -394,6 +391,7 @@ _MOVES = (
     aten.flip.default,
     aten.to.dtype,
     aten.sum.dim_IntList,
+    aten.embedding.default,
     aten.dropout.default,
     operator.getitem,
 )
@@ -409,9 +407,7 @@ _SMOOTH: dict[Any, Call] = {
 # even where no variance is known: torch's own form cannot be exported with its backward pass and any batch
 _SPELT_OUT: dict[Any, Call] = {
     **dict.fromkeys(CONVOLUTIONS, _bilinear),
-    aten.max_pool1d.default: _max_pool,
-    aten.max_pool2d.default: _max_pool,
-    aten.max_pool3d.default: _max_pool,
+    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
     aten._native_batch_norm_legit_no_training.default: _batch_norm,
     aten.scaled_dot_product_attention.default: _attention,
     aten.layer_norm.default: _layer_norm,
@@ -438,12 +434,7 @@ _RULES: dict[Any, Call] = {
     aten.mul.Tensor: _multiplied,
     aten.div.Tensor: _divided,
     aten.mean.dim: _averaged,
-    aten.avg_pool1d.default: _avg_pool,
-    aten.avg_pool2d.default: _avg_pool,
-    aten.avg_pool3d.default: _avg_pool,
-    aten.adaptive_avg_pool1d.default: _adaptive,
-    aten.adaptive_avg_pool2d.default: _adaptive,
-    aten.adaptive_avg_pool3d.default: _adaptive,
+    **dict.fromkeys(_ops("avg_pool{}d"), _avg_pool),
+    **dict.fromkeys(_ops("adaptive_avg_pool{}d"), _adaptive),
     aten.softmax.int: _softmax,
-    aten.embedding.default: _embedding,
 }

@@ -9,7 +9,7 @@ import kasuri
 from kasuri.prediction.moments.moment_network import MomentNetwork
 
 
-def moments(bnn: nn.Module, x: Tensor, draws: int = 2_000) -> tuple[Tensor, Tensor]:
+def moments(bnn: nn.Module, x: Tensor, draws: int = 1_500) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the outputs by drawing."""
     prediction = kasuri.predict(bnn, x, samples=draws, seed=0)
     return prediction.mean, prediction.std
