@@ -127,7 +127,8 @@ class Servable(nn.Module, ABC):
         targets: mean, std with noise and weights together, and their variances apart, aleatoric and
         epistemic. Without a likelihood: mean and std.
         """
-        draws = Draws.stacked(fs, self.likelihood, keep=False)
+        draws = Draws(keep=False)
+        draws.add(fs, self.likelihood)
         prediction = summarise(draws, self.likelihood)
         if isinstance(prediction, ClassPrediction):
             names = ("mean", "std", "entropy", "mutual_information")
