@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from kasuri.checks import is_number, is_whole
-from kasuri.compression.coupling import Group
+from kasuri.compression.coupling import Group, connected
 from kasuri.compression.decisions import Decider, Levels
 from kasuri.compression.importance import CEILINGS, RADII, Key, Statistic
 from kasuri.compression.probes import run
@@ -311,14 +311,9 @@ class Block:
 
 def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> list[Block]:
     """Statistics by the units they decide about; those of layers that share units are one block."""
-    owner = {key: {key} for key in statistics}
-    for group in groups:
-        shared = [(m.layer, m.side) for m in group.members if (m.layer, m.side) in statistics]
-        together = set().union(*(owner[key] for key in shared))
-        for key in together:
-            owner[key] = together
+    shared = [{(m.layer, m.side) for m in group.members} & statistics.keys() for group in groups]
     found = []
-    for members in {id(keys): keys for keys in owner.values()}.values():
+    for members in connected([*([key] for key in statistics), *shared]):
         keys = tuple(key for key in statistics if key in members)
         logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
         found.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
