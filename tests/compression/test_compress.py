@@ -245,5 +245,7 @@ def test_by_default_units_that_one_side_does_not_need_go() -> None:
     assert report.before.parameters == 6_300
     assert report.after.parameters == 11 * 28 + 11 * (11 * 9 + 1) + 4 * (11 * 9 + 1) + 10 * 16
     torch.testing.assert_close(small(x), kasuri.collapse(bnn)(x), rtol=0, atol=1e-5)
+    masked = masked_net(kasuri.collapse(bnn), report.masks)
+    torch.testing.assert_close(small(x), masked(x), rtol=0, atol=1e-6)
     _, cautious = kasuri.compress(bnn, x, structure="both", calls=0)
     assert cautious.after.parameters == 6_300
