@@ -47,20 +47,19 @@ docs: $(VENV)/.dev  ## the documentation site in site/
 
 tables: $(VENV)/.demo  ## tables and pictures of README and docs from result files
 	$(BIN)/python -m tools.tables
-	$(BIN)/python -m benchmarks.moments --page
-	$(BIN)/python -m benchmarks.vmf --page
-	$(BIN)/python -m benchmarks.table
 
 check-tables: tables  ## fails if a table or picture is not that of the result files
 	git diff --exit-code --stat -- README.md docs
 
 bench: $(VENV)/.demo  ## speed against the plain network, into results/bench/ and docs/benchmarks.md
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.run --threads 1
+	$(BIN)/python -m benchmarks.run --threads 2
 	$(BIN)/python -m benchmarks.table
 
 # other libraries without their dependencies, in an environment of their own
 bench-peers: $(VENV)-peers/.done
-	$(VENV)-peers/bin/python -m benchmarks.run
+	$(VENV)-peers/bin/python -m benchmarks.run --threads 1
+	$(VENV)-peers/bin/python -m benchmarks.run --threads 2
 	$(VENV)-peers/bin/python -m benchmarks.table
 
 race: $(VENV)-peers/.done  ## seconds to a given ELBO, into results/race/ and docs/images/race.svg

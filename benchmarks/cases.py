@@ -30,27 +30,20 @@ MEAN_FIELD = {name: f"kasuri MeanField() {name}" for name in ("shared", "local")
 class Case:
     """One table: a kind of work, a network and a batch size.
 
-    Args:
-        kind: "step" (one training step), "predict", "matrix" (one training step of matrix normals,
-            also in units of mean-field, and its memory), or "vae" (one training step of auto-encoders,
-            also in units of independent latent variables).
-        network: name in NETWORKS.
-        batch: examples per call.
-        ours: contenders of kasuri, the plain network first.
-        references: contenders that others are compared with, besides the plain network.
-        samples: draws per prediction.
+    Kinds are "step" (one training step), "predict", "matrix" (one training step of matrix normals, also in
+    units of mean-field, and its memory), and "vae" (one training step of auto-encoders, also in units of
+    independent latent variables).
     """
 
     kind: str
-    network: str
-    batch: int
-    ours: list[Contender]
-    references: tuple[str, ...] = ()
-    samples: int = 0
+    network: str  # name in NETWORKS
+    batch: int  # examples per call
+    ours: list[Contender]  # of kasuri, the plain network first
+    references: tuple[str, ...] = ()  # others are compared with these, besides the plain network
+    samples: int = 0  # draws per prediction
 
     @property
     def title(self) -> str:
-        """What the table is about."""
         work = {
             "predict": f"prediction with {self.samples} samples",
             "matrix": "training step of matrix normals",
@@ -58,7 +51,6 @@ class Case:
         return f"{work}, {self.network}, batch {self.batch}"
 
     def contenders(self, only_kasuri: bool) -> list[Contender]:
-        """All that can take this network, the plain one first."""
         if only_kasuri or self.kind in ("matrix", "vae"):
             return self.ours
         linear = NETWORKS[self.network].linear_only

@@ -81,12 +81,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Run:
-    """One contender at work on one network.
+    """One contender at work on one network, whose forward pass draws its weights if they are random.
 
-    Args:
-        net: the network; its forward pass draws its own weights, or draws nothing.
-        loss: of inputs and classes.
-        predict: class probabilities of inputs, by a number of draws; None for that many forward passes.
+    `predict` gives class probabilities by a number of draws; None for that many forward passes.
     """
 
     def __init__(
@@ -114,7 +111,6 @@ class Run:
 
 
 def plain(net: nn.Sequential) -> Run:
-    """The network as it is, trained on the mean negative log-likelihood."""
     return Run(net, lambda x, y: F.cross_entropy(net(x), y))
 
 
@@ -137,7 +133,6 @@ def converted(net: nn.Sequential, family: kasuri.Family, estimator: str) -> Run:
 
 
 def plain_auto_encoder(net: nn.Sequential) -> Run:
-    """An auto-encoder without noise and KL."""
     encoder, decoder = net
     width = next(decoder.parameters()).shape[1]
     whole = nn.Sequential(encoder, nn.Linear(300, width), decoder)
@@ -149,7 +144,6 @@ def plain_auto_encoder(net: nn.Sequential) -> Run:
 
 
 def latent_auto_encoder(net: nn.Sequential, latent: Latent) -> Run:
-    """An auto-encoder with a latent family, through kasuri's public interface."""
     encoder, decoder = net
     vae = VAE(nn.Sequential(encoder, nn.Linear(300, latent.size)), decoder, latent)
     return Run(vae, lambda x, y: vae(x, y).loss)

@@ -1,11 +1,10 @@
 """Predictions without draws beside a thousand draws: `python -m benchmarks.moments`.
 
 Five small networks are trained on scikit-learn's digits; every prediction of `kasuri.predict_moments` is
-compared with 1000 draws. Writes results/numerics/moments.json and the table of docs/howto/export.md.
-`--page` only makes the table again.
+compared with 1000 draws. Writes results/numerics/moments.json; `make tables` makes the table of the page on
+export.
 """
 
-import argparse
 import math
 import timeit
 from collections.abc import Callable
@@ -20,11 +19,8 @@ from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
 from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.predict_moments import in_chunks
-from tools.tables import put
 
 OUT = results.ROOT / "results/numerics/moments.json"
-PAGE = "docs/howto/export.md"
-MARK = "moments table"
 KINDS = ("full", "diagonal")
 EPOCHS, DRAWS = 40, 1000
 
@@ -38,7 +34,6 @@ class RowsLSTM(nn.Module):
         self.dense = nn.Linear(width, 10)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Logits."""
         states, _ = self.lstm(rows)
         logits: Tensor = self.dense(states[:, -1])
         return logits
@@ -56,7 +51,6 @@ class RowsTransformer(nn.Module):
         self.dense = nn.Linear(width, 10)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Logits."""
         logits: Tensor = self.dense(self.encoder(self.embed(rows) + self.places).mean(1))
         return logits
 
@@ -118,7 +112,6 @@ def probit_softmax(mean: Tensor, covariance: Tensor) -> Tensor:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Everything about one architecture."""
     fitted, x, y = trained(*NETWORKS[name])
     elbo = fitted.objective
     truth = kasuri.predict(elbo, x, samples=DRAWS, seed=1)
@@ -140,17 +133,10 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def tables(result: results.Result) -> str:
-    """The Markdown of a result."""
     other = f"{result['settings']['draws']} other draws"
     labels = {"full": "`full`", "diagonal": "`diagonal`", "100 draws": "100 draws", other: other}
-    digits = {
-        "probability": 4,
-        "std_ratio": 2,
-        "std_spread": 2,
-        "information_correlation": 3,
-        "accuracy": 3,
-        "nll": 3,
-    }
+    digits = {"probability": 4, "std_ratio": 2, "std_spread": 2}
+    digits |= dict.fromkeys(("information_correlation", "accuracy", "nll"), 3)
     rows = []
     for name, found in result["networks"].items():
         for key, label in labels.items():
@@ -169,22 +155,17 @@ def tables(result: results.Result) -> str:
 
 
 def main() -> None:
-    """Measure unless the page alone is asked for, and write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.moments", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="no measurement, only the table")
-    if not parser.parse_args().page:
-        torch.set_num_threads(1)
-        about = results.about()
-        networks = {name: measure(name) for name in NETWORKS}
-        settings = {
-            "command": "python -m benchmarks.moments",
-            "epochs": EPOCHS,
-            "draws": DRAWS,
-            "family": "KTied(rank=2)",
-            "data": "digits, 500 test pictures",
-        }
-        results.write(OUT, {"settings": settings, **about, "networks": networks})
-    put(PAGE, MARK, tables(results.stored(OUT)))
+    torch.set_num_threads(1)
+    about = results.about()
+    networks = {name: measure(name) for name in NETWORKS}
+    settings = {
+        "command": "python -m benchmarks.moments",
+        "epochs": EPOCHS,
+        "draws": DRAWS,
+        "family": "KTied(rank=2)",
+        "data": "digits, 500 test pictures",
+    }
+    results.write(OUT, {"settings": settings, **about, "networks": networks})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from benchmarks.contenders import PRIOR_SCALE, Contender, Run, with_kl
 
 
 def versions() -> dict[str, str]:
-    """Version of every peer that is installed."""
     found = {}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -25,7 +24,6 @@ def versions() -> dict[str, str]:
 
 
 def available() -> list[Contender]:
-    """The contenders whose libraries can be imported."""
     contenders: list[Contender] = []
     for find in PACKAGES.values():
         with suppress(ImportError):

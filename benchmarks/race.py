@@ -5,12 +5,9 @@ equal numbers of steps in one process; what counts is the time of their steps al
 results/race/mnist-mlp.json and docs/images/race.svg.
 """
 
-import argparse
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import chain, count, islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,10 +30,11 @@ from experiments.data import Dataset
 from kasuri.training import Batches
 from tools.charts import COLOURS, Panel, Series, draw
 
+STEPS, BUDGET = 8000, 80.0  # seconds per contender
 GOALS = (10.0, 5.0, 2.0, 1.0, 0.7)
 BATCH, TURN, DRAWS = 256, 50, 4
 POINTS = 40  # of a curve in the picture
-OUT, PICTURE = Path("results/race/mnist-mlp.json"), Path("docs/images/race.svg")
+OUT, PICTURE = results.ROOT / "results/race/mnist-mlp.json", results.ROOT / "docs/images/race.svg"
 
 
 class Curve:
@@ -47,14 +45,12 @@ class Curve:
         self.neg_elbo: list[float] = []
 
     def look(self, x: Tensor, y: Tensor) -> None:
-        """−ELBO on validation data, the mean over a few draws."""
         self.run.net.train()
         with torch.no_grad():
             values = [float(self.run.loss(x, y)) for _ in range(DRAWS)]
         self.neg_elbo.append(sum(values) / DRAWS)
 
     def turn(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        """Some steps, timed."""
         self.run.net.train()
         began = time.perf_counter()
         for x, y in batches:
@@ -145,14 +141,7 @@ def picture(result: results.Result) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the race, write the result and the picture."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__)
-    parser.add_argument("--steps", type=int, default=8000)
-    parser.add_argument("--budget", type=float, default=80.0, help="seconds per contender")
-    parser.add_argument("--out", type=Path, default=results.ROOT / OUT)
-    parser.add_argument("--picture", type=Path, default=results.ROOT / PICTURE)
-    args = parser.parse_args(arguments)
+def main() -> None:
     torch.set_num_threads(1)
     began, about = time.perf_counter(), results.about(only_kasuri=False)
     settings = {
@@ -162,16 +151,16 @@ def main(arguments: Sequence[str]) -> None:
         "prior scale": PRIOR_SCALE,
         "number of data": NUM_DATA,
         "threads": 1,
-        "steps": args.steps,
-        "budget": args.budget,
+        "steps": STEPS,
+        "budget": BUDGET,
         "seed": 0,
     }
-    curves = race(datasets.load("mnist"), args.steps, args.budget)
+    curves = race(datasets.load("mnist"), STEPS, BUDGET)
     seconds = round(time.perf_counter() - began, 1)
     result = {"settings": settings, **about, "wall_seconds": seconds, "contenders": curves}
-    results.write(args.out, result)
-    args.picture.write_text(picture(result))
+    results.write(OUT, result)
+    PICTURE.write_text(picture(result))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,11 +1,10 @@
 """Time all cases and write results/bench/*.json: `python -m benchmarks.run` from the repository.
 
-Each number of threads gets a process of its own, because torch's thread pools keep what they have
-once allocated. `python -m benchmarks.table` makes a page of the files.
+Each number of threads needs a process of its own, because torch's thread pools keep what they have
+once allocated; `make bench` starts them. `python -m benchmarks.table` makes a page of the files.
 """
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,28 +20,18 @@ from benchmarks.timing import Plan, measure
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command line: one number of threads is measured here, several in a process each."""
+    """All cases that are asked for, one file per kind."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only-kasuri", action="store_true", help="leave out other libraries")
     parser.add_argument("--out", type=Path, default=results.ROOT / "results/bench")
     args = parser.parse_args(arguments)
-    if len(args.threads) == 1:
-        work(args, args.threads[0], " ".join(["python -m benchmarks.run", *arguments]))
-        return
-    for threads in args.threads:
-        command = [sys.executable, "-m", "benchmarks.run", *arguments, "--threads", str(threads)]
-        subprocess.run(command, check=True, cwd=results.ROOT)
-
-
-def work(args: argparse.Namespace, threads: int, command: str) -> None:
-    """All cases with this number of threads, one file per kind."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(args.threads)
     plan = Plan(rounds=args.rounds)
     settings = {
-        "command": command,
+        "command": " ".join(["python -m benchmarks.run", *arguments]),
         "rounds": plan.rounds,
         "warmup_rounds": plan.warmup,
         "baseline_seconds_per_turn": plan.burst,
@@ -57,15 +46,20 @@ def work(args: argparse.Namespace, threads: int, command: str) -> None:
             continue
         about, begin = results.about(args.only_kasuri), time.perf_counter()
         cases = {name: time_case(name, plan, args.only_kasuri) for name in names}
-        result = {"kind": kind, "threads": threads, "settings": settings, **about, "cases": cases}
+        result = {
+            "kind": kind,
+            "threads": args.threads,
+            "settings": settings,
+            **about,
+            "cases": cases,
+        }
         result["wall_seconds"] = round(time.perf_counter() - begin, 1)
         result["targets"] = targets(cases)
-        label = results.threads_label(threads).replace(" ", "-")
+        label = results.threads_label(args.threads).replace(" ", "-")
         results.write(args.out / f"{kind}-{label}.json", result)
 
 
 def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
-    """Times of all contenders in one case."""
     case = CASES[name]
     begin = time.perf_counter()
     calls, failed = {}, {}

@@ -50,7 +50,6 @@ latent variables 860 instead of 80, which alone is a fifth of a step.
 
 
 def ratio(times: dict[str, Any] | None) -> str:
-    """Median ratio with its quartiles."""
     if times is None:
         return NOTHING
     low, high = times["ratio_quartiles"]
@@ -123,7 +122,6 @@ def targets_section(results: list[Result]) -> str:
 
 
 def verdict(target: Result | None) -> str:
-    """A measured ratio and whether it reaches the target."""
     if target is None:
         return NOTHING
     return f"{target['ratio']:.2f}, {'reached' if target['reached'] else '**not reached**'}"
@@ -162,7 +160,6 @@ def settings_section(results: list[Result]) -> str:
 
 
 def page(results: list[Result]) -> str:
-    """The whole page."""
     sections = [INTRODUCTION, targets_section(results)]
     for kind in KINDS:
         if any(file["kind"] == kind for file in results):
@@ -175,7 +172,6 @@ def page(results: list[Result]) -> str:
 
 
 def main(folder: Path = ROOT / "results/bench", out: Path = ROOT / "docs/benchmarks.md") -> None:
-    """Write the page of the result files in a folder."""
     found = [stored(path) for path in folder.glob("*.json")]
     ordered = sorted(found, key=lambda file: (file["threads"], KINDS.index(file["kind"])))
     out.write_text(page(ordered))

@@ -17,22 +17,13 @@ import torch
 
 @dataclass(frozen=True)
 class Plan:
-    """How to time.
+    """How to time."""
 
-    Args:
-        rounds: rounds that count.
-        warmup: rounds before them that do not.
-        burst: seconds the baseline should work in one turn; a turn is as many calls as that takes
-            (for each contender the same), because a single short call mostly measures how cold
-            the caches are after another contender's turn.
-    """
-
-    rounds: int = 20
-    warmup: int = 3
+    rounds: int = 20  # that count
+    warmup: int = 3  # rounds before them that do not
+    # seconds the baseline should work in one turn; a turn is as many calls as that takes (for each contender
+    # the same), because a single short call mostly measures how cold the caches are after another's turn
     burst: float = 0.02
-
-
-QUICK = Plan(rounds=2, warmup=1, burst=0.0)
 
 
 def measure(
@@ -44,13 +35,7 @@ def measure(
     """Times of every call, ready for JSON, and how many calls made up one turn.
 
     Times are milliseconds per call, and ratios to the baseline of the same round. `versus` has the median
-    ratios to further contenders.
-
-    Args:
-        calls: the work of each contender.
-        baseline: name of the one the ratios refer to.
-        plan: how to time.
-        references: further names that ratios refer to.
+    ratios to `references`, further contenders.
     """
     gc.collect()
     gc.freeze()  # what exists now stays: collections between rounds then look at little

@@ -5,11 +5,8 @@ The network of the UCI benchmark, 13-50-1, batches of 64, as `kasuri.training.fi
 Writes results/numerics/together.json. A call is a short training run of all twenty, set-up included.
 """
 
-import argparse
 import copy
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -70,25 +67,18 @@ def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[
     return {"together": together, "one after the other": apart}
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.together", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--networks", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    plan, about, families = Plan(rounds=args.rounds, warmup=1, burst=0.0), results.about(), {}
+def result_of(plan: Plan, epochs: int, networks: int) -> results.Result:
+    about, families = results.about(), {}
     for name, family in FAMILIES.items():
-        times, _ = measure(calls(family, args.epochs, args.networks), "together", plan)
+        times, _ = measure(calls(family, epochs, networks), "together", plan)
         families[name] = times
         ratio = times["one after the other"]["median_ratio"]
         print(f"{name}: one after the other takes {ratio:.1f} times as long")
-    settings = {"rows": ROWS, "batch": BATCH, "threads": 1}
-    settings |= {"networks": args.networks, "epochs": args.epochs}
-    results.write(args.out, settings | about | {"families": families})
+    settings = {"rows": ROWS, "batch": BATCH, "threads": torch.get_num_threads()}
+    settings |= {"networks": networks, "epochs": epochs}
+    return settings | about | {"families": families}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    torch.set_num_threads(1)
+    results.write(OUT, result_of(Plan(rounds=5, warmup=1, burst=0.0), epochs=10, networks=20))

@@ -1,10 +1,8 @@
 """von Mises-Fisher: accuracy and speed beside averaged bounds and SciPy, `python -m benchmarks.vmf`.
 
-Writes results/numerics/von-mises-fisher.json and the tables of docs/howto/von-mises-fisher.md.
-`--page` only makes the tables again.
+Writes results/numerics/von-mises-fisher.json; `make tables` makes the tables of the page on these functions.
 """
 
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -22,11 +20,8 @@ from benchmarks import results
 from benchmarks.timing import Plan, measure
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
-from tools.tables import put
 
 OUT = results.ROOT / "results/numerics/von-mises-fisher.json"
-PAGE = "docs/howto/von-mises-fisher.md"
-MARK = "von Mises-Fisher tables"
 
 DIMENSIONS = (2, 3, 10, 100, 1000, 4000)
 KAPPAS = tuple(10.0**power for power in np.linspace(-3, 5, 33))
@@ -166,7 +161,6 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
 
 
 def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
-    """Everything that goes into the file."""
     began, about = time.perf_counter(), results.about()
     about["versions"]["scipy"] = scipy.__version__
     torch.manual_seed(0)
@@ -182,7 +176,6 @@ def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]
 
 
 def tables(result: results.Result) -> str:
-    """The Markdown of a result."""
     low, high, count = result["settings"]["kappas"]
     dimensions = list(next(iter(result["accuracy"]["A"].values())))
     errors = [
@@ -215,15 +208,6 @@ def _cell(found: dict[str, Any], count: int) -> str:
     return f"{worst} ({found['failed']} of {count} fail)".strip()
 
 
-def main() -> None:
-    """Measure unless the page alone is asked for, and write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.vmf", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="no measurement, only the tables")
-    if not parser.parse_args().page:
-        torch.set_num_threads(1)
-        results.write(OUT, result_of(Plan(), DIMENSIONS, KAPPAS))
-    put(PAGE, MARK, tables(results.stored(OUT)))
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    results.write(OUT, result_of(Plan(), DIMENSIONS, KAPPAS))

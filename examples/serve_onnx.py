@@ -19,16 +19,11 @@ TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int6
 
 
 class Model:
-    """An exported network.
+    """An exported network, in an ONNX file."""
 
-    Args:
-        path: of the ONNX file.
-        threads: for one prediction.
-    """
-
-    def __init__(self, path: str, threads: int = 1) -> None:
+    def __init__(self, path: str) -> None:
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )

@@ -40,12 +40,10 @@ def place(x: float, y: float) -> tuple[float, float]:
 
 
 def path(x: Array, y: Array) -> str:
-    """Points as SVG wants them."""
     return " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in zip(x, y, strict=True))
 
 
 def text(words: str, x: float, y: float, anchor: str = "start", fill: str = "#000000") -> str:
-    """Words in the picture."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{words}</text>'
 
 

@@ -44,15 +44,15 @@ def main(words: list[str] | None = None) -> int:
         print(f"kasuri {kasuri.__version__}")
         return 0
     command, *rest = words
+    if command not in COMMANDS:
+        near = near_misses(command, COMMANDS)
+        print(f"kasuri has no command {command!r}: {near}", file=sys.stderr)
+        return 2
     try:
         if command in ("run", "sweep"):
-            (run if command == "run" else sweep)(rest)
-        elif command in COMMANDS:
-            tyro.cli(COMMANDS[command], args=rest, prog=f"kasuri {command}", config=_CONFIG)
+            COMMANDS[command](rest)
         else:
-            near = near_misses(command, ["run", "sweep", *COMMANDS])
-            print(f"kasuri has no command {command!r}: {near}", file=sys.stderr)
-            return 2
+            tyro.cli(COMMANDS[command], args=rest, prog=f"kasuri {command}", config=_CONFIG)
     except kasuri.training.Interrupted as stop:
         print(f"\nstopped in {stop.where}; the same command goes on from there", file=sys.stderr)
         return 130
@@ -80,10 +80,10 @@ def run(words: list[str]) -> None:
     pattern, rest = _name("run", words)
     names = catalog.names(pattern)
     options = _parse(RunOptions, _first(names[0]), rest, f"run {pattern}").options
+    chosen = [row for name in names for row in catalog.variants(name, *options.variants).values()]
     rows = [
         _changed(RunOptions, row.smoke() if options.smoke else row, rest, f"run {row.name}")
-        for name in names
-        for row in catalog.variants(name, *options.variants).values()
+        for row in chosen
     ]
     with started_by_torchrun() as group:
         paths = run_all(rows, options.seeds, options, group)
@@ -132,7 +132,6 @@ def _changed(options: type, experiment: Experiment, words: list[str], prog: str)
 
 
 def list_experiments() -> None:
-    """Experiments and their variants."""
     for name in catalog.names():
         print(f"{name}\n    {_first(name).title}\n    {' '.join(catalog.variants(name))}")
 
@@ -203,6 +202,8 @@ def data(names: tuple[str, ...] = (), /) -> None:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "sweep": sweep,
     "list": list_experiments,
     "report": report,
     "compare": compare,

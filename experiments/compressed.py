@@ -57,7 +57,6 @@ class Compressed(Sparse):
     directions: str = "posterior"
 
     def __post_init__(self) -> None:
-        """Refuse parts that are longer than the whole."""
         before = self.hold + self.ramp
         if self.stages and not 0 < self.last < 1 - before:
             raise ValueError(

@@ -1,11 +1,11 @@
 """Compression: LeNet-5 (Caffe) and LeNet-300-100 on MNIST, the matrix-normal paper's VGG on CIFAR-10.
 
 Settings and results: docs/papers/radial-directional.md. Eight published results for LeNet-5 are in
-experiments/published/radial_directional.json; `LeNet5Counts` counts them right.
+experiments/published/radial_directional.json; `lenet5_counts` counts them right.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from experiments import published
@@ -16,11 +16,12 @@ from kasuri import KTied, MatrixNormal, MatrixNormalDiagonal, MeanField, Radial,
 from kasuri.training import crop, flip
 
 
-@dataclass(frozen=True)
-class LeNet5Counts:
+def lenet5_counts(n1: int, n2: int, n3: int, n4: int) -> dict[str, int]:
     """What LeNet-5-Caffe holds and does, counted right and as tables of pruned networks count it.
 
-    conv 5x5 - pool - conv 5x5 - pool - dense - ReLU - dense to 10, no padding, for images of 28 x 28.
+    conv 5x5 - pool - conv 5x5 - pool - dense - ReLU - dense to 10, no padding, for images of 28 x 28; "flops"
+    are multiply-accumulates and biases. The table of the RDP paper counts a dense layer from 16·n2 to n3 that
+    does not exist, and leaves out the last one.
 
     Args:
         n1: channels of the first convolution (20 of the original).
@@ -29,50 +30,26 @@ class LeNet5Counts:
         n4: its outputs (500).
 
     Examples:
-        >>> LeNet5Counts(20, 50, 800, 500).weights
+        >>> lenet5_counts(20, 50, 800, 500)["weights"]
         430500
     """
-
-    n1: int
-    n2: int
-    n3: int
-    n4: int
-
-    @property
-    def weights(self) -> int:
-        """In matrices and kernels."""
-        return 25 * self.n1 + 25 * self.n1 * self.n2 + self.n3 * self.n4 + 10 * self.n4
-
-    @property
-    def macs_and_biases(self) -> int:
-        """Multiply-accumulates and biases, once each."""
-        return self._convolutions + (self.n3 + 1) * self.n4 + (self.n4 + 1) * 10
-
-    @property
-    def table_weights(self) -> int:
-        """As the table of the RDP paper counts: with a dense layer from 16·n2 to n3, without the last one."""
-        convolutions = 25 * self.n1 + 25 * self.n1 * self.n2
-        return convolutions + 16 * self.n2 * self.n3 + self.n3 * self.n4
-
-    @property
-    def table_flops(self) -> int:
-        """As that table counts, with the same layer that does not exist."""
-        return self._convolutions + (16 * self.n2 + 1) * self.n3 + (self.n3 + 1) * self.n4
-
-    @property
-    def _convolutions(self) -> int:
-        return 26 * 24**2 * self.n1 + (25 * self.n1 + 1) * 8**2 * self.n2
+    kernels = 25 * n1 + 25 * n1 * n2
+    convolutions = 26 * 24**2 * n1 + (25 * n1 + 1) * 8**2 * n2
+    return {
+        "weights": kernels + n3 * n4 + 10 * n4,
+        "flops": convolutions + (n3 + 1) * n4 + (n4 + 1) * 10,
+        "table_weights": kernels + 16 * n2 * n3 + n3 * n4,
+        "table_flops": convolutions + (16 * n2 + 1) * n3 + (n3 + 1) * n4,
+    }
 
 
 LENET5 = published.table("radial_directional", "lenet5")
-_COUNTS = {name: LeNet5Counts(*row["widths"]) for name, row in LENET5.items()}
 _RIVALS = {
     name: {
-        "weights": counts.weights,
-        "flops": counts.macs_and_biases,
-        "error": LENET5[name]["error_percent"] / 100,
+        **{size: lenet5_counts(*row["widths"])[size] for size in ("weights", "flops")},
+        "error": row["error_percent"] / 100,
     }
-    for name, counts in _COUNTS.items()
+    for name, row in LENET5.items()
 }
 _FAMILIES: Mapping[str, dict[str, Any]] = {
     "mean-field": {"family": MeanField()},

@@ -28,8 +28,6 @@ class Convergence(Supervised):
         return replace(self, steps=12, looks=(6, 12), window=3, every=4, limit=200, samples=4)
 
     def run(self, seed: int, where: Where) -> Outcome:
-        """Load, train, collect what was watched."""
-        began = time.monotonic()
         data = self.load(self.data, seed)
         per_epoch = -(-len(data.train) // (self.batch_size or len(data.train)))
         # the last look needs the gradients of step `steps` - 1, so whole epochs are enough
@@ -56,7 +54,7 @@ class Convergence(Supervised):
                 "drift": drift.curves,
             },
             parameters=trained_numbers(fitted.net),
-            seconds={"total": time.monotonic() - began, "train": curve.points["seconds"][-1]},
+            seconds=curve.points["seconds"][-1],
         )
 
 
@@ -101,15 +99,12 @@ class ElboCurve(kasuri.training.Callback):
         self._since = time.monotonic()
 
     def at(self, step: int) -> float:
-        """The value at a step, or the last one before it."""
         pairs = zip(self.points["step"], self.points["neg_elbo"], strict=True)
         return float([value for at, value in pairs if at <= step][-1])
 
     def state_dict(self) -> dict[str, Any]:
-        """The curve so far."""
         return {"points": self.points, "spent": self._spent + time.monotonic() - self._since}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the curve of an interrupted run."""
         self.points = {name: list(values) for name, values in state["points"].items()}
         self._spent, self._since = float(state["spent"]), time.monotonic()

@@ -34,7 +34,6 @@ class Truncation(Experiment):
         return replace(self, base=self.base.smoke())
 
     def settings(self) -> dict[str, Any]:
-        """Those of the base, and what is done to it."""
         of_base = {f"base {name}": value for name, value in self.base.settings().items()}
         base = {"base": f"{self.base.name} {self.base.variant}", "data": self.base.data}
         return {**super().settings(), **base, **of_base}
@@ -65,7 +64,6 @@ class Truncation(Experiment):
         return replace(where, folder=folder)
 
     def _truncated(self, fitted: kasuri.Fitted) -> kasuri.Fitted:
-        """The same objective about a truncated network."""
         elbo: Any = fitted.objective
         net = truncate(fitted.net, self.rank)
         objective = kasuri.ELBO(
@@ -187,16 +185,15 @@ def _lenet(data: str, kernel: int) -> list[Supervised]:
         learning_rate=1e-3,
     )
     everywhere = {**_FAMILIES["k-tied-2"], "where": None, "rest": None}
-    values = _published(name) if name == "cifar100-lenet" else None
+    values = _published(name) if data == "cifar-100" else None
     return table(base, {**_FAMILIES, "k-tied-2-everywhere": everywhere}, values)
 
 
-_LENET = [
-    row for data in ("cifar-10", "cifar-100") for kernel in (5, 3) for row in _lenet(data, kernel)
-]
+_CIFAR10 = [row for kernel in (5, 3) for row in _lenet("cifar-10", kernel)]
+_LENET = [*_CIFAR10, *_lenet("cifar-100", kernel=5)]
 # 79 batches of 128 per epoch; the KL reaches its whole weight after 10 epochs
 _LENET_SHORT = form(
-    _LENET,
+    _CIFAR10,
     "short",
     limit=10_000,
     epochs=20,

@@ -40,7 +40,6 @@ class Sparse(Supervised):
     tolerance: float = 0.02  # nats per example
 
     def prior(self) -> kasuri.Prior:
-        """One that follows the posterior."""
         if self.relevance == "constant":
             return kasuri.Normal(0.1, learn="closed form")
         if self.relevance == "weights":
@@ -48,7 +47,6 @@ class Sparse(Supervised):
         return kasuri.GroupARD(groups=self.relevance)
 
     def objective(self, data: Dataset) -> dict[str, Any]:
-        """As in every experiment; the KL is off at first."""
         batches = -(-len(data.train) // self.batch_size)
         hold, ramp = self.hold * self.epochs, self.ramp * self.epochs
         weight: Any = 1.0

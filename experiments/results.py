@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from experiments.spec import Experiment, Outcome
 from kasuri.storage import write_atomically
 
 FORMAT = 1
-ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments")
+ROOT, SOURCES = Path(__file__).parents[1], ("kasuri", "experiments", "benchmarks")
 
 
 def write(
     path: Path, experiment: Experiment, seed: int, smoke: bool, started: datetime, outcome: Outcome
 ) -> None:
-    """Write the result of a run, as a whole or not at all."""
+    """Write the result of a run that is done now, as a whole or not at all."""
+    total = (datetime.now(UTC) - started).total_seconds()
     content = {
         "format": FORMAT,
         "experiment": experiment.name,
@@ -34,7 +35,7 @@ def write(
         "validation": outcome.validation,
         "published": experiment.published,
         "parameters": outcome.parameters,
-        "seconds": {phase: round(value, 2) for phase, value in outcome.seconds.items()},
+        "seconds": {"total": round(total, 2), "train": round(outcome.seconds, 2)},
         "started": started.isoformat(timespec="seconds"),
         **origin(),
         "history": thinned(outcome.history),
@@ -84,7 +85,7 @@ def as_text(content: dict[str, Any]) -> str:
 
 def origin() -> dict[str, Any]:
     """What the numbers and the times depend on: versions, commit, machine."""
-    commit = _git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD")
     return {
         "versions": {
             "kasuri": kasuri.__version__,
@@ -92,9 +93,9 @@ def origin() -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "commit": commit,
-        "dirty": None if commit is None else bool(_git("status", "--porcelain", "--", *SOURCES)),
+        "dirty": None if commit is None else bool(git("status", "--porcelain", "--", *SOURCES)),
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "system": platform.system(),
@@ -102,7 +103,7 @@ def origin() -> dict[str, Any]:
     }
 
 
-def _git(*words: str) -> str | None:
+def git(*words: str) -> str | None:
     """What git says of the source; None outside a repository."""
     command = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
     try:
@@ -112,7 +113,7 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)

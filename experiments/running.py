@@ -71,7 +71,8 @@ def run_one(experiment: Experiment, seed: int, plan: Plan, group: Processes = _A
         results.write(path, experiment, seed, plan.smoke, started, outcome)
         scores = outcome.metrics.items()
         line = ", ".join(f"{name} {value:.4g}" for name, value in scores if name in _SHOWN)
-        announce(f"{title}: {line} in {outcome.seconds['total']:.0f} s -> {path}")
+        took = (datetime.now(UTC) - started).total_seconds()
+        announce(f"{title}: {line} in {took:.0f} s -> {path}")
     return path
 
 

@@ -34,7 +34,7 @@ class Outcome:
     history: list[dict[str, float]]  # one row per epoch
     figures: dict[str, Any]  # data of the report's figures
     parameters: int  # number of trained numbers
-    seconds: dict[str, float]  # wall time: "total", "train", "evaluate"
+    seconds: float  # wall time of training
 
 
 @dataclass(frozen=True, kw_only=True)

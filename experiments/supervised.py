@@ -1,7 +1,6 @@
 """Classification and regression: load, train, evaluate."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -70,7 +69,6 @@ class Supervised(Experiment):
     annealing: float | Literal["none"] = 0.0
     members: int = 1  # networks in an ensemble
     samples: int = 100  # draws per test prediction
-    split: int = -1  # of a UCI table; -1 for the one that the seed counts to
     # share of training and validation data together that validates, chosen at random by the seed; 0 keeps
     # the data set's own validation part
     held_out: float = 0.0
@@ -83,34 +81,26 @@ class Supervised(Experiment):
         )
 
     def run(self, seed: int, where: Where) -> Outcome:
-        """Load, train every member, evaluate."""
         return self.run_changed(seed, where, lambda fitted: fitted)
 
     def run_changed(self, seed: int, where: Where, change: Change) -> Outcome:
         """The same, with a change of what was trained before it is evaluated."""
-        began = time.monotonic()
         data = self.load(self.data, seed)
         members = [change(member) for member in self.train_members(data, seed, where)]
-        trained = time.monotonic()
         valid = self.assess(members, data, "valid", seed)
         metrics, drawn = self.test(members, data, seed) if where.test else ({}, {})
-        done = time.monotonic()
         return Outcome(
             metrics=dict(metrics),
             validation=dict(valid),
             history=members[0].history,
             figures=drawn,
             parameters=sum(trained_numbers(member.net) for member in members),
-            seconds={
-                "total": done - began,
-                "train": sum(member.seconds for member in members),
-                "evaluate": done - trained,
-            },
+            seconds=sum(member.seconds for member in members),
         )
 
     def load(self, name: str, seed: int) -> Dataset:
         """A data set, cut down to `limit`."""
-        split = {"split": seed if self.split < 0 else self.split} if name.startswith("uci/") else {}
+        split = {"split": seed} if name.startswith("uci/") else {}  # seeds count published splits
         data = datasets.load(name, **self.options, **split)
         if self.held_out:
             whole = data.everything().train
@@ -126,12 +116,9 @@ class Supervised(Experiment):
 
     def train_members(self, data: Dataset, seed: int, where: Where) -> list[kasuri.Fitted]:
         """Every member, trained; from its checkpoint if it was trained before."""
-        if self.members == 1:
-            return [self.train(data, mix(seed, 0), where)]
-        return [
-            self.train(data, mix(seed, member), where.below(f"member-{member}"))
-            for member in range(self.members)
-        ]
+        places = [where.below(f"member-{member}") for member in range(self.members)]
+        places = [where] if self.members == 1 else places
+        return [self.train(data, mix(seed, member), at) for member, at in enumerate(places)]
 
     def train(
         self, data: Dataset, seed: int, where: Where, callbacks: Callbacks = ()
@@ -169,7 +156,6 @@ class Supervised(Experiment):
         return fitted
 
     def convert(self, net: nn.Module) -> nn.Module:
-        """The network with its posteriors, if there are to be any."""
         if self.family is None:
             return net
         how: dict[str, Any] = {"estimator": self.estimator, "bias": self.bias}
@@ -204,7 +190,6 @@ class Supervised(Experiment):
         return {"optimiser": optimizer}
 
     def scheduler(self) -> MakeScheduler:
-        """Of the learning rate."""
         return cosine if self.falling else constant
 
     def objective(self, data: Dataset) -> dict[str, Any]:
@@ -218,7 +203,6 @@ class Supervised(Experiment):
         return {"prior": self.prior(), "temperature": temperature, "kl_weight": weight}
 
     def prior(self) -> kasuri.Prior:
-        """Normal with the given scale, or He's."""
         return kasuri.Normal(self.prior_scale) if self.prior_scale else kasuri.HeNormal()
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
@@ -229,7 +213,6 @@ class Supervised(Experiment):
     def assess(
         self, members: Sequence[kasuri.Fitted], data: Dataset, part: str, seed: int
     ) -> Evaluation:
-        """Scores on the "valid" or "test" part."""
         objectives = [member.objective for member in members]
         model: Any = objectives[0]
         if len(objectives) > 1:
@@ -259,5 +242,4 @@ class Supervised(Experiment):
 
 
 def trained_numbers(net: nn.Module) -> int:
-    """How many numbers training changes."""
     return sum(p.numel() for p in net.parameters() if p.requires_grad)

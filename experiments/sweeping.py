@@ -53,9 +53,12 @@ def run_sweep(experiment: Experiment, plan: Sweep) -> dict[str, Any]:
         raise ValueError(f"no metric {plan.metric!r}: {near_misses(plan.metric, known)}")
     sign = -1 if plan.metric.startswith(HIGHER_IS_BETTER) else 1
     shown = [
-        {"settings": t["settings"], "value": t["validation"].get(plan.metric)}
-        | {"seconds": t["seconds"]}
-        for t in trials
+        {
+            "settings": trial["settings"],
+            "value": trial["validation"].get(plan.metric),
+            "seconds": trial["seconds"],
+        }
+        for trial in trials
     ]
     best = min(shown, key=lambda t: math.inf if t["value"] is None else sign * t["value"])
     summary: dict[str, Any] = {

@@ -44,11 +44,9 @@ class Tempered(Supervised):
     curves: Fixed[tuple[str, ...]] = ("accuracy", "gibbs_nll", "ece_batched", "confidence")
 
     def objective(self, data: Dataset) -> dict[str, Any]:
-        """Prior, balanced temperature, the KL in full."""
         return {"prior": self.prior(), "temperature": kasuri.Balanced(self.tau), "kl_weight": 1.0}
 
     def scheduler(self) -> MakeScheduler:
-        """As everywhere, or in steps."""
         if not self.drop_every:
             return super().scheduler()
         share = self.drop_every / self.epochs

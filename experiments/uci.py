@@ -16,7 +16,6 @@ anything else.
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -111,7 +110,6 @@ class Splits(Experiment):
         )
 
     def run(self, seed: int, where: Where) -> Outcome:
-        began = time.monotonic()
         choices, validation, training = self.choose(self.load(self.valid), seed, where)
         scores: list[Scores] = []
         groups: list[list[kasuri.Fitted]] = [[]]
@@ -124,7 +122,6 @@ class Splits(Experiment):
                 for members, data in zip(groups, whole, strict=True)
             ]
             training += sum(member.seconds for members in groups for member in members)
-        done = time.monotonic()
         return Outcome(
             metrics=pooled(scores),
             validation=pooled(validation),
@@ -138,11 +135,7 @@ class Splits(Experiment):
                 ]
             },
             parameters=sum(trained_numbers(member.net) for member in groups[0]),
-            seconds={
-                "total": done - began,
-                "train": training,
-                "evaluate": done - began - training,
-            },
+            seconds=training,
         )
 
     def load(self, valid: float) -> list[Dataset]:

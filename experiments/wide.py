@@ -1,7 +1,6 @@
 """Networks that grow wider: the toy that can be solved, and one with ReLU."""
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -44,7 +43,6 @@ class Wide(Experiment):
 
     def run(self, seed: int, where: Where) -> Outcome:
         """Make data, train, compare with the prior and, if there is one, with the closed form."""
-        began = time.monotonic()
         torch.manual_seed(mix(seed, Stream.START))
         x, y, noise, truth = self.data()
         elbo = self.objective(len(y), noise)
@@ -57,7 +55,6 @@ class Wide(Experiment):
             seed=mix(seed, Stream.ORDER),
             show=self.bar(where),
         )
-        trained = time.monotonic()
         metrics = self.scores(elbo, x, y, truth, mix(seed, Stream.EVALUATION))
         curves: tuple[str, ...] = ("rmse", "kl", "kl_per_neuron", "at_prior")
         exact: dict[str, float] = {}
@@ -72,7 +69,7 @@ class Wide(Experiment):
             history=fitted.history,
             figures={"sweep": sweep | {"beside": exact}},
             parameters=trained_numbers(elbo.bnn),
-            seconds={"total": time.monotonic() - began, "train": trained - began},
+            seconds=fitted.seconds,
         )
 
     def data(self) -> tuple[Tensor, Tensor, float, Tensor]:
@@ -86,7 +83,6 @@ class Wide(Experiment):
         return x, truth + noise * torch.randn(32, 1), noise, truth
 
     def objective(self, count: int, noise: float) -> kasuri.ELBO:
-        """The network with its posterior, prior N(0, 1) and temperature."""
         width = self.neurons
         if self.kind == "toy":
             net = nn.Sequential(nn.Linear(width, 1, bias=False), Divide(width)).double()

@@ -20,6 +20,7 @@ import kasuri
 
 # options of glibc's malloc.h: mmap, trim and top-pad thresholds; glibc takes no larger first one
 _MALLOC = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 256 * 2**20}
+_WORKING = threading.Lock()  # held while a task runs
 
 
 def announce(text: str) -> None:
@@ -32,20 +33,15 @@ def run_tasks(
 ) -> list[Any]:
     """What the tasks give, in their order; with several workers, one that fails does not stop the others.
 
-    Args:
-        tasks: with their titles; they must survive pickling.
-        workers: processes; 1 for this one.
-        threads: of torch, in each.
+    Tasks have titles, and survive pickling. One worker is this process; each has so many threads of torch.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")
     if workers == 1:
         prepare(threads)
         return [task() for _, task in tasks]
-    workers, threads = (
-        min(workers, len(tasks)),
-        threads or max(1, torch.get_num_threads() // workers),
-    )
+    threads = threads or max(1, torch.get_num_threads() // workers)
+    workers = min(workers, len(tasks))
     context = multiprocessing.get_context("spawn")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(workers, context, _begin, (threads,)) as pool:
@@ -100,17 +96,20 @@ def _begin(threads: int | None) -> None:
 
 
 def _follow() -> None:
-    """Stop when the process that started this one is gone."""
+    """When the process that started this one is gone, stop what runs, and then this process."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGINT)
+        with _WORKING:
+            os._exit(1)  # the pool's own loop would wait for tasks for ever
 
 
 def _do(task: Callable[[], Any]) -> Any:
     """In a worker, one task; the pool hands on what it raises, an interrupt too."""
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        return task()
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with _WORKING:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return task()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -57,15 +57,15 @@ if TYPE_CHECKING:
     from kasuri.prediction import metrics as metrics
     from kasuri.prediction.evaluate import evaluate as evaluate
     from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
+    from kasuri.training.fit import Fitted as Fitted
     from kasuri.training.fit import fit as fit
-    from kasuri.training.fitted import Fitted as Fitted
 
 __version__ = "0.3.0"
 
 # What is imported when it is first asked for, so that `import kasuri` is quick: its module, and its name
 # there if it is not the module itself.
 _LATER = {
-    "Fitted": "kasuri.training.fitted:Fitted",
+    "Fitted": "kasuri.training.fit:Fitted",
     "compress": "kasuri.compression.compress:compress",
     "compression": "kasuri.compression",
     "diagnose": "kasuri.diagnostics.findings:diagnose",

@@ -46,23 +46,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several charts beside each other; the x axis is logarithmic.
-
-    Attributes:
-        title: above it.
-        x_name: below its x axis.
-        series: the lines.
-        marks: upright lines by name.
-        crosses: single points by name.
-        log: whether the y axis is logarithmic.
-    """
+    """One of several charts beside each other; the x axis is logarithmic."""
 
     title: str
     x_name: str
     series: Sequence[Series]
-    marks: Mapping[str, float] = field(default_factory=dict)
-    crosses: Mapping[str, Point] = field(default_factory=dict)
-    log: bool = False
+    marks: Mapping[str, float] = field(default_factory=dict)  # upright lines
+    crosses: Mapping[str, Point] = field(default_factory=dict)  # single points
+    log: bool = False  # whether the y axis is logarithmic
 
 
 def sweep_chart(found: Sequence[Result]) -> str:
@@ -111,7 +102,6 @@ def frontier_chart(found: Sequence[Result]) -> str:
 
 
 def family_of(variant: str) -> str:
-    """The name under which a variant is drawn."""
     return next((name for start, name in FAMILIES.items() if variant.startswith(start)), variant)
 
 

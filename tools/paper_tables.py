@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.compression import LENET5, LeNet5Counts
+from experiments.compression import LENET5, lenet5_counts
 from experiments.published import table as published_table
 from experiments.report import Result, compare
 from experiments.report.json_numbers import short
@@ -18,7 +18,6 @@ _DROPPED = {
 
 
 def by_experiment(found: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
-    """The results of every experiment."""
     for name in dict.fromkeys(one.experiment for one in found):
         yield name, [one for one in found if one.experiment == name]
 
@@ -32,21 +31,11 @@ def compression_tables(found: Sequence[Result]) -> str:
         rows = [_chosen(run) for run in runs]
         if "lenet5" in name:
             head += ["weights as the paper counts", "FLOPs as the paper counts"]
-            rows += [
-                [
-                    f"{method}, published",
-                    "",
-                    "-".join(map(str, row["widths"])),
-                    f"{LeNet5Counts(*row['widths']).weights:,}",
-                    f"{LeNet5Counts(*row['widths']).macs_and_biases:,}",
-                    f"{row['error_percent']:.1f}",
-                    "",
-                ]
-                for method, row in LENET5.items()
-            ]
-            widths = [LeNet5Counts(*map(int, row[2].split("-"))) for row in rows]
-            counts = [[f"{w.table_weights:,}", f"{w.table_flops:,}"] for w in widths]
-            rows = [[*row, *extra] for row, extra in zip(rows, counts, strict=True)]
+            rows = [[*row, *_counted(row[2])[2:]] for row in rows]
+            for method, row in LENET5.items():
+                left, error = "-".join(map(str, row["widths"])), f"{row['error_percent']:.1f}"
+                ours, theirs = _counted(left)[:2], _counted(left)[2:]
+                rows.append([f"{method}, published", "", left, *ours, error, "", *theirs])
         parts += [f"What is left in {name}", markdown_grid([head, *rows])]
         if "vgg" in name:
             parts += [
@@ -54,6 +43,11 @@ def compression_tables(found: Sequence[Result]) -> str:
                 _gone(runs),
             ]
     return "\n\n".join(parts)
+
+
+def _counted(left: str) -> list[str]:
+    """Weights and operations of a LeNet-5 with these widths, counted right and as the paper does."""
+    return [f"{count:,}" for count in lenet5_counts(*map(int, left.split("-"))).values()]
 
 
 def _chosen(run: Result) -> list[str]:

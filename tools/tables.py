@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import moments, vmf
+from benchmarks import table as speed
+from benchmarks.results import stored
 from experiments.report import Result, compare, markdown_table, read
 from experiments.report.score_tables import GAINS_NOTE, gains
 from experiments.report.text_tables import markdown_grid
@@ -65,14 +68,9 @@ def results_in(folder: str) -> list[Result]:
     return found
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The comments between which a table stands."""
-    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-
-
 def put(page: str, name: str, text: str) -> None:
     """Replace what stands between the comments of a table."""
-    path, (begin, end) = ROOT / page, marks(name)
+    path, begin, end = ROOT / page, f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, _, rest = path.read_text().partition(begin)
     after = rest.partition(end)[2]
     path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
@@ -83,8 +81,11 @@ def main() -> None:
     for page, name, folder, makers in TABLES:
         found = results_in(folder)
         put(page, name, "\n\n".join(filter(None, (make(found) for make in makers))))
+    put("docs/howto/export.md", "moments table", moments.tables(stored(moments.OUT)))
+    put("docs/howto/von-mises-fisher.md", "von Mises-Fisher tables", vmf.tables(stored(vmf.OUT)))
     for picture, folder, draw in PICTURES:
         (ROOT / picture).write_text(draw(results_in(folder)))
+    speed.main()
 
 
 if __name__ == "__main__":

@@ -70,12 +70,9 @@ def status() -> list[Status]:
         >>> status()[0]
         Status(name='digits', where='scikit-learn', size=0)
     """
-    return [_status(name, groups) for name, (_, groups) in SETS.items()]
-
-
-def _status(name: str, groups: list[tuple[str, ...]]) -> Status:
-    if not groups:
-        return Status(name, "scikit-learn")
-    for paths in filter(None, (find(*group) for group in groups)):
-        return Status(name, str(paths[0].parent), sum(path.stat().st_size for path in paths))
-    return Status(name)
+    known = []
+    for name, (_, groups) in SETS.items():
+        paths = next(filter(None, (find(*group) for group in groups)), [])
+        where = str(paths[0].parent) if paths else "" if groups else "scikit-learn"
+        known.append(Status(name, where, sum(path.stat().st_size for path in paths)))
+    return known

@@ -23,7 +23,6 @@ class Split:
     y: Tensor
 
     def __post_init__(self) -> None:
-        """Refuse rows that do not pair up."""
         if self.x.dim() == 0 or self.y.dim() == 0 or len(self.x) != len(self.y):
             raise ValueError(
                 f"Split: x of shape {tuple(self.x.shape)} and y of shape {tuple(self.y.shape)} "

@@ -42,7 +42,6 @@ def user_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """The folder for downloads: named by KASURI_CACHE, else where this system keeps caches."""
     named = os.environ.get("KASURI_CACHE")
     return Path(named).expanduser() if named else Path(pooch.os_cache("kasuri"))
 

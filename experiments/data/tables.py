@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
 import torch
 from torch import Tensor
 
@@ -32,12 +31,7 @@ FOLDERS = {  # in the repository; a prepared copy of a table is uci/<folder>.npz
     "wine": "wine-quality-red",
     "yacht": "yacht",
 }
-BUNDLED = {  # with scikit-learn
-    "digits": sklearn.datasets.load_digits,
-    "diabetes": sklearn.datasets.load_diabetes,
-    "breast-cancer": sklearn.datasets.load_breast_cancer,
-    "wine": sklearn.datasets.load_wine,
-}
+BUNDLED = ("digits", "diabetes", "breast-cancer", "wine")  # with scikit-learn
 
 
 def bundled(name: str) -> Dataset:
@@ -47,7 +41,9 @@ def bundled(name: str) -> Dataset:
     60 : 20 : 20, and inputs (of the regression "diabetes" also targets) are standardised by the
     training part.
     """
-    table = BUNDLED[name]()
+    import sklearn.datasets  # takes seconds, and only these tables need it
+
+    table = getattr(sklearn.datasets, f"load_{name.replace('-', '_')}")()
     count = len(table.target)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     x, y = torch.tensor(table.data)[order], torch.tensor(table.target)[order]

@@ -35,16 +35,9 @@ def write_report(
     title: str = "Results",
     problems: Sequence[Problem] = (),
 ) -> Path:
-    """Write results as one self-contained HTML page: tables, figures, pictures, provenance.
+    """Write what `read` gives as one self-contained HTML page; its path.
 
-    Args:
-        results: from `read`.
-        path: of the page; an existing file is replaced, or left untouched if anything fails.
-        title: of the page.
-        problems: from `read`; the page lists them.
-
-    Returns:
-        The path of the page.
+    An existing file is replaced, or left untouched if anything fails.
     """
     path = Path(path)
     page = _TEMPLATES.get_template("page.html").render(

@@ -56,7 +56,6 @@ class Line:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def trace(self) -> dict[str, Any]:
-        """As Plotly wants it."""
         points = thinned(list(zip(self.x, self.y, strict=True)), POINTS)
         return {
             "type": "scatter",

@@ -80,9 +80,7 @@ def read(
 ) -> tuple[list[Result], list[Problem]]:
     """The results in files and folders, and the files that could not be used.
 
-    Args:
-        paths: files, and folders that are searched for *.json; JSON files that have no "experiment"
-            are something else and passed over in silence.
+    Folders are searched for *.json. JSON files without "experiment" are passed over in silence.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     results: dict[tuple[object, ...], tuple[Path, Result]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from scipy import stats
+from scipy import special
 
 from experiments.report.json_numbers import decimals_for, fixed, mean_and_error, with_error
 from experiments.report.reading import Published, Result
@@ -94,7 +94,6 @@ class ScoreTable:
 
     @property
     def is_marked(self) -> bool:
-        """Whether some value is marked as the best."""
         return any(cell.mark for row in self.rows for cell in row.cells.values())
 
 
@@ -290,6 +289,6 @@ def verdict(mean: float, error: float | None, seeds: int) -> str:
     """
     if error is None:
         return "not known from one seed"
-    if abs(mean) <= stats.t.ppf(0.975, seeds - 1) * error:
+    if abs(mean) <= special.stdtrit(seeds - 1, 0.975) * error:
         return "within the noise"
     return f"{'better' if mean > 0 else 'worse'} by more than the noise"

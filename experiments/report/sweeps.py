@@ -32,7 +32,6 @@ class Sweep:
 
     @property
     def series(self) -> list[str]:
-        """The names of all series."""
         return list(dict.fromkeys(name for series in self.scores.values() for name in series))
 
 

@@ -16,21 +16,13 @@ _MARKDOWN_SIGNS = {"": "", "best": "**", "tied": "_"}
 
 
 def print_table(tables: Sequence[ScoreTable]) -> None:
-    """Print a comparison; in a terminal, no wider than that.
-
-    Args:
-        tables: from `compare`.
-    """
+    """Print what `compare` gives; in a terminal, no wider than that."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print(text_table(tables, width))
 
 
 def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
-    """A comparison as aligned plain text.
-
-    Args:
-        tables: from `compare`.
-        width: tables that are wider continue below; None for any width.
+    """What `compare` gives as aligned plain text; tables wider than `width` continue below.
 
     Examples:
         >>> from experiments.report import Result, compare
@@ -53,11 +45,7 @@ def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
 
 
 def markdown_table(tables: Sequence[ScoreTable]) -> str:
-    """A comparison as Markdown: best values bold, ties in italics.
-
-    Args:
-        tables: from `compare`.
-    """
+    """What `compare` gives as Markdown: best values bold, ties in italics."""
 
     def marked(cell: Cell) -> str:
         sign = _MARKDOWN_SIGNS[cell.mark]
@@ -68,18 +56,19 @@ def markdown_table(tables: Sequence[ScoreTable]) -> str:
         rows = [[_escaped(name), *row] for name, *row in _rows(table, "{}, published", marked)]
         parts += [
             f"### {_escaped(_heading(table))}",
-            markdown_grid(rows, "--:"),
+            markdown_grid(rows, word=":--", number="--:"),
             *([_MARKDOWN_LEGEND] if table.is_marked else []),
             *map(_escaped, table.notes),
         ]
     return "\n\n".join(parts)
 
 
-def markdown_grid(rows: Sequence[Sequence[str]], align: str = "---") -> str:
-    """A table in Markdown; the first row is the heading, `align` that of all columns but the first."""
-    first = ":--" if align == "--:" else "---"
-    head, *body = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, f"| {first} |" + f" {align} |" * (len(rows[0]) - 1), *body])
+def markdown_grid(
+    rows: Sequence[Sequence[object]], *, words: int = 1, word: str = "---", number: str = "---"
+) -> str:
+    """A table in Markdown: a heading, the rule below it for so many columns of words, and rows."""
+    rule = [word] * words + [number] * (len(rows[0]) - words)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
 def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Iterator[list[str]]:
@@ -95,20 +84,21 @@ def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Ite
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     """The table, or as many as the width asks for, each with the first two columns."""
-    widths = [2 + max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    last = 2
-    while last == 2 or last < len(widths):
-        first, room = last, (width or sys.maxsize) + 2 - sum(widths[:2])
-        while last < len(widths) and (last == first or sum(widths[first : last + 1]) <= room):
-            last += 1
-        shown = [0, 1, *range(first, last)]
-        lines = []
-        for row in rows:
-            name, *cells = [(" " * (widths[i] - 2 - cell_len(row[i])), row[i]) for i in shown]
-            texts = [name[1] + name[0], *(pad + text for pad, text in cells)]
-            lines.append("  ".join(texts).rstrip())
-        yield "\n".join(lines)
-        last = max(last, 3)
+    columns = [_padded(cells, number > 0) for number, cells in enumerate(zip(*rows, strict=True))]
+    blocks = [columns[:2]]
+    for column in columns[2:]:
+        needed = sum(cell_len(shown[0]) + 2 for shown in [*blocks[-1], column]) - 2
+        if needed > (width or needed) and len(blocks[-1]) > 2:
+            blocks.append(columns[:2])
+        blocks[-1] = [*blocks[-1], column]
+    for block in blocks:
+        yield "\n".join("  ".join(line).rstrip() for line in zip(*block, strict=True))
+
+
+def _padded(cells: Sequence[str], right: bool) -> list[str]:
+    widest = max(map(cell_len, cells))
+    pads = [" " * (widest - cell_len(cell)) for cell in cells]
+    return [pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)]
 
 
 def _heading(table: ScoreTable) -> str:

@@ -25,13 +25,6 @@ _OPTIONS = {
 }
 
 
-def obstacle_of(module: nn.MultiheadAttention) -> str | None:
-    """Why heads of this attention cannot be taken out, if they cannot."""
-    if module.bias_k is not None or module.bias_v is not None or module.add_zero_attn:
-        return "it attends to a learned or zero key beside the given ones"
-    return None
-
-
 def dead_heads(module: nn.MultiheadAttention) -> list[int]:
     """Heads whose outputs are read with weights 0, or whose values are constant; one always stays.
 
@@ -51,14 +44,15 @@ def dead_heads(module: nn.MultiheadAttention) -> list[int]:
 
 
 def _projections(module: nn.MultiheadAttention) -> list[Tensor]:
-    """Weights of the maps of query, key and value."""
+    """Weights of the maps of query, key and value, as views."""
     packed = module._parameters["in_proj_weight"]
     if packed is not None:
         return list(packed.detach().chunk(3))
-    found = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    return [one.detach() for one in found if one is not None]
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+    return [module.get_parameter(name).detach() for name in names]
 
 
+@torch.no_grad()
 def without_heads(module: nn.MultiheadAttention, gone: Sequence[int]) -> GraphModule:
     """The same attention without these heads; constants of their values are in the last bias.
 
@@ -75,63 +69,38 @@ def without_heads(module: nn.MultiheadAttention, gone: Sequence[int]) -> GraphMo
         >>> torch.allclose(small(x, x, x)[0], layer(x, x, x)[0], atol=1e-6)
         True
     """
-    size = module.embed_dim // module.num_heads
-    stay = [h for h in range(module.num_heads) if h not in set(gone)]
-    rows = torch.tensor([h * size + i for h in stay for i in range(size)])
-    lost = torch.tensor([h * size + i for h in gone for i in range(size)], dtype=torch.long)
-    like: dict[str, Any] = {
-        "device": module.out_proj.weight.device,
-        "dtype": module.out_proj.weight.dtype,
-    }
-    weights = _projections(module)
-    packed = module.in_proj_bias
-    biases = (
-        packed.detach().chunk(3) if packed is not None else [w.new_zeros(len(w)) for w in weights]
-    )
+    weight, bias = module.out_proj.weight, module.in_proj_bias
+    like: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    head = torch.arange(module.num_heads).repeat_interleave(module.embed_dim // module.num_heads)
+    dead = torch.isin(head, torch.tensor(gone)).to(weight.device)
+    size = int((~dead).sum())
     inner = nn.MultiheadAttention(
-        len(rows),
-        len(stay),
+        size,
+        module.num_heads - len(gone),
         dropout=module.dropout,
-        bias=packed is not None,
+        bias=bias is not None,
         kdim=module.kdim,
         vdim=module.vdim,
         batch_first=module.batch_first,
         **like,
     )
-    query = nn.Linear(module.embed_dim, len(rows), bias=packed is not None, **like)
+    query = nn.Linear(module.embed_dim, size, bias=bias is not None, **like)
     out = copy.deepcopy(module.out_proj)
-    with torch.no_grad():
-        query.weight.copy_(weights[0][rows])
-        _fill(inner, torch.eye(len(rows), **like), weights[1][rows], weights[2][rows])
-        if packed is not None:
-            query.bias.copy_(biases[0][rows])
-            zero = torch.zeros_like(biases[0][rows])
-            assert inner.in_proj_bias is not None
-            inner.in_proj_bias.copy_(torch.cat([zero, biases[1][rows], biases[2][rows]]))
-        constant = out.weight[:, lost] @ biases[2][lost]
-        out.weight = nn.Parameter(out.weight[:, rows].clone())
-        out.in_features = len(rows)
-        bias = out._parameters["bias"]
-        if bias is not None:
-            bias.add_(constant)
-        elif bool(constant.any()):
-            out.bias = nn.Parameter(constant)
+    out.weight, out.in_features = nn.Parameter(weight[:, ~dead]), size
+    maps = [part[~dead] for part in _projections(module)]
+    query.weight.copy_(maps[0])
+    maps[0] = torch.eye(size, **like)
+    for new, old in zip(_projections(inner), maps, strict=True):
+        new.copy_(old)
+    if bias is not None and inner.in_proj_bias is not None:
+        of_query, of_key, of_value = bias.chunk(3)
+        query.bias.copy_(of_query[~dead])
+        zeros = torch.zeros(size, **like)
+        inner.in_proj_bias.copy_(torch.cat([zeros, of_key[~dead], of_value[~dead]]))
+        out.bias.add_(weight[:, dead] @ of_value[dead])
     inner.out_proj = out
     inner.train(module.training)
     return _wired(query, inner, module.batch_first)
-
-
-def _fill(inner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
-    packed = inner._parameters["in_proj_weight"]
-    if packed is not None:
-        packed.copy_(torch.cat([query, key, value]))
-        return
-    for name, weight in (
-        ("q_proj_weight", query),
-        ("k_proj_weight", key),
-        ("v_proj_weight", value),
-    ):
-        inner.get_parameter(name).copy_(weight)
 
 
 def _wired(query: nn.Linear, inner: nn.MultiheadAttention, batch_first: bool) -> GraphModule:
@@ -172,43 +141,39 @@ def shrink_heads(
         inputs: of `probes`.
     """
     notes, done = [], {}
-    before: list[Tensor] | None = None
     for name, module in list(net.named_modules()):
-        if not isinstance(module, nn.MultiheadAttention) or not (gone := dead_heads(module)):
-            continue
-        reason = obstacle_of(module)
-        if reason is None:
-            before = outputs(net, inputs) if before is None else before
-            trial, reason = _replaced(net, name, gone, inputs, before)
-            if reason is None:
-                net, done[name] = trial, gone
-        if reason is not None:
-            notes.append(f"{len(gone)} dead heads of {name!r} stay: {reason}")
+        if isinstance(module, nn.MultiheadAttention) and (gone := dead_heads(module)):
+            smaller, reason = _without(net, name, module, gone, inputs)
+            if reason:
+                notes.append(f"{len(gone)} dead heads of {name!r} stay: {reason}")
+            else:
+                net, done[name] = smaller, gone
     return net, done, notes
 
 
-def _replaced(
-    net: nn.Module, name: str, gone: list[int], inputs: list[Any], before: list[Tensor]
-) -> tuple[nn.Module, str | None]:
-    trial = copy.deepcopy(net)
-    old = trial.get_submodule(name)
-    assert isinstance(old, nn.MultiheadAttention)
-    new = without_heads(old, gone)
-    if _size(new) >= _size(old):
+def _without(
+    net: nn.Module, name: str, module: nn.MultiheadAttention, gone: list[int], inputs: list[Any]
+) -> tuple[nn.Module, str]:
+    """The network without some heads of one layer, or why they stay."""
+    if module.bias_k is not None or module.add_zero_attn:
+        return net, "it attends to a learned or zero key beside the given ones"
+    new = without_heads(module, gone)
+    if _size(new) >= _size(module):
         return net, "torch's attention with fewer heads needs a map more, and would be larger"
-    for parent in list(trial.modules()):
+    smaller = copy.deepcopy(net)
+    old = smaller.get_submodule(name)
+    for parent in list(smaller.modules()):
         for attribute, child in parent._modules.items():
             if child is old:
                 parent._modules[attribute] = new
-    trial = new if old is trial else trial
-    for module in trial.modules():
-        if isinstance(module, nn.TransformerEncoder):
-            module.use_nested_tensor = False  # nested tensors need all heads of the first layer
+        if isinstance(parent, nn.TransformerEncoder):
+            parent.use_nested_tensor = False  # nested tensors need all heads of the first layer
+    smaller = new if old is smaller else smaller
     try:
-        difference = distance(before, outputs(trial, inputs))
+        is_same = distance(outputs(net, inputs), outputs(smaller, inputs)) <= TOLERANCE
     except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError):
-        difference = float("inf")
-    return trial, None if difference <= TOLERANCE else "without them the outputs would change"
+        is_same = False
+    return smaller, "" if is_same else "without them the outputs would change"
 
 
 def _size(module: nn.Module) -> int:

@@ -111,7 +111,7 @@ def compress(
 
     statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
     everything = [*groups, *heads_of(work)]
-    inputs = probes.input_readers(work, sample)
+    inputs = probes.input_columns(work, sample)
     decider = Decider(work, everything, statistics, structure, inputs)
     loss, prices = None, {}
     if isinstance(threshold, Loss):

@@ -6,33 +6,28 @@ Weights that are 0 take part in a dense computation, and do not in a sparse one:
 
 Products are seen as torch carries them out, so that those of a network's own code (attention written by hand,
 a decoder that uses the weights of an embedding, convolutions by function) count like those of layers; torch's
-own formulas (torch.utils.flop_counter) count them.
+own formulas (torch.utils.flop_counter) count them. The network runs in double precision on the processor,
+where torch makes recurrent layers of products like any others.
 """
 
-import math
-from collections.abc import Mapping
-from contextlib import nullcontext
+import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
-from kasuri.compression.probes import run
-from kasuri.network.contexts import plain_path
+from kasuri.compression.probes import in_double, tensors, watched
 
 _aten = torch.ops.aten
-# operations that add something, and where: a bias if it is a parameter
-_ADDED = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.addbmm: 0, _aten.addmv: 0, _aten.convolution: 2}
-# those that torch has no formula for: of vectors, by the place of the matrix; attention on the processor
-_VECTORS = {_aten.mv: 0, _aten.dot: 0, _aten.addmv: 1}
-_ATTENTION = _aten._scaled_dot_product_flash_attention_for_cpu
+# products that add something, and where: a bias if it is a parameter
+_ADDED = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.convolution: 2}
+# products of vectors, for which torch has no formula: every number of the first factor is used once
+_VECTORS = (_aten.mv, _aten.dot)
 _COPIES = (_aten.clone, _aten._to_copy)  # of a parameter, which are multiplied in its place
-_OPAQUE = (nn.RNNBase, nn.Bilinear)  # whose products torch carries out in one operation of its own
-_LAYERS = (*_OPAQUE, nn.Linear, _ConvNd, nn.RNNCellBase, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,6 @@ class Counts:
         return asdict(self) | {"flops": self.flops, "table_flops": self.table_flops}
 
 
-def ratios(before: Counts, after: Counts) -> Mapping[str, float]:
-    """How many times smaller, by every count."""
-    pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
-    return {name: old / new if new else math.inf for (name, old), new in pairs}
-
-
 def count(net: nn.Module, example: Any = None) -> Counts:
     """Parameters and operations of a plain network.
 
@@ -110,178 +99,107 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
         >>> uses(nn.Conv2d(1, 2, 3), torch.zeros(5, 1, 6, 6))
         {'weight': 16.0}
     """
-    found: dict[int, float] = {}
+    found: dict[str, float] = {}
     for operation in _operations(net, example):
-        for matrix in operation.matrices:
-            found[id(matrix)] = found.get(id(matrix), 0.0) + operation.macs / matrix.numel()
-    return {name: found[id(p)] for name, p in net.named_parameters() if id(p) in found}
+        for name in operation.matrices:
+            times = operation.macs / net.get_parameter(name).numel()
+            found[name] = found.get(name, 0.0) + times
+    return found
 
 
 @dataclass(frozen=True)
 class _Operation:
-    """A product: its multiply-accumulates and biases for one example, the matrices that are parameters.
+    """A product: its multiply-accumulates and biases, names of the matrices in it that are parameters.
 
     `nonzero` is the share of entries of such a matrix that are not 0.
     """
 
     macs: float
     biases: float = 0.0
-    matrices: tuple[Tensor, ...] = ()
+    matrices: tuple[str, ...] = ()
     nonzero: float = 1.0
 
 
 @torch.no_grad()
 def _operations(net: nn.Module, example: Any) -> list[_Operation]:
-    """All products of one run in evaluation mode.
+    """All products of one run in evaluation mode, for one example of the batch."""
+    net, example = copy.deepcopy(net).cpu().double().eval(), in_double(example)
+    products = _Products(net)
+    shape = next(leaf.shape for leaf in tensors(example) if leaf.dim())
+    examples = shape[0]
 
-    What compiles itself, as torch's flex_attention does, cannot be looked into: then those of layers alone.
-    """
-    was = net.training
-    net.eval()
-    try:
-        with plain_path():
-            try:
-                return _watched(net, example, everything=True)
-            except Exception:
-                torch.compiler.reset()  # which has noted that it cannot compile this
-                return _watched(net, example, everything=False)
-    finally:
-        net.train(was)
-
-
-def _watched(net: nn.Module, example: Any, *, everything: bool) -> list[_Operation]:
-    mode, size = _Products(net), _Batch(example)
-
-    def begin(module: nn.Module, *_: Any) -> None:
-        mode.opaque += isinstance(module, _OPAQUE)
-        if not everything:
-            mode.__enter__()
-
-    def end(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        if not everything:
-            mode.__exit__(None, None, None)
-        mode.opaque -= isinstance(module, _OPAQUE)
-        given = [*args, *kwargs.values()]
-        size.look(module, next((value for value in given if isinstance(value, Tensor)), None))
-        if isinstance(module, _OPAQUE) and out is not None:
-            mode.found += _opaque(module, given[0], out)
-
-    handles = []
-    for module in net.modules():
-        if isinstance(module, _LAYERS):
-            handles.append(module.register_forward_pre_hook(begin))
-            # also if the layer fails, which the network may catch
-            hook = module.register_forward_hook(end, with_kwargs=True, always_call=True)
-            handles.append(hook)
-    try:
-        with mode if everything else nullcontext():
-            run(net, example)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [
-        _Operation(one.macs / size.examples, one.biases / size.examples, one.matrices, one.nonzero)
-        for one in mode.found
-    ]
-
-
-def _opaque(module: nn.Module, x: Any, out: Any) -> list[_Operation]:
-    """Products of a recurrent or bilinear layer."""
-    if isinstance(module, nn.Bilinear):
-        positions = out.numel() / out.shape[-1]
-        biases = 0 if module.bias is None else out.numel()
-        return [_of_matrix(module.weight, positions, biases)]
-    assert isinstance(module, nn.RNNBase)
-    x = x.data if isinstance(x, nn.utils.rnn.PackedSequence) else x
-    steps = x.numel() / x.shape[-1]
-    return [
-        _of_matrix(weight, steps, steps * len(weight) if module.bias and "hr" not in name else 0.0)
-        for name, weight in module.named_parameters(recurse=False)
-        if name.startswith("weight")
-    ]
-
-
-def _of_matrix(weight: Tensor, positions: float, biases: float) -> _Operation:
-    share = int(weight.count_nonzero()) / weight.numel()
-    return _Operation(positions * weight.numel(), biases, (weight,), share)
-
-
-class _Batch:
-    """How many examples a batch has: its first dimension, or the second of sequences with time first."""
-
-    def __init__(self, example: Any) -> None:
-        leaves = [t for t in torch.utils._pytree.tree_leaves(example) if isinstance(t, Tensor)]
-        self.shape = leaves[0].shape if leaves else torch.Size()
-        self.examples = self.shape[0] if self.shape else 1
-
-    def look(self, module: nn.Module, x: Tensor | None) -> None:
+    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
         """A layer that wants time first tells which dimension of the batch is which."""
-        if not isinstance(module, nn.RNNBase | nn.MultiheadAttention) or module.batch_first:
-            return
-        if x is not None and x.dim() == 3 and x.shape[:2] == self.shape[:2]:
-            self.examples = x.shape[1]
+        nonlocal examples
+        if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
+            x = inputs[0]
+            if isinstance(x, Tensor) and x.dim() == 3 and x.shape[:2] == shape[:2]:
+                examples = x.shape[1]
+
+    with sdpa_kernel(SDPBackend.MATH), products:
+        watched(net, example, look)
+    return [
+        _Operation(one.macs / examples, one.biases / examples, one.matrices, one.nonzero)
+        for one in products.found
+    ]
 
 
 class _Products(TorchDispatchMode):
-    """Finds the products that torch carries out under it, outside of opaque layers."""
+    """Finds the products that torch carries out under it."""
 
     supports_higher_order_operators = True
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.found: list[_Operation] = []
-        self.opaque = 0  # opaque layers that are at work now
-        self.owners: dict[int, Tensor] = {_address(p): p for p in net.parameters()}
+        self.parameters = dict(net.named_parameters())
+        self.owners = {_address(p): name for name, p in self.parameters.items()}
         self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs, kind = kwargs or {}, getattr(func, "overloadpacket", None)
-        if self.opaque or kind is None:
-            return func(*args, **kwargs)
-        if kind not in flop_registry and kind not in _VECTORS and kind is not _ATTENTION:
+        kwargs = kwargs or {}
+        kind: Any = getattr(func, "overloadpacket", None)
+        if kind is not None and kind not in flop_registry:
             with self:  # in inference mode products arrive whole
                 decomposed = func.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
         out = func(*args, **kwargs)
-        if kind in _COPIES and (owner := self.owner(args[0])) is not None:
+        if kind in _COPIES and (name := self.owner(args[0])) is not None:
             self.copies.append(out)
-            self.owners[_address(out)] = owner
+            self.owners[_address(out)] = name
         elif kind is _aten.add:
-            owners = [self.owner(value) for value in args[:2]]
-            if out.dim() > 1 and any(one is not None and one.dim() == 1 for one in owners):
+            if out.dim() > 1 and any(self.dims(value) == 1 for value in args[:2]):
                 self.found.append(_Operation(0.0, float(out.numel())))
-        elif (macs := _macs(kind, args, kwargs, out)) is not None:
-            place = _ADDED.get(kind)
-            is_biased = place is not None and self.owner(args[place]) is not None
-            factors = [value for number, value in enumerate(args) if number != place]
-            owned = [(value, one) for value in factors if (one := self.owner(value)) is not None]
-            matrices = [(value, one) for value, one in owned if one.dim() >= 2 and value.numel()]
-            share = 1.0
-            if matrices:
-                share = int(matrices[0][0].count_nonzero()) / matrices[0][0].numel()
-            biases = float(out.numel()) if is_biased else 0.0
-            self.found.append(_Operation(macs, biases, tuple(m for _, m in matrices), share))
+        elif kind in flop_registry:
+            macs = flop_registry[kind](*args, **kwargs, out_val=out) / 2
+            self.add(macs, args, out, _ADDED.get(kind))
+        elif kind in _VECTORS:
+            self.add(float(args[0].numel()), args, out)
+        elif kind is _aten._trilinear:  # of a bilinear layer
+            self.add(float(args[1].numel() * len(args[0])), args, out)
         return out
 
-    def owner(self, value: Any) -> Tensor | None:
-        """The parameter of which a value is a view or a copy."""
+    def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:
+        """Note a product that adds, maybe, the argument at a place."""
+        is_biased = place is not None and self.owner(args[place]) is not None
+        factors = [value for number, value in enumerate(args) if number != place]
+        matrices = [value for value in factors if self.dims(value) >= 2 and value.numel()]
+        names = tuple(name for value in matrices if (name := self.owner(value)) is not None)
+        share = int(matrices[0].count_nonzero()) / matrices[0].numel() if matrices else 1.0
+        self.found.append(_Operation(macs, float(out.numel()) if is_biased else 0.0, names, share))
+
+    def owner(self, value: Any) -> str | None:
+        """The name of the parameter of which a value is a view or a copy."""
         return self.owners.get(_address(value)) if isinstance(value, Tensor) else None
+
+    def dims(self, value: Any) -> int:
+        """Dimensions of the parameter of which a value is a view or a copy; 0 for other values."""
+        name = self.owner(value)
+        return 0 if name is None else self.parameters[name].dim()
 
 
 def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _macs(kind: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> float | None:
-    """Multiply-accumulates of an operation; None if it is no product."""
-    if kind in _VECTORS:
-        return float(args[_VECTORS[kind]].numel())
-    if kind is _aten.addbmm:
-        return float(args[1].numel() * args[2].shape[-1])
-    if kind is _ATTENTION:
-        return sdpa_flop_count(*(value.shape for value in args[:3])) / 2
-    formula = flop_registry.get(kind)
-    return None if formula is None else formula(*args, **kwargs, out_val=out) / 2

@@ -11,9 +11,9 @@ What this says is not believed blindly: `kasuri.compression.shrink` tries it out
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ OUTPUTS = "they are outputs of the network"
 
 Place = tuple[str, str, int]  # a layer, its side, and an index there
 Unit = tuple[str, int]  # a layer that makes it, and its number there
+Node = TypeVar("Node", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,12 @@ def heads_of(net: nn.Module) -> list[Group]:
         Group(
             name,
             module.num_heads,
-            tuple(Member(name, side, _singly(module.num_heads)) for side in sides_of(module)),
+            tuple(Member(name, side, places) for side in sides_of(module)),
         )
         for name, module in net.named_modules()
         if isinstance(module, nn.MultiheadAttention)
+        and (places := tuple((head,) for head in range(module.num_heads)))
     ]
-
-
-def _singly(size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple((index,) for index in range(size))
 
 
 @torch.no_grad()
@@ -143,7 +141,9 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
         for name, module in net.named_modules()
         if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.Bilinear) and not sides_of(module)
     ]
-    return [_group(net, makers, names) for names in _connected(makers)], notes
+    shared = connected([name, *followed.places] for name, followed in makers.items())
+    groups = [[name for name in nodes if isinstance(name, str)] for nodes in shared]
+    return [_group(net, makers, names) for names in groups], notes
 
 
 @dataclass
@@ -274,54 +274,51 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
     return found
 
 
-def _connected(makers: Mapping[str, _Followed]) -> list[list[str]]:
-    """Layers that make the same units, together."""
-    together = {name: [name] for name in makers}
-    owner: dict[Place, str] = {}
-    for name, followed in makers.items():
-        for place in followed.places:
-            first, second = together[owner.setdefault(place, name)], together[name]
-            if first is not second:
-                first += second
-                together |= dict.fromkeys(second, first)
-    return list({id(names): names for names in together.values()}.values())
+def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
+    """What hangs together by links, each of several things.
+
+    Examples:
+        >>> connected(["ab", "cd", "be"])
+        [['a', 'b', 'e'], ['c', 'd']]
+    """
+    owner: dict[Node, list[Node]] = {}
+    for link in links:
+        parts = (owner.get(node, [node]) for node in link)
+        together = list(dict.fromkeys(node for part in parts for node in part))
+        owner |= dict.fromkeys(together, together)
+    return list({id(nodes): nodes for nodes in owner.values()}.values())
 
 
 def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]) -> Group:
     """The units of some layers, those that are read at the same places being the same."""
-    same: dict[Unit, Unit] = {}
-
-    def first(unit: Unit) -> Unit:
-        while unit in same:
-            unit = same[unit]
-        return unit
-
-    owner: dict[Place, Unit] = {}
+    links: dict[Unit, list[Unit | Place]] = {
+        (name, number): [(name, number)] for name in names for number in range(makers[name].size)
+    }
     for name in names:
         for place, number in makers[name].places.items():
-            one, other = first(owner.setdefault(place, (name, number))), first((name, number))
-            if one != other:
-                same[other] = one
-    made = [(name, number) for name in names for number in range(makers[name].size)]
-    order = {unit: index for index, unit in enumerate(dict.fromkeys(map(first, made)))}
+            links[name, number].append(place)
+    units = connected(links.values())
     spread: dict[tuple[str, str], list[list[int]]] = {}
 
-    def put(layer: str, side: str, place: int, unit: Unit) -> None:
-        places = spread.setdefault((layer, side), [[] for _ in order])
-        places[order[first(unit)]].append(place)
+    def put(unit: int, layer: str, side: str, place: int) -> None:
+        spread.setdefault((layer, side), [[] for _ in units])[unit].append(place)
 
-    for name, number in made:
-        for side in (OUT, OWN) if OWN in sides_of(net.get_submodule(name)) else (OUT,):
-            put(name, side, number, (name, number))
-    for (layer, side, index), unit in owner.items():
-        put(layer, side, index, unit)
+    for unit, nodes in enumerate(units):
+        for node in nodes:
+            if len(node) == 3:
+                put(unit, *node)
+                continue
+            name, number = node
+            put(unit, name, OUT, number)
+            if OWN in sides_of(net.get_submodule(name)):
+                put(unit, name, OWN, number)
     members = tuple(
         Member(*key, tuple(tuple(sorted(places)) for places in every))
         for key, every in spread.items()
     )
     obstacles = (makers[name].obstacle for name in names)
     obstacle = next((one for one in obstacles if one is not None), None) or _obstacle(members, net)
-    return Group(names[0], len(order), members, obstacle)
+    return Group(names[0], len(units), members, obstacle)
 
 
 def _obstacle(members: Iterable[Member], net: nn.Module) -> str | None:

@@ -45,14 +45,14 @@ class Decider:
         groups: of its units, heads of attention too.
         statistics: of units, or of single weights.
         structure: who has to agree, of `kasuri.compress`.
-        inputs: layers that read the inputs of the network.
+        inputs: by layer, True where it reads inputs of the network.
     """
 
     net: nn.Module
     groups: Sequence[Group]
     statistics: Mapping[Key, Statistic]
     structure: str
-    inputs: Collection[str]
+    inputs: Mapping[str, Tensor]
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0; `whole`: of units that are taken out, all of them."""
@@ -147,14 +147,17 @@ class Decider:
         return worth
 
     def _decide_inputs(self, decision: Decision, low: Mapping[Key, Tensor]) -> None:
-        """Columns of inputs of the network, where nobody else has a say; one always stays."""
-        for (name, side), below in low.items():
-            gone = below.nonzero().flatten().tolist() if side == IN and name in self.inputs else []
-            if gone and len(gone) == len(below):
-                gone = self._but_best(gone, name, side)
+        """Columns of inputs of the network, where nobody else has a say; one column always stays."""
+        for name, here in self.inputs.items():
+            if (name, IN) not in low:
+                continue
+            gone = (low[name, IN] & here).nonzero().flatten().tolist()
+            others = decision.gone.setdefault((name, IN), set())
+            if gone and len(others.union(gone)) == len(here):
+                gone = self._but_best(gone, name, IN)
             if gone:
                 decision.inputs[name] = gone
-                decision.gone[name, IN] = set(gone)
+                others.update(gone)
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> Tensor | None:

@@ -6,7 +6,7 @@ so that a difference is more than rounding.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kasuri.checks import described, told
+from kasuri.compression.units import IN, feature_dim, sides_of, tensor_of
 from kasuri.inputs import call
 from kasuri.network.contexts import plain_path
 from kasuri.objectives.elbo import Objective
 
 COUNT = 2  # of inputs beside the example
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
-TRIALS = 6  # of other parameters: rectifiers that are all dead give zeros whatever is before them
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -160,7 +160,7 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
         >>> [p.shape for p in probes(nn.Linear(3, 1), torch.zeros(2, 3))]
         [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([1, 3])]
     """
-    whole = [leaf for leaf in _tensors(example) if not leaf.is_floating_point()]
+    whole = [leaf for leaf in tensors(example) if not leaf.is_floating_point()]
     for least in (0, 1, None) if whole else (None,):
         generator = torch.Generator().manual_seed(0)
 
@@ -175,7 +175,7 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
 
 def _resized(net: nn.Module, example: Any) -> list[Any]:
     """The example with other sizes: in all dimensions at once, or if that does not run in each."""
-    dims = range(max(leaf.dim() for leaf in _tensors(example)))
+    dims = range(max(leaf.dim() for leaf in tensors(example)))
     singly = [(dim, other) for dim in dims if _runs(net, [other := _other_size(example, dim)])]
     jointly = example
     for dim, _ in singly:
@@ -187,7 +187,7 @@ def _resized(net: nn.Module, example: Any) -> list[Any]:
 
 def _other_size(example: Any, dim: int) -> Any:
     """A dimension longer by half (the first, often that of examples, shorter) in all tensors alike."""
-    size = next(leaf.shape[dim] for leaf in _tensors(example) if leaf.dim() > dim)
+    size = next(leaf.shape[dim] for leaf in tensors(example) if leaf.dim() > dim)
     new = size + (size + 1) // 2 if dim or size == 1 else (size + 1) // 2
 
     def resized(leaf: Any) -> Any:
@@ -232,14 +232,14 @@ def _same(value: Tensor) -> bool:
     return bool(len(flat)) and not flat.is_complex() and bool((flat == flat[0]).all())
 
 
-def _tensors(example: Any) -> list[Tensor]:
+def tensors(example: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
 
 
 def unvaried(inputs: list[Any]) -> list[str]:
     """A note on booleans and whole numbers that are all the same in all probes."""
     notes = []
-    for number, leaves in enumerate(zip(*map(_tensors, inputs), strict=True), 1):
+    for number, leaves in enumerate(zip(*map(tensors, inputs), strict=True), 1):
         if not leaves[0].is_floating_point() and _same(torch.cat([t.flatten() for t in leaves])):
             notes.append(
                 f"tensor {number} of the example has one value everywhere, and the network ran on no other "
@@ -251,19 +251,19 @@ def unvaried(inputs: list[Any]) -> list[str]:
 @torch.no_grad()
 def check_example(net: nn.Module, example: Any) -> None:
     """Refuse what the network cannot run on, and examples without a dimension that counts them."""
-    tensors = _tensors(example)
+    given = tensors(example)
     want = "give a batch of inputs as the network takes it: a tensor, a tuple of arguments or a mapping"
-    if not tensors:
+    if not given:
         raise TypeError(f"compress(example={type(example).__name__}): no tensor in it; {want}")
-    if not all(leaf.numel() for leaf in tensors):
-        shapes = [tuple(leaf.shape) for leaf in tensors]
+    if not all(leaf.numel() for leaf in given):
+        shapes = [tuple(leaf.shape) for leaf in given]
         raise ValueError(f"compress(example=...): nothing in it, its shape is {shapes}; {want}")
-    given = {id(leaf) for leaf in tensors}
+    ids = {id(leaf) for leaf in given}
     single: list[str] = []
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        x = next(iter(_tensors(inputs)), None)
-        if x is not None and id(x) in given and x.dim() == _unbatched(module):
+        x = next(iter(tensors(inputs)), None)
+        if x is not None and id(x) in ids and x.dim() == _unbatched(module):
             single.append(f"{type(module).__name__} reads shape {tuple(x.shape)}")
 
     failed: Exception | None = None
@@ -278,7 +278,7 @@ def check_example(net: nn.Module, example: Any) -> None:
         ) from failed
     if failed is not None:
         raise ValueError(
-            f"compress(example=...): the network does not run on it, {described(*tensors)} "
+            f"compress(example=...): the network does not run on it, {described(*given)} "
             f"({told(failed)}); {want}"
         ) from failed
 
@@ -310,37 +310,31 @@ def check_double(net: nn.Module, example: Any) -> None:
 
 
 @torch.no_grad()
-def input_readers(net: nn.Module, example: Any) -> frozenset[str]:
-    """Layers that read the inputs of the network itself: what they see is the same for any parameters.
+def input_columns(net: nn.Module, example: Any) -> dict[str, Tensor]:
+    """For layers that read units, True where they read inputs of the network itself.
+
+    In a copy all parameters are NaN: what is a number all the same depends on none of them.
 
     Examples:
         >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> sorted(input_readers(net, torch.ones(1, 2, 2)))
-        ['', '0', '1']
+        >>> input_columns(net, torch.ones(1, 2, 2))
+        {'1': tensor([True, True, True, True]), '3': tensor([False, False, False])}
     """
-    generator = torch.Generator().manual_seed(0)
-    first = _inputs(net, example)
-    same = frozenset(first)
-    for _ in range(TRIALS):
-        other = copy.deepcopy(net)
-        for parameter in other.parameters():
-            if parameter.is_floating_point():
-                # a factor as well: a bias of -100 is still one after adding a little
-                noise = torch.empty(2, *parameter.shape, dtype=torch.float64)
-                factor, more = noise.normal_(generator=generator).to(parameter)
-                parameter.data = parameter.data * factor + more
-        second = _inputs(other, example)
-        same = frozenset(n for n in same if n in second and distance(first[n], second[n]) == 0)
-    return same
-
-
-def _inputs(net: nn.Module, example: Any) -> dict[str, list[Tensor]]:
-    """What every layer was given, call by call."""
-    seen: dict[str, list[Tensor]] = {}
+    blind = copy.deepcopy(net)
+    for parameter in blind.parameters():
+        if parameter.is_floating_point():
+            parameter.fill_(torch.nan)
+    found: dict[str, Tensor] = {}
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        tensors = (leaf if leaf.is_complex() else leaf.double() for leaf in _tensors(inputs))
-        seen.setdefault(name, []).extend(leaf.clone() for leaf in tensors)
+        if IN in sides_of(module):
+            x, dim = tensor_of(inputs[0]), feature_dim(module)
+            here = ~x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
+            found[name] = found.get(name, here) & here
 
-    watched(net, example, look)
-    return seen
+    def filled(leaf: Any) -> Any:
+        return leaf.nan_to_num() if isinstance(leaf, Tensor) else leaf
+
+    with suppress(Exception):  # code that refuses NaN: what was seen until then is right
+        watched(blind, tree_map(filled, example), look)
+    return found

@@ -4,14 +4,14 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
-from kasuri.compression.counting import Counts, ratios
+from kasuri.compression.counting import Counts
 from kasuri.compression.coupling import OUTPUTS
 from kasuri.compression.importance import Weight
 from kasuri.compression.search import Trial
@@ -113,6 +113,17 @@ class MatrixLeft:
         """The share of weights that is dropped."""
         return 1 - self.weights_left / self.weights
 
+    def cells(self) -> tuple[str, ...]:
+        """Its line of a table."""
+        return (
+            self.name,
+            f"{self.weights:,}",
+            f"{self.weights_left:,}",
+            f"{100 * self.dropped:.1f} %",
+            f"{self.rows_left:,} of {self.rows:,}",
+            f"{self.columns_left:,} of {self.columns:,}",
+        )
+
     @staticmethod
     def of(name: str, mask: Tensor) -> "MatrixLeft":
         """From a mask in the layout of the matrix, True where a weight is left."""
@@ -179,30 +190,19 @@ class Bits:
 
     Rounding adds an error of its own. As long as its mean square stays below the mean posterior variance of
     the layer, it is lost in what nobody knows anyway. Numbers spaced evenly by Δ have a mean square error
-    of Δ²/12. Floats with t bits behind the point are spaced by 2^(e-t) between 2^e and 2^(e+1), so theirs
-    is the mean of 4^(e-t)/12 over the weights.
+    of Δ²/12.
 
     Args:
         name: of the parameter.
         weights: left of it.
-        fixed: for evenly spaced numbers between the smallest and the largest.
-        mantissa: of a float.
-        exponent: of a float.
+        fixed: bits for evenly spaced numbers between the smallest and the largest.
     """
 
     name: str
     weights: int
     fixed: int
-    mantissa: int
-    exponent: int
-
-    @property
-    def floating(self) -> int:
-        """Of a float: sign, exponent and mantissa."""
-        return 1 + self.exponent + self.mantissa
 
 
-@torch.no_grad()
 def bits_of(name: str, mean: Tensor, variance: Tensor) -> Bits:
     """Bits that the weights with these means and variances need.
 
@@ -210,23 +210,13 @@ def bits_of(name: str, mean: Tensor, variance: Tensor) -> Bits:
         >>> bits_of("w", torch.linspace(-1, 1, 100), torch.full((100,), 0.1**2)).fixed
         3
     """
-    mean, variance = mean.double().flatten(), variance.double().flatten()
-    if not len(mean) or not bool((mean != 0).any()):
-        return Bits(name, len(mean), 0, 0, 0)
-    noise = float(variance.mean())
+    if not bool((mean != 0).any()):
+        return Bits(name, len(mean), 0)
+    noise = float(variance.double().mean())
     if noise <= 0:
-        return Bits(name, len(mean), FULL, 23, 8)
-    step = math.sqrt(12 * noise)
-    fixed = math.ceil(math.log2(1 + float(mean.max() - mean.min()) / step))
-    sizes = mean[mean.abs() > step / 2].abs()
-    if not len(sizes):
-        return Bits(name, len(mean), min(fixed, FULL), 0, 0)
-    powers = sizes.log2().floor()
-    square = float((4**powers).sum()) / len(mean) / 12
-    mantissa = max(0, math.ceil(0.5 * math.log2(square / noise)))
-    octaves = float(powers.max() - powers.min()) + 2  # one more for 0
-    exponent = math.ceil(math.log2(octaves))
-    return Bits(name, len(mean), min(fixed, FULL), min(mantissa, 23), min(exponent, 8))
+        return Bits(name, len(mean), FULL)
+    steps = float(mean.max() - mean.min()) / math.sqrt(12 * noise)
+    return Bits(name, len(mean), min(math.ceil(math.log2(1 + steps)), FULL))
 
 
 @torch.no_grad()
@@ -303,31 +293,25 @@ class CompressionReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON; infinite levels are None."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "masks"}
-        derived = {
-            Counts: lambda one: one.as_dict(),
-            MatrixLeft: lambda one: asdict(one) | {"dropped": one.dropped},
-            Bits: lambda one: asdict(one) | {"floating": one.floating},
-            Latency: lambda one: asdict(one) | {"ratio": one.ratio},
-        }
 
         def ready(value: Any) -> Any:
-            if type(value) in derived:
-                value = derived[type(value)](value)
-            elif isinstance(value, Histogram | Trial | UnitsLeft):
-                value = asdict(value)
-            if isinstance(value, dict):
-                return {key: ready(entry) for key, entry in value.items()}
-            if isinstance(value, tuple | list):
+            if isinstance(value, Counts):
+                return value.as_dict()
+            if isinstance(value, MatrixLeft):
+                return asdict(value) | {"dropped": value.dropped}
+            if isinstance(value, Latency):
+                return asdict(value) | {"ratio": value.ratio}
+            if is_dataclass(value):
+                return {f.name: ready(getattr(value, f.name)) for f in fields(value)}
+            if isinstance(value, tuple):
                 return [ready(entry) for entry in value]
             is_infinite = isinstance(value, float) and not math.isfinite(value)
             return None if is_infinite else value
 
-        return ready({**values, "stored_ratio": self.stored_ratio})
+        found = {f.name: ready(getattr(self, f.name)) for f in fields(self) if f.name != "masks"}
+        return found | {"stored_ratio": ready(self.stored_ratio)}
 
-    def table(self) -> str:
-        """A table for people."""
-        times = ratios(self.before, self.after)
+    def __str__(self) -> str:
         titles = {
             "parameters": "parameters",
             "nonzero": "weights not 0",
@@ -335,11 +319,12 @@ class CompressionReport:
             "flops": "FLOPs",
             "table_flops": "FLOPs as tables count",
         }
-        old, new = self.before.as_dict(), self.after.as_dict()
+        before, after = self.before.as_dict(), self.after.as_dict()
         lines = [("", "before", "after", "ratio")]
         for key, title in titles.items():
-            if old[key]:
-                lines.append((title, f"{old[key]:,}", f"{new[key]:,}", f"{times[key]:.1f}"))
+            if old := before[key]:
+                ratio = old / after[key] if after[key] else math.inf
+                lines.append((title, f"{old:,}", f"{after[key]:,}", f"{ratio:.1f}"))
         if self.bits and self.after.nonzero:
             mean = sum(one.weights * one.fixed for one in self.bits) / self.after.nonzero
             stored = f"{self.stored_ratio:.1f}"
@@ -353,28 +338,9 @@ class CompressionReport:
                 lines.append((title, f"{one.before:,}", f"{one.after:,}", ""))
         tables = [_aligned(lines)]
         if not self.units:
-            tables.append(_aligned(self._matrix_lines()))
+            head = ("", "weights", "left", "dropped", "rows left", "columns left")
+            tables.append(_aligned([head, *(one.cells() for one in (*self.matrices, self.total))]))
         return "\n".join([*tables, *(f"- {note}" for note in self.notes)])
-
-    def _matrix_lines(self) -> list[tuple[str, ...]]:
-        head = ("", "weights", "left", "dropped", "rows left", "columns left")
-        return [
-            head,
-            *(
-                (
-                    one.name,
-                    f"{one.weights:,}",
-                    f"{one.weights_left:,}",
-                    f"{100 * one.dropped:.1f} %",
-                    f"{one.rows_left:,} of {one.rows:,}",
-                    f"{one.columns_left:,} of {one.columns:,}",
-                )
-                for one in (*self.matrices, self.total)
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.table()
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:

@@ -1,5 +1,6 @@
 """Where to cut: a number, the largest gap of each statistic, or what validation data allow."""
 
+import bisect
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from kasuri.checks import is_number, is_whole
-from kasuri.compression.coupling import Group
+from kasuri.compression.coupling import Group, connected
 from kasuri.compression.decisions import Decider, Levels
 from kasuri.compression.importance import CEILINGS, RADII, Key, Statistic
 from kasuri.compression.probes import run
@@ -20,11 +21,9 @@ from kasuri.inputs import Labelled
 from kasuri.objectives.elbo import ELBO
 
 MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best that goes
-CANDIDATES = 512
 BATCH = 500
 SHARE = 8  # a step takes an eighth of what is left, and half of that if it costs too much
 FREE = 1e-6  # nats that count as nothing
-PRICES = ("weights", "macs")
 
 Validation = tuple[Any, Tensor] | Labelled | Callable[[nn.Module], float]
 LossOf = Callable[[nn.Module], float]
@@ -73,7 +72,7 @@ class PerLayer(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.price not in PRICES:
+        if self.price not in ("weights", "macs"):
             raise ValueError(
                 f'PerLayer(price={self.price!r}): write "weights", or "macs" for multiply-accumulates'
             )
@@ -139,13 +138,7 @@ def find_cut(
     assert loss is not None
     if isinstance(threshold, PerLayer):
         return _stepwise(decider, threshold, loss, prices)
-    levels, trials = _bisected(
-        decider.statistics, lambda levels: loss(decider.masks(levels)), threshold.tolerance
-    )
-    within = [trial.loss for trial in trials if trial.loss <= trials[0].loss + threshold.tolerance]
-    return SearchResult(
-        levels, trials, loss=within[-1]
-    )  # each was tried at a higher level than before
+    return _bisected(decider, threshold.tolerance, loss)
 
 
 def _fixed(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Levels:
@@ -166,85 +159,64 @@ def _gaps(decider: Decider, criterion: str) -> SearchResult:
     free = [group for group in decider.groups if group.obstacle is None]
     asked = {(member.layer, member.side) for group in free for member in group.members}
     for key, statistic in decider.statistics.items():
-        level, width = largest_gap(statistic.logs, CEILINGS.get(criterion, math.inf))
-        if not width:
-            known = statistic.logs[statistic.logs > -math.inf]
-            has_zeros = 0 < len(known) < len(statistic.logs)
-            level = float(known.min()) if has_zeros else -math.inf
+        logs = statistic.logs
+        levels[key] = largest_gap(logs, CEILINGS.get(criterion, math.inf))
+        if levels[key] == -math.inf:
+            known = logs[logs > -math.inf]
+            if 0 < len(known) < len(logs):
+                levels[key] = float(known.min())
             if key in asked:
                 notes.append(f"no gap in the statistic of {key[0]!r} ({key[1]})")
-        levels[key] = level
     return SearchResult(levels, notes=notes)
 
 
-def largest_gap(
-    logs: Tensor, ceiling: float = math.inf, min_gap: float = MIN_GAP
-) -> tuple[float, float]:
-    """(middle, width) of the largest gap in sorted numbers; (-inf, 0) where there is none.
+def largest_gap(logs: Tensor, ceiling: float = math.inf) -> float:
+    """The middle of the largest gap in sorted numbers; -inf where there is none.
 
-    A gap counts if it is at least `min_gap` wide and what lies below it is below the ceiling. What
+    A gap counts if it is at least `MIN_GAP` wide and what lies below it is below the ceiling. What
     is at -inf is below every cut, and is no end of a gap.
 
     Examples:
         >>> largest_gap(torch.tensor([-6.0, -5.0, 1.0, 2.0]))
-        (-2.0, 6.0)
+        -2.0
         >>> largest_gap(torch.tensor([0.1, 0.2, 0.3]))
-        (-inf, 0.0)
+        -inf
     """
     known = logs[logs > -math.inf].double().clamp(max=1e300).flatten().sort().values
     if len(known) < 2:
-        return -math.inf, 0.0
+        return -math.inf
     gaps = torch.where(known[:-1] < ceiling, known.diff(), -math.inf)
     place = int(gaps.argmax())
-    width = float(gaps[place])
-    if not width >= min_gap:
-        return -math.inf, 0.0
+    if not float(gaps[place]) >= MIN_GAP:
+        return -math.inf
     low, high = float(known[place]), float(known[place + 1])
-    return (low + high) / 2 if high < 1e299 else low + min_gap, width
+    return (low + high) / 2 if high < 1e299 else low + MIN_GAP
 
 
-def _bisected(
-    statistics: Mapping[Key, Statistic], loss_at: Callable[[Levels], float], tolerance: float
-) -> tuple[Levels, list[Trial]]:
-    """The highest common level at which the loss of the masked network stays within a tolerance."""
+def _bisected(decider: Decider, tolerance: float, loss: Callable[[Masks], float]) -> SearchResult:
+    """The highest common level at which the loss of the masked network stays within a tolerance.
+
+    The loss is taken to grow with the level; where it does not, a level within the tolerance is found
+    all the same.
+    """
+    statistics = decider.statistics
     common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
-    candidates = common[common.isfinite()].unique().tolist()
-    if len(candidates) > CANDIDATES:
-        every = torch.linspace(0, len(candidates) - 1, CANDIDATES).long().tolist()
-        candidates = [candidates[index] for index in every]
-    # just above a candidate, so that the unit itself goes
-    candidates = [math.nextafter(value, math.inf) for value in candidates]
+    values = common[common.isfinite()].unique().tolist()
+    # just above a value, so that the unit itself goes
+    candidates = [math.nextafter(value, math.inf) for value in values[:: len(values) // 512 + 1]]
+    trials: list[Trial] = []
 
     def levels(common: float) -> Levels:
         return {key: common + one.offset for key, one in statistics.items()}
 
-    start = loss_at(levels(-math.inf))
-    best, trials = bisect(candidates, lambda level: loss_at(levels(level)), start + tolerance)
-    return levels(best), [Trial(-math.inf, start), *trials]
+    def costs_too_much(level: float) -> bool:
+        trials.append(Trial(level, loss(decider.masks(levels(level)))))
+        return not trials[-1].loss <= trials[0].loss + tolerance
 
-
-def bisect(
-    levels: Sequence[float], loss: Callable[[float], float], limit: float
-) -> tuple[float, list[Trial]]:
-    """The highest of ascending levels whose loss is within a limit, and all that was tried.
-
-    The loss is taken to grow with the level; where it does not, a level within the limit is found
-    all the same. -inf, which drops nothing, if no level is.
-
-    Examples:
-        >>> bisect([1.0, 2.0, 3.0, 4.0], lambda level: level**2, limit=10.0)[0]
-        3.0
-    """
-    best, trials = -math.inf, []
-    low, high = 0, len(levels)
-    while low < high:
-        middle = (low + high) // 2
-        trials.append(Trial(levels[middle], loss(levels[middle])))
-        if trials[-1].loss <= limit:
-            best, low = levels[middle], middle + 1
-        else:
-            high = middle
-    return best, trials
+    costs_too_much(-math.inf)
+    bisect.bisect_left(candidates, True, key=costs_too_much)
+    best = max((t for t in trials if t.loss <= trials[0].loss + tolerance), key=lambda t: t.level)
+    return SearchResult(levels(best.level), trials, loss=best.loss)
 
 
 def _stepwise(
@@ -311,14 +283,9 @@ class Block:
 
 def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> list[Block]:
     """Statistics by the units they decide about; those of layers that share units are one block."""
-    owner = {key: {key} for key in statistics}
-    for group in groups:
-        shared = [(m.layer, m.side) for m in group.members if (m.layer, m.side) in statistics]
-        together = set().union(*(owner[key] for key in shared))
-        for key in together:
-            owner[key] = together
+    shared = [{(m.layer, m.side) for m in group.members} & statistics.keys() for group in groups]
     found = []
-    for members in {id(keys): keys for keys in owner.values()}.values():
+    for members in connected([*([key] for key in statistics), *shared]):
         keys = tuple(key for key in statistics if key in members)
         logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
         found.append(Block(keys, logs[logs.isfinite()].unique().tolist()))

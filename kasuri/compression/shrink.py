@@ -8,8 +8,9 @@ border. Such units can share one channel that stays (a carrier) and bears the co
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,13 +98,11 @@ class Shrunk:
     Args:
         net: the small network, in double precision.
         plan: what was done to which layer.
-        difference: largest difference of outputs to those of the network before, on probes.
         notes: what stayed, and why.
     """
 
     net: nn.Module
     plan: CuttingPlan
-    difference: float
     notes: list[str]
 
 
@@ -123,26 +122,38 @@ def shrink(
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double().eval()
         >>> net[0].weight.data[:2] = 0
         >>> x = torch.randn(5, 3).double()
-        >>> small = shrink(net, [x], find_groups(net, x)[0])
-        >>> small.net[0].out_features, small.difference < 1e-12
+        >>> small = shrink(net, [x], find_groups(net, x)[0]).net
+        >>> small[0].out_features, torch.allclose(small(x), net(x))
         (2, True)
     """
     free = [group for group in groups if group.obstacle is None]
     constants = find_constants(net, inputs, free)
     before = outputs(net, inputs)
-    done = _attempt(net, free, constants, carry, inputs, before)
-    if done is not None:
-        return done
-    kept: list[Group] = []
-    notes = []
-    for group in free:
-        if _attempt(net, [*kept, group], constants, carry, inputs, before) is None:
-            notes.append(f"units of {group.name!r} stay: without them the outputs would change")
-        else:
-            kept.append(group)
-    done = _attempt(net, kept, constants, carry, inputs, before)
+
+    def attempt(groups: Sequence[Group]) -> Shrunk | None:
+        return _attempt(net, groups, constants, carry, inputs, before)
+
+    kept = _together(free, lambda groups: attempt(groups) is not None)
+    done = attempt(kept)
     assert done is not None
+    names = {group.name for group in kept}
+    notes = [
+        f"units of {group.name!r} stay: without them the outputs would change"
+        for group in free
+        if group.name not in names
+    ]
     return replace(done, notes=[*done.notes, *notes])
+
+
+def _together(groups: Sequence[Group], works: Callable[[Sequence[Group]], bool]) -> Sequence[Group]:
+    """Groups with which something works: all, or those with which it works one after the other."""
+    if works(groups):
+        return groups
+    kept: list[Group] = []
+    for group in groups:
+        if works([*kept, group]):
+            kept.append(group)
+    return kept
 
 
 def _attempt(
@@ -160,7 +171,7 @@ def _attempt(
         difference = distance(before, outputs(small, inputs))
     except (RuntimeError, ValueError, IndexError, AssertionError):
         return None
-    return Shrunk(small, plan, difference, notes) if difference <= TOLERANCE else None
+    return Shrunk(small, plan, notes) if difference <= TOLERANCE else None
 
 
 def trusted(net: nn.Module, inputs: list[Any], groups: Sequence[Group]) -> list[Group]:
@@ -175,14 +186,15 @@ def trusted(net: nn.Module, inputs: list[Any], groups: Sequence[Group]) -> list[
         inputs: of `probes`.
         groups: of `find_groups`.
     """
-    free = [group for group in groups if group.obstacle is None]
-    wrong: set[str] = set()
+    right: Sequence[Group] = [group for group in groups if group.obstacle is None]
     for seed in range(TRIAL_CUTS):
         trial = _disturbed(net, torch.Generator().manual_seed(seed))
-        free = [group for group in free if group.name not in wrong]
-        if not _holds(trial, inputs, free, seed):
-            wrong |= {group.name for group in free if not _holds(trial, inputs, [group], seed)}
-    return [replace(one, obstacle=WRONG) if one.name in wrong else one for one in groups]
+        right = _together(right, partial(_holds, trial, inputs, seed))
+    names = {group.name for group in right}
+    return [
+        group if group.obstacle or group.name in names else replace(group, obstacle=WRONG)
+        for group in groups
+    ]
 
 
 @torch.no_grad()
@@ -197,7 +209,7 @@ def _disturbed(net: nn.Module, generator: torch.Generator) -> nn.Module:
     return other
 
 
-def _holds(net: nn.Module, inputs: list[Any], groups: Sequence[Group], seed: int) -> bool:
+def _holds(net: nn.Module, inputs: list[Any], seed: int, groups: Sequence[Group]) -> bool:
     """Whether half of the units of these groups can go once nobody needs them."""
     generator = torch.Generator().manual_seed(seed)
     gone: dict[tuple[str, str], set[int]] = {}

@@ -7,29 +7,20 @@ posterior is its prior; `kasuri.diagnose` turns all of it into findings. `refere
 small problems.
 """
 
-from kasuri.diagnostics import reference
-from kasuri.diagnostics.collapse import Collapse, LayerState, collapse_check
-from kasuri.diagnostics.findings import Diagnosis, Finding
-from kasuri.diagnostics.recorders import GradientSNR, ScaleDrift, snr
-from kasuri.diagnostics.spectra import LayerSpectrum, Spectrum, spectrum, spectrum_table
-from kasuri.diagnostics.tying import choose_rank, scale_maps, tie, truncate
-
-__all__ = [
-    "Collapse",
-    "Diagnosis",
-    "Finding",
-    "GradientSNR",
-    "LayerSpectrum",
-    "LayerState",
-    "ScaleDrift",
-    "Spectrum",
-    "choose_rank",
-    "collapse_check",
-    "reference",
-    "scale_maps",
-    "snr",
-    "spectrum",
-    "spectrum_table",
-    "tie",
-    "truncate",
-]
+from kasuri.diagnostics import reference as reference
+from kasuri.diagnostics.collapse import Collapse as Collapse
+from kasuri.diagnostics.collapse import LayerState as LayerState
+from kasuri.diagnostics.collapse import collapse_check as collapse_check
+from kasuri.diagnostics.findings import Diagnosis as Diagnosis
+from kasuri.diagnostics.findings import Finding as Finding
+from kasuri.diagnostics.recorders import GradientSNR as GradientSNR
+from kasuri.diagnostics.recorders import ScaleDrift as ScaleDrift
+from kasuri.diagnostics.recorders import snr as snr
+from kasuri.diagnostics.spectra import LayerSpectrum as LayerSpectrum
+from kasuri.diagnostics.spectra import Spectrum as Spectrum
+from kasuri.diagnostics.spectra import spectrum as spectrum
+from kasuri.diagnostics.spectra import spectrum_table as spectrum_table
+from kasuri.diagnostics.tying import choose_rank as choose_rank
+from kasuri.diagnostics.tying import scale_maps as scale_maps
+from kasuri.diagnostics.tying import tie as tie
+from kasuri.diagnostics.tying import truncate as truncate

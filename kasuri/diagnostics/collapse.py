@@ -44,7 +44,6 @@ class LayerState:
 
     @property
     def weights(self) -> int:
-        """Their number."""
         return math.prod(self.shape)
 
     @property
@@ -66,11 +65,9 @@ class Collapse:
     kl: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """A table for the terminal."""
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
         for layer in self.layers:
             kl = "–" if layer.kl is None else f"{layer.kl:.1f}"

@@ -20,7 +20,6 @@ k + 1 starts from rank k with one component split in two along the largest resid
 rank never fits worse.
 """
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -59,23 +58,13 @@ def growing(scale: Tensor, iterations: int = ITERATIONS) -> Iterator[Factors]:
         rows, columns = _split(scale, fit)
 
 
-def improved(
-    scale: Tensor,
-    rows: Tensor,
-    columns: Tensor,
-    iterations: int = ITERATIONS,
-    ceiling: float = math.inf,
-) -> Factors:
-    """The factors after updates, until these change nothing any more; held below a ceiling if given.
-
-    The ceiling is exact: the bound that an update minimises falls and then rises in each factor, so
-    its minimum below the ceiling is the ceiling.
-    """
+def improved(scale: Tensor, rows: Tensor, columns: Tensor, iterations: int = ITERATIONS) -> Factors:
+    """The factors after updates, until these change nothing any more."""
     weight = scale.square().reciprocal()
     loss = loss_per_weight(scale, rows, columns)
     for count in range(1, iterations + 1):
-        rows = _updated(weight, rows, columns, ceiling)
-        columns = _updated(weight.T, columns, rows, ceiling)
+        rows = _updated(weight, rows, columns)
+        columns = _updated(weight.T, columns, rows)
         if count % _EVERY == 0:
             before, loss = loss, loss_per_weight(scale, rows, columns)
             if before - loss <= 1e-4 * loss + 1e-10:
@@ -83,11 +72,11 @@ def improved(
     return Factors(rows, columns, loss_per_weight(scale, rows, columns))
 
 
-def _updated(weight: Tensor, mine: Tensor, other: Tensor, ceiling: float) -> Tensor:
+def _updated(weight: Tensor, mine: Tensor, other: Tensor) -> Tensor:
     product = mine.T @ other
     down = other @ (product * weight).T
     up = other @ product.reciprocal_().T
-    return (mine * up.div_(down).sqrt_()).clamp(max=ceiling)
+    return mine * up.div_(down).sqrt_()
 
 
 def balanced(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:

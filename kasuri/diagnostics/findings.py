@@ -49,7 +49,6 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        """One sentence."""
         return f"{self.what}: {self.advice}."
 
 
@@ -75,7 +74,6 @@ class Diagnosis:
         return {name: everything[name] for name in ("findings", "collapse", "notes")}
 
     def __str__(self) -> str:
-        """The findings as a list for the terminal."""
         lines = [f"- {finding}" for finding in self.findings] or ["Nothing to report."]
         return "\n".join([*lines, *(f"({note})" for note in self.notes)])
 
@@ -145,11 +143,9 @@ def _gradient_rows(elbo: ELBO, train: Any, seed: int) -> list[dict[str, Any]]:
     return recorder.rows
 
 
-def constant_nll(targets: Tensor, classes: bool) -> float | None:
+def constant_nll(targets: Tensor, classes: bool) -> float:
     """NLL per example of the best prediction that does not look at the input."""
     columns = targets.reshape(len(targets), -1).double().cpu()
-    if not len(columns):
-        return None
     if not classes:
         variance = columns.var(0, correction=0)
         return float(0.5 * (2 * math.pi * math.e * variance).log().sum())
@@ -163,7 +159,7 @@ class Measured:
 
     collapse: Collapse
     scores: Mapping[str, float]  # of `kasuri.evaluate` on data that training did not see
-    constant_nll: float | None  # of the best constant prediction there
+    constant_nll: float  # of the best constant prediction there
     temperature: float  # η, KL weight included
     num_data: int
     gradients: Sequence[Mapping[str, Any]] = ()  # rows of `GradientSNR`
@@ -198,8 +194,6 @@ def _not_finite(elbo: ELBO) -> Iterator[Finding]:
 
 def _ignores(measured: Measured) -> Iterator[Finding]:
     scores, constant, collapse = measured.scores, measured.constant_nll, measured.collapse
-    if constant is None:
-        return
     # for classes by the ratio, for densities, which have no zero, by less than 0.05 nats
     limit = CONSTANT * constant if "accuracy" in scores else constant - 0.05
     if scores["nll"] <= limit:

@@ -120,7 +120,6 @@ class GradientSNR(Callback):
         self._moments: dict[str, dict[str, list[Tensor]]] = {}  # by posterior and parameter
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
-        """Take in the gradients of a step."""
         self.record(objective, step)
 
     def record(self, model: nn.Module, step: int) -> None:
@@ -169,12 +168,10 @@ class GradientSNR(Callback):
         self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows, and the window that is not over."""
         state = {"rows": self.rows, "seen": self._seen, "moments": self._moments}
         return copy.deepcopy(state | {"settings": self._settings()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on in the middle of a window."""
         if state["settings"] != self._settings():
             raise ValueError(
                 f"GradientSNR: the interrupted run has other settings, {state['settings']}; use the same"
@@ -210,7 +207,6 @@ class ScaleDrift(Callback):
         self.curves: list[dict[str, Any]] = []
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
-        """Take a reading if it is time."""
         if step % self.every == 0:
             self.record(objective, step)
 
@@ -228,9 +224,7 @@ class ScaleDrift(Callback):
                 curves[name]["mean_scale"].append(float(scale.mean()))
 
     def state_dict(self) -> dict[str, Any]:
-        """The curves."""
         return {"curves": copy.deepcopy(self.curves)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The curves of the interrupted run."""
         self.curves = copy.deepcopy(state["curves"])

@@ -22,7 +22,7 @@ from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.kl_shares import at_its_scale
-from kasuri.posteriors.base import Dense
+from kasuri.posteriors.base import Located, Posterior
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
 from kasuri.streams import globally_seeded, normal, normal_like, seeded
@@ -315,15 +315,29 @@ def _divergence(
 ) -> tuple[float, float]:
     """KL(q ‖ π) by draws, with its standard error.
 
-    E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q has no density.
+    E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q is not normal.
     """
     each = -exact.log_prob(draws.double())
     for name, q in joint.posteriors.items():
-        if isinstance(q, Dense):
-            each += torch.stack([q.log_prob(joint.split(w)[name]).double() for w in draws])
-        else:
+        normal = _dense_normal(q)
+        if normal is None:
             each -= float(q.entropy())
+        else:
+            weights = torch.stack([joint.split(w)[name].flatten() for w in draws])
+            each += normal.log_prob(weights.double())
     return float(each.mean()), float(each.std()) / math.sqrt(len(each))
+
+
+def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:
+    """The posterior over W.reshape(-1), if it is a normal distribution whose entropy is exact."""
+    mean = q.mean.double().flatten()
+    if not isinstance(q, Located) or q.certain or q.numel() < len(mean):
+        return None
+    every = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
+    factor = q.pull(every.reshape(-1, *q.shape)).double()
+    normal = td.MultivariateNormal(mean, factor @ factor.mT)
+    exact = torch.allclose(normal.entropy(), q.entropy().double(), rtol=1e-4)
+    return normal if exact else None
 
 
 class WideOptimum(NamedTuple):

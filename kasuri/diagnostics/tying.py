@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -14,33 +13,29 @@ from kasuri.checks import is_whole, near_misses
 from kasuri.diagnostics import factors
 from kasuri.diagnostics.spectra import blocks_of, matrix_posteriors, scale_of
 from kasuri.network.convert import replace_posteriors
-from kasuri.numerics.safe import soft_min_inverse
-from kasuri.posteriors.base import Builder, Elementwise, Family, Posterior
+from kasuri.posteriors.base import Builder, Elementwise, Posterior
 from kasuri.posteriors.k_tied import KTied, KTiedPosterior
 from kasuri.posteriors.masked import MaskedPosterior
 from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
 
 TOLERANCE = 0.015
 MAX_RANK = 8
-BELOW = 1 - 1e-6  # of a bound on the scale, which no scale reaches
 SIDE = 48  # longest side of a heat map
-Families = Mapping[str, tuple[Posterior, Callable[..., Family]]]
+New = dict[str, tuple[Posterior, Builder]]  # posteriors by name, and what made them
 
 
-def truncate(bnn: nn.Module, rank: int, *, floor: float | None = None) -> nn.Module:
-    """A copy of the network whose standard deviations are max(rank-k SVD, floor).
+def truncate(bnn: nn.Module, rank: int) -> nn.Module:
+    """A copy of the network whose standard deviations are max(rank-k SVD, smallest of the matrix).
 
     Every matrix of independent weights gets a mean-field posterior with the same means. Other and masked
     posteriors, vectors, and matrices whose full rank is not above k stay as they are. Blocks (gates, groups)
     are truncated one by one. Rank 1 is positive by itself, higher ranks in general are not: hence the
-    floor, which the KL depends on. The result is an ordinary converted network; an objective
-    belongs to one network, so make a new ELBO for it. A `max_scale` of the layer still holds.
+    floor, which the KL depends on, so that nothing is extrapolated. The result is an ordinary converted
+    network, without a `max_scale`; an objective belongs to one network, so make a new ELBO for it.
 
     Args:
         bnn: a network from `bayesianize` with mean-field or k-tied posteriors.
         rank: k.
-        floor: smallest standard deviation; by default the smallest there was in the matrix, so
-            that nothing is extrapolated.
 
     Examples:
         >>> import kasuri
@@ -50,26 +45,20 @@ def truncate(bnn: nn.Module, rank: int, *, floor: float | None = None) -> nn.Mod
         1
     """
     _check_rank("truncate", rank)
-    if floor is not None and not 0 < floor < math.inf:
-        raise ValueError(
-            f"truncate: floor must be above 0, got {floor}: at a standard deviation of 0 the KL is infinite"
-        )
-    new: dict[str, tuple[Posterior, Callable[..., Family]]] = {}
+    new: New = {}
     for name, (q, scale) in _independent(bnn, "truncate").items():
         if rank < _full_rank(scale):
-            cut, bound, loc = _truncated(scale, rank, floor), _bound(q), q.loc.detach().clone()
-            if bound is not None:
-                cut = soft_min_inverse(cut.clamp(max=BELOW * bound), bound)
-            new[name] = MeanFieldPosterior(loc, cut.log().to(loc), bound), MeanField
+            loc = q.loc.detach().clone()
+            cut = _truncated(scale, rank).log().to(loc)
+            new[name] = MeanFieldPosterior(loc, cut), MeanField()
     return _exchanged(bnn, new)
 
 
-def _truncated(scale: Tensor, rank: int, floor: float | None = None) -> Tensor:
-    """max(rank-k SVD, floor) of matrices (*blocks, out, in); the default floor is each one's minimum."""
-    lowest = scale.amin((-2, -1), keepdim=True) if floor is None else scale.new_tensor(floor)
+def _truncated(scale: Tensor, rank: int) -> Tensor:
+    """max(rank-k SVD, minimum) of matrices (*blocks, out, in), each with its own minimum."""
     left, values, right = torch.linalg.svd(scale, full_matrices=False)
     cut = (left[..., :rank] * values[..., None, :rank]) @ right[..., :rank, :]
-    return torch.maximum(cut, lowest)
+    return torch.maximum(cut, scale.amin((-2, -1), keepdim=True))
 
 
 def tie(bnn: nn.Module, rank: int | Mapping[str, int]) -> nn.Module:
@@ -79,9 +68,8 @@ def tie(bnn: nn.Module, rank: int | Mapping[str, int]) -> nn.Module:
     the smallest KL(tied ‖ given) = Σ (τ²/(2σ²) - log(τ/σ) - ½), which near an optimum is what
     tying takes from the ELBO. Rank 1 is the global optimum; from there one component is added at a
     time by multiplicative updates, so more rank never fits worse. Vectors, masked matrices, and
-    matrices whose weights are not independent stay as they are. A `max_scale` still holds, with the
-    tighter meaning it has in kasuri.KTied. An objective belongs to one network, so make a new ELBO, or give
-    the result to kasuri.fit.
+    matrices whose weights are not independent stay as they are. The result has no `max_scale`. An objective
+    belongs to one network, so make a new ELBO, or give the result to kasuri.fit.
 
     Args:
         bnn: a network from `bayesianize` with mean-field (or k-tied) posteriors.
@@ -96,37 +84,29 @@ def tie(bnn: nn.Module, rank: int | Mapping[str, int]) -> nn.Module:
     """
     matrices = _independent(bnn, "tie")
     ranks = rank if isinstance(rank, Mapping) else dict.fromkeys(matrices, rank)
-    new: dict[str, tuple[Posterior, Callable[..., Family]]] = {}
+    new: New = {}
     for name, wanted in ranks.items():
         _check_rank("tie", wanted)
         if name not in matrices:
             raise ValueError(f"tie: {name!r} is no matrix to tie; {near_misses(name, matrices)}")
         q, scale = matrices[name]
         k = min(wanted, _full_rank(scale))
-        new[name] = _tied(q, scale, k), partial(KTied, rank=k)
+        new[name] = _tied(q, scale, k), KTied(k)
     return _exchanged(bnn, new)
 
 
 def _tied(q: Elementwise, scale: Tensor, rank: int) -> KTiedPosterior:
-    """The posterior with the best factors; with a bound they are fitted again below it if need be."""
-    loc, bound = q.loc.detach().clone(), _bound(q)
-    fitted = []
+    """The posterior with the best factors, block by block."""
+    loc, fitted = q.loc.detach().clone(), []
     for block in scale.reshape(-1, *scale.shape[-2:]):
         fit = next(islice(factors.growing(block), rank - 1, None))
         rows, columns = factors.balanced(fit.rows, fit.columns)
-        if bound is not None:
-            ceiling = math.sqrt(bound / rank)
-            held = 0.99 * ceiling
-            if max(float(rows.max()), float(columns.max())) > held:
-                rows, columns = rows.clamp(max=held), columns.clamp(max=held)
-                rows, columns, _ = factors.improved(block, rows, columns, ceiling=held)
-            rows, columns = soft_min_inverse(rows, ceiling), soft_min_inverse(columns, ceiling)
         fitted.append((rows.log().to(loc), columns.log().to(loc)))
-    rows, columns = (
+    log_rows, log_columns = (
         torch.stack(parts).reshape(*scale.shape[:-2], rank, -1)
         for parts in zip(*fitted, strict=True)
     )
-    return KTiedPosterior(loc, rows, columns, bound)
+    return KTiedPosterior(loc, log_rows, log_columns)
 
 
 def choose_rank(bnn: nn.Module, *, tolerance: float = TOLERANCE) -> dict[str, int]:
@@ -205,10 +185,6 @@ def _full_rank(scale: Tensor) -> int:
     return min(scale.shape[-2:])
 
 
-def _bound(q: Posterior) -> float | None:
-    return getattr(q, "max_scale", None)
-
-
 def _independent(bnn: nn.Module, task: str) -> dict[str, tuple[Elementwise, Tensor]]:
     """The matrices of independent random weights without a mask, with their standard deviations in double."""
     found: dict[str, tuple[Elementwise, Tensor]] = {}
@@ -228,20 +204,13 @@ def _independent(bnn: nn.Module, task: str) -> dict[str, tuple[Elementwise, Tens
     return found
 
 
-def _exchanged(bnn: nn.Module, new: Families) -> nn.Module:
+def _exchanged(bnn: nn.Module, new: New) -> nn.Module:
     """A copy of the network with these posteriors; means and scales that were frozen stay frozen."""
     net = copy.deepcopy(bnn)
-    olds, replaced = matrix_posteriors(net), dict[str, tuple[Posterior, Builder]]()
-    for name, (posterior, family) in new.items():
-        trained = {part == "loc": False for part, _ in olds[name].named_parameters()}
-        for part, parameter in olds[name].named_parameters():
-            trained[part == "loc"] |= parameter.requires_grad
+    olds = matrix_posteriors(net)
+    for name, (posterior, _) in new.items():
+        trained = {part for part, p in olds[name].named_parameters() if p.requires_grad}
         for part, parameter in posterior.named_parameters():
-            parameter.requires_grad_(trained[part == "loc"])
-        bound = _bound(posterior)
-        options = (
-            {} if bound is None else {"scale": min(Family.scale, bound / 10), "max_scale": bound}
-        )
-        replaced[name] = posterior, family(**options)
-    replace_posteriors(net, replaced)
+            parameter.requires_grad_("loc" in trained if part == "loc" else bool(trained - {"loc"}))
+    replace_posteriors(net, new)
     return net

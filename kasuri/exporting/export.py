@@ -82,7 +82,6 @@ def export(
     target_mean: float | Tensor = 0.0,
     target_scale: float | Tensor = 1.0,
     input_scaling: tuple[Tensor, Tensor] | None = None,
-    input_names: Sequence[str] | None = None,
     output: Output = None,
     verify: bool = True,
     tolerance: float = 1e-5,
@@ -109,7 +108,8 @@ def export(
 
     Args:
         model: what `kasuri.fit` returned, an ELBO, a converted network, or (kind "mean") any network.
-        example: inputs as the network takes them: a tensor (batch first), a tuple, a mapping of named ones.
+        example: inputs as the network takes them: a tensor (batch first), a tuple, a mapping of named ones,
+            whose names the file has as well.
         path: of the file; None to get its content only.
         kind: see above.
         members: number of functions of an ensemble.
@@ -120,7 +120,6 @@ def export(
         target_mean: mean that was taken out of the targets before training.
         target_scale: what they were divided by; outputs are in the target's own unit again.
         input_scaling: (mean, scale) to standardise the first input with, inside the graph.
-        input_names: names of the inputs in the file; by default those of a mapping, or "input".
         output: takes the tensor out of what the network returns; None for all it returns.
         verify: compare with PyTorch; of an ONNX file this needs onnxruntime.
         tolerance: largest difference allowed, relative above 1.
@@ -146,7 +145,8 @@ def export(
             "estimators of kasuri.sklearn have a method `export` of their own"
         )
     names, inputs = positional(example)
-    labels = _input_names(input_names, names, len(inputs))
+    numbered = tuple(f"input_{index}" for index in range(len(inputs)))
+    labels = names or (("input",) if len(inputs) == 1 else numbered)
     recipe = Recipe(
         kind=kind,
         members=members,
@@ -165,13 +165,13 @@ def export(
             network = recipe.network(net, inputs)
             with torch.no_grad():
                 outputs = tuple(network.named(*inputs))
-            program = program_of(network, inputs, onnx=format == "onnx")
+            program = program_of(network, inputs)
         except TraceError as untraced:
             raise ExportError(str(untraced)) from untraced
         if both := [name for name in labels if name in outputs]:
             raise ValueError(
                 f"export: {', '.join(map(repr, both))} would be an input and an output of the file; "
-                "write input_names=[...] with other names"
+                "give outputs other names, e.g. output=lambda out: {'score': out}"
             )
         metadata = recipe.metadata(net, labels, outputs)
         if format == "onnx":
@@ -193,19 +193,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is to be exported of a network; the arguments are those of `export`.
-
-    Args:
-        kind: what the graph computes.
-        members: number of functions of an ensemble.
-        seed: of the draws.
-        covariance: of kind "variance".
-        likelihood: what the outputs mean.
-        output: takes the tensor out of what the network returns.
-        names: of inputs given by name.
-        inputs: scale of the first input.
-        targets: scale of the targets.
-    """
+    """What is to be exported of a network: arguments of `export`, checked against each other."""
 
     kind: Kind
     members: int
@@ -213,7 +201,7 @@ class Recipe:
     covariance: Covariance
     likelihood: Likelihood | None
     output: Output
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None  # of inputs given by name
     inputs: Scale | None
     targets: Scale | None
 
@@ -287,7 +275,8 @@ class Recipe:
 
     def _only_output(self, out: Any) -> Tensor:
         """The one output, taken out of whatever it is in."""
-        return next(iter(parts_of(out if self.output is None else self.output(out)).values()))
+        (part,) = parts_of(out if self.output is None else self.output(out)).values()
+        return part
 
     def _plain(self, net: nn.Module, draw: str, seed: int) -> Plain:
         return Plain(collapse(net, draw, seed=seed), self.names, self.output)
@@ -367,15 +356,3 @@ def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
     if not bool((found.scale > 0).all()):
         raise ValueError(f"target_scale must be positive, got {scale}")
     return None if bool((found.mean == 0).all() and (found.scale == 1).all()) else found
-
-
-def _input_names(
-    asked: Sequence[str] | None, names: tuple[str, ...] | None, count: int
-) -> tuple[str, ...]:
-    if asked is None:
-        return names or (("input",) if count == 1 else tuple(f"input_{i}" for i in range(count)))
-    if isinstance(asked, str):
-        raise TypeError(f"input_names must be a list of names: write [{asked!r}]")
-    if len(asked) != count or len(set(asked)) != count:
-        raise ValueError(f"input_names must be {count} different names, got {list(asked)}")
-    return tuple(asked)

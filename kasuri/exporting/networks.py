@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,17 +15,28 @@ from kasuri.prediction.moments.trace import Positional
 from kasuri.prediction.predict import summarise
 
 
-@dataclass(frozen=True)
-class Scale:
-    """value = mean + scale · (standardised value).
-
-    Args:
-        mean: what was taken out.
-        scale: what it was then divided by.
-    """
+class Scale(nn.Module):
+    """value = mean + scale · (standardised value)."""
 
     mean: Tensor
     scale: Tensor
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    def standardised(self, value: Tensor) -> Tensor:
+        """The value in units of the scale."""
+        return (value - self.mean.to(value)) / self.scale.to(value)
+
+    def restored(self, value: Tensor) -> Tensor:
+        """The value in its own unit."""
+        return self.spread(value) + self.mean.to(value)
+
+    def spread(self, value: Tensor, power: int = 1) -> Tensor:
+        """A standard deviation (power 1) or a variance (2) in its own unit."""
+        return value * self.scale.to(value) ** power
 
 
 class OutputError(TypeError):
@@ -81,21 +91,7 @@ class Servable(nn.Module, ABC):
         self, likelihood: Likelihood | None, inputs: Scale | None, targets: Scale | None
     ) -> None:
         super().__init__()
-        self.likelihood = likelihood
-        self._put("input_mean", "input_scale", inputs)
-        self._put("target_mean", "target_scale", targets)
-
-    input_mean: Tensor | None
-    input_scale: Tensor | None
-    target_mean: Tensor | None
-    target_scale: Tensor | None
-
-    def _put(self, mean: str, scale: str, values: Scale | None) -> None:
-        if values is None:  # no empty buffers: torch.export miscounts the others
-            self.__dict__ |= {mean: None, scale: None}
-        else:
-            self.register_buffer(mean, values.mean)
-            self.register_buffer(scale, values.scale)
+        self.likelihood, self.inputs, self.targets = likelihood, inputs, targets
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs, in the order of `named`."""
@@ -103,22 +99,13 @@ class Servable(nn.Module, ABC):
 
     def named(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The outputs by name."""
-        if self.input_mean is not None and self.input_scale is not None:
-            first = inputs[0]
-            first = (first - self.input_mean.to(first)) / self.input_scale.to(first)
-            inputs = (first, *inputs[1:])
+        if self.inputs is not None:
+            inputs = (self.inputs.standardised(inputs[0]), *inputs[1:])
         return self._named(inputs)
 
     @abstractmethod
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """The outputs for scaled inputs."""
-
-    def _in_unit(self, value: Tensor, power: int = 0) -> Tensor:
-        """A value in the target's own unit; with a power, a standard deviation (1) or a variance (2)."""
-        if self.target_scale is None or self.target_mean is None:
-            return value
-        value = value * self.target_scale.to(value) ** (power or 1)
-        return value if power else value + self.target_mean.to(value)
 
     def _summary(self, fs: Tensor) -> dict[str, Tensor]:
         """What outputs (S, batch, ...) of S functions say together.
@@ -127,17 +114,21 @@ class Servable(nn.Module, ABC):
         targets: mean, std with noise and weights together, and their variances apart, aleatoric and
         epistemic. Without a likelihood: mean and std.
         """
-        draws = Draws.stacked(fs, self.likelihood, keep=False)
+        draws = Draws(keep=False)
+        draws.add(fs, self.likelihood)
         prediction = summarise(draws, self.likelihood)
         if isinstance(prediction, ClassPrediction):
             names = ("mean", "std", "entropy", "mutual_information")
             return {name: getattr(prediction, name) for name in names}
         assert isinstance(prediction, RealPrediction)
-        found = {"mean": self._in_unit(prediction.mean), "std": self._in_unit(prediction.std, 1)}
+        found = {"mean": prediction.mean, "std": prediction.std}
         if prediction.has_density:
-            found["aleatoric"] = self._in_unit(prediction.aleatoric, 2)
-            found["epistemic"] = self._in_unit(prediction.epistemic, 2)
-        return found
+            found |= {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
+        if (unit := self.targets) is None:
+            return found
+        mean = unit.restored(found.pop("mean"))
+        powers = {"std": 1, "aleatoric": 2, "epistemic": 2}
+        return {"mean": mean} | {name: unit.spread(found[name], powers[name]) for name in found}
 
 
 class Single(Servable):
@@ -149,10 +140,10 @@ class Single(Servable):
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = self.net(*inputs)
-        if self.target_scale is None:
+        if self.targets is None:
             return found
         ((name, out),) = found.items()
-        return {name: self._in_unit(moments(out, self.likelihood)[0])}
+        return {name: self.targets.restored(moments(out, self.likelihood)[0])}
 
 
 class Ensemble(Servable):

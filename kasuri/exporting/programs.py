@@ -24,17 +24,11 @@ class ExportError(RuntimeError):
     """A network that cannot be exported, or an export that does not compute what the network does."""
 
 
-def program_of(
-    network: Servable, inputs: tuple[Tensor, ...], onnx: bool = False
-) -> "ExportedProgram":
-    """The network as a program of torch operations, with any batch size; `onnx`: of what that has."""
-    if len(inputs[0]) == 1:
-        inputs = tuple(torch.cat([part, part]) for part in inputs)
-    if not isinstance(network, SamplingFree):
-        return exported(network, inputs)
-    return exported(
-        _Flat(_with_backward(network, inputs, _backward_rules() if onnx else {})), inputs
-    )
+def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
+    """The network as a program of torch operations, with any batch size."""
+    if isinstance(network, SamplingFree):
+        return exported(_Flat(_with_backward(network, inputs)), inputs)
+    return exported(network, inputs)
 
 
 class _Flat(nn.Module):
@@ -48,9 +42,7 @@ class _Flat(nn.Module):
         return self.function(*inputs)
 
 
-def _with_backward(
-    network: nn.Module, inputs: tuple[Tensor, ...], own: Mapping[Any, Any]
-) -> nn.Module:
+def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     """The network with its backward pass as operations like any others; only the batch has a free size."""
     # imported here: slow, and `import kasuri` needs none of it
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -61,13 +53,18 @@ def _with_backward(
         sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
         return StatelessSymbolicContext(dynamic_sizes=sizes)
 
+    if len(inputs[0]) == 1:  # torch takes a size of 1 for a constant
+        inputs = tuple(torch.cat([part, part]) for part in inputs)
+    table = torch.export.default_decompositions().items()
+    # torch.onnx takes some derivatives apart only while it traces them itself
+    rules = {op: rule for op, rule in table if "backward" in str(op)}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with quiet():
         shapes = [
             mode.from_tensor(part, symbolic_context=free_batch(part.dim())) for part in inputs
         ]
         with mode:
-            made = make_fx(network, dict(own), "fake", _allow_non_fake_inputs=True)(*shapes)
+            made = make_fx(network, rules, "fake", _allow_non_fake_inputs=True)(*shapes)
     for node in list(made.graph.nodes):  # nothing will be differentiated
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
@@ -292,12 +289,6 @@ _OWN = {  # what ONNX, or what runs it, has not
     aten.gelu.default: _gelu,
     aten.softplus.default: _softplus,
 }
-
-
-def _backward_rules() -> dict[Any, Any]:
-    """What derivatives consist of: torch.onnx takes some of them apart only while it traces them itself."""
-    table = torch.export.default_decompositions().items()
-    return {op: rule for op, rule in table if "backward" in str(op)} | _OWN
 
 
 def largest_error(network: Servable, data: bytes, format: str, inputs: tuple[Tensor, ...]) -> float:

@@ -5,7 +5,7 @@ The first dimension of f and y counts examples; log-probabilities are summed ove
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,9 +35,9 @@ class Likelihood(Storable, nn.Module, ABC):
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Mean, variance and entropy of the targets for one draw f; None where it has no use."""
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> Prediction:
+    def summarise(self, draws: Draws) -> Prediction:
         """The prediction made of accumulated draws."""
-        return RealPrediction(draws, seeds)
+        return RealPrediction(draws)
 
     def prediction(self, fs: Iterable[Tensor]) -> Prediction:
         """The prediction made of outputs (batch, ...) of several functions, all equally probable.
@@ -49,7 +49,7 @@ class Likelihood(Storable, nn.Module, ABC):
         """
         draws = Draws()
         for f in fs:
-            draws.add(f, self)
+            draws.add(f.unsqueeze(0), self)
         return self.summarise(draws)
 
     def expected_log_prob(self, f: Tensor, y: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Likelihoods of classes and of yes/no answers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -29,7 +28,6 @@ class Categorical(Likelihood):
         self.dim = dim
 
     def forward(self, f: Tensor) -> td.Categorical:
-        """Categorical over the classes."""
         return td.Categorical(logits=f.movedim(self.dim, -1))
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -44,20 +42,16 @@ class Categorical(Likelihood):
         return -per_example(F.cross_entropy(classes_first, y, reduction="none"))
 
     def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
-        """Probabilities and their entropy."""
         probs = f.softmax(self.dim)
         return probs, None, class_entropy(probs, self.dim)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
-        """Class probabilities."""
-        return ClassPrediction(draws, seeds, self.dim)
+    def summarise(self, draws: Draws) -> ClassPrediction:
+        return ClassPrediction(draws, self.dim)
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
-        """Share of targets that are the most probable class."""
         return {"accuracy": float((mean.argmax(self.dim) == y).double().mean())}
 
     def options(self) -> dict[str, Any]:
-        """The class dimension."""
         return {"dim": self.dim}
 
 
@@ -71,7 +65,6 @@ class Bernoulli(Likelihood):
     """
 
     def forward(self, f: Tensor) -> td.Bernoulli:
-        """Bernoulli with these logits."""
         return td.Bernoulli(logits=f)
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -80,14 +73,11 @@ class Bernoulli(Likelihood):
         return -per_example(F.binary_cross_entropy_with_logits(f, y.to(f.dtype), reduction="none"))
 
     def moments(self, f: Tensor) -> tuple[Tensor, None, Tensor]:
-        """Probabilities and their entropy."""
         probs = f.sigmoid()
         return probs, None, class_entropy(probs, None)
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> ClassPrediction:
-        """Probabilities of yes."""
-        return ClassPrediction(draws, seeds, None)
+    def summarise(self, draws: Draws) -> ClassPrediction:
+        return ClassPrediction(draws, None)
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
-        """Share of outputs on the right side of one half."""
         return {"accuracy": float(((mean > 0.5) == (y > 0.5)).double().mean())}

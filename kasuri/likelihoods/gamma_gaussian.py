@@ -15,7 +15,6 @@ from torch import distributions as td
 
 from kasuri.checks import is_number, is_whole
 from kasuri.likelihoods.base import Likelihood, same_shape
-from kasuri.likelihoods.predictions import Draws, RealPrediction
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
     gamma_kl,
@@ -124,7 +123,6 @@ class GammaGaussian(Likelihood):
         return torch.where(a > 1, self.rate / (a - 1).clamp(min=1e-300), math.inf)
 
     def forward(self, f: Tensor) -> td.StudentT:
-        """Student-t around f."""
         df, scale = (2 * self.concentration).to(f), self.scale.to(f)
         return td.StudentT(df.expand_as(f), f, scale.expand_as(f))
 
@@ -148,7 +146,6 @@ class GammaGaussian(Likelihood):
 
     @property
     def updates(self) -> bool:
-        """Whether a and b are learned in closed form."""
         return self.learn == "closed form"
 
     @torch.no_grad()
@@ -188,19 +185,12 @@ class GammaGaussian(Likelihood):
         return sums_of_squares(y - f, self.log_spread)
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        """F and the noise variance b/(a - 1)."""
         return f, self.variance.detach().to(f).expand_as(f), None
 
-    def summarise(self, draws: Draws, seeds: Sequence[int] = ()) -> RealPrediction:
-        """Real outputs with Student-t noise."""
-        return RealPrediction(draws, seeds, concentration=self.concentration.detach())
-
     def options(self) -> dict[str, Any]:
-        """Prior, way of learning and number of precisions; a and b are in the state."""
         return {"prior": list(self.prior), "learn": self.learn, "outputs": self.outputs}
 
     def extra_repr(self) -> str:
-        """The prior, how it is learned, and the present size of the noise."""
         sizes = ", ".join(f"{size:.3g}" for size in self.scale.detach().reshape(-1).tolist())
         return f"prior={self.prior}, learn={self.learn!r}, outputs={self.outputs}, scale {sizes}"
 

@@ -39,22 +39,18 @@ class Gaussian(Likelihood):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviation of the noise."""
         return torch.as_tensor(self.log_scale).exp()
 
     def forward(self, f: Tensor) -> td.Normal:
-        """Normal around f."""
         return td.Normal(f, self.scale.to(f).expand_as(f))
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """Normal log-density, summed over outputs."""
         same_shape("Gaussian", f, y)
         log_scale = torch.as_tensor(self.log_scale, dtype=f.dtype, device=f.device)
         z = (y - f) * (-log_scale).exp()
         return -per_example(0.5 * z.square() + log_scale + 0.5 * math.log(2 * math.pi))
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        """F and the noise variance."""
         return f, self.scale.detach().to(f).square().expand_as(f), None
 
     def options(self) -> dict[str, Any]:
@@ -62,7 +58,6 @@ class Gaussian(Likelihood):
         return {"scale": None if self._given is None else float(self._given)}
 
     def extra_repr(self) -> str:
-        """The scale, and whether it is learned."""
         return f"{float(self.scale.detach()):g}" + (", learned" if self.learned else "")
 
 
@@ -105,25 +100,20 @@ class HeteroscedasticGaussian(Likelihood):
         return mean, self.min_scale + F.softplus(raw + self._shift)
 
     def forward(self, f: Tensor) -> td.Normal:
-        """Normal with these means and scales."""
         return td.Normal(*self.parts(f))
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """Normal log-density, summed over targets."""
         mean, scale = self.parts(f)
         same_shape("HeteroscedasticGaussian (its means)", mean, y)
         z = (y - mean) / scale
         return -per_example(0.5 * z.square() + scale.log() + 0.5 * math.log(2 * math.pi))
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Means and variances."""
         mean, scale = self.parts(f)
         return mean, scale.square(), None
 
     def options(self) -> dict[str, Any]:
-        """The smallest scale."""
         return {"min_scale": self.min_scale}
 
     def extra_repr(self) -> str:
-        """The smallest scale."""
         return f"min_scale={self.min_scale:g}"

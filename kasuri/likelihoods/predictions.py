@@ -31,50 +31,46 @@ class Draws:
     """
 
     keep: bool = True  # the outputs, which intervals, draws and scores need
+    seeds: Sequence[int] = ()  # of the draws, if they have any
     outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
     mean: Tensor | None = None
-    squares: Tensor | None = None  # Σ (value - mean)², Welford's recurrence
+    squares: Tensor | None = None  # Σ (value - mean)²
     entropy: Tensor | None = None  # mean over draws of the entropy within a draw
     noise: Tensor | None = None  # mean over draws of the variance within a draw
 
-    def add(self, f: Tensor, likelihood: "Likelihood | None" = None) -> None:
-        """Take in the output of one draw."""
-        value, noise, entropy = moments(f, likelihood)
-        self.count += 1
-        if self.mean is None or self.squares is None:
-            self.mean, self.squares = value.clone(), torch.zeros_like(value)
-        else:
-            step = value - self.mean
-            self.mean += step / self.count
-            self.squares += step * (value - self.mean)
-        self.noise = _running(self.noise, noise, self.count)
-        self.entropy = _running(self.entropy, entropy, self.count)
-        if self.keep:
-            self.outputs.append((likelihood, f))
-
-    @staticmethod
-    def stacked(fs: Tensor, likelihood: "Likelihood | None", keep: bool = True) -> "Draws":
-        """Outputs (S, batch, ...) of S draws at once."""
-        count = fs.shape[0]
-        # a copy: views of expanded tensors hinder torch.export
+    def add(self, fs: Tensor, likelihood: "Likelihood | None" = None) -> None:
+        """Take in the outputs (S, batch, ...) of S draws."""
         value, noise, entropy = (
+            # a copy: views of expanded tensors hinder torch.export
             None
             if part is None
-            else part.clone(memory_format=torch.contiguous_format).unflatten(0, (count, -1))
+            else part.clone(memory_format=torch.contiguous_format).unflatten(0, (len(fs), -1))
             for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
         )
         assert value is not None
-        mean = value.mean(0)
-        return Draws(
-            keep,
-            [(likelihood, f) for f in fs] if keep else [],
-            count,
-            mean,
-            (value - mean).square().sum(0),
-            None if entropy is None else entropy.mean(0),
-            None if noise is None else noise.mean(0),
+        before, self.count = self.count, self.count + len(fs)
+        centre = value.mean(0)
+        squares = (value - centre).square().sum(0)
+        if self.mean is not None and self.squares is not None:
+            away = (centre - self.mean).square()
+            squares = self.squares + squares + away * (before * len(fs) / self.count)
+        self.squares = squares
+        self.mean = self._mixed(self.mean, value)
+        self.noise, self.entropy = (
+            self._mixed(self.noise, noise),
+            self._mixed(self.entropy, entropy),
         )
+        if self.keep:
+            self.outputs += [(likelihood, f) for f in fs]
+
+    def _mixed(self, mean: Tensor | None, values: Tensor | None) -> Tensor | None:
+        """The mean over all draws, of those before and of those that have just come."""
+        if mean is None or values is None:
+            return None if values is None else values.mean(0)
+        new = values.mean(0)
+        step = torch.where(new == mean, 0.0, new - mean)  # infinite variances stay so
+        return mean + step * (len(values) / self.count)
 
     @staticmethod
     def join(parts: Sequence["Draws"]) -> "Draws":
@@ -92,7 +88,7 @@ class Draws:
             for draw in zip(*(part.outputs for part in parts), strict=True)
         ]
         fields = {name: cat(name) for name in ("mean", "squares", "entropy", "noise")}
-        return Draws(first.keep, outputs, first.count, **fields)
+        return Draws(first.keep, first.seeds, outputs, first.count, **fields)
 
 
 def moments(
@@ -102,23 +98,14 @@ def moments(
     return (f, None, None) if likelihood is None else likelihood.moments(f)
 
 
-def _running(mean: Tensor | None, value: Tensor | None, count: int) -> Tensor | None:
-    if value is None:
-        return None
-    if mean is None:
-        return value.clone()
-    step = torch.where(value == mean, 0.0, value - mean)  # infinite variances stay so
-    return mean + step / count
-
-
 class Prediction(ABC):
     """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s."""
 
-    def __init__(self, moments: Draws, seeds: Sequence[int] = ()) -> None:
+    def __init__(self, moments: Draws) -> None:
         assert moments.mean is not None
         assert moments.squares is not None
         self.moments = moments
-        self.seeds = tuple(seeds)
+        self.seeds = tuple(moments.seeds)
         self.mean: Tensor = moments.mean
         self.spread: Tensor = moments.squares / moments.count
         """Variance of the draws around their mean."""
@@ -207,8 +194,8 @@ class ClassPrediction(Prediction):
     For Bernoulli outputs (`dim` is None) the entropies are per output.
     """
 
-    def __init__(self, moments: Draws, seeds: Sequence[int] = (), dim: int | None = -1) -> None:
-        super().__init__(moments, seeds)
+    def __init__(self, moments: Draws, dim: int | None = -1) -> None:
+        super().__init__(moments)
         self.dim = dim
 
     @property
@@ -238,11 +225,9 @@ class ClassPrediction(Prediction):
 
     @property
     def epistemic(self) -> Tensor:
-        """The mutual information."""
         return self.mutual_information
 
     def uncertainty(self) -> Columns:
-        """Entropy and mutual information."""
         return {"entropy": self.entropy, "mutual_information": self.mutual_information}
 
     def _scores(self, y: Tensor) -> Columns:
@@ -280,15 +265,14 @@ class ClassPrediction(Prediction):
 class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
 
-    std² = aleatoric + epistemic: the variance of the noise and of the function. `concentration` is half the
-    degrees of freedom of Student-t noise, None for normal noise.
+    std² = aleatoric + epistemic: the variance of the noise and of the function.
     """
 
-    def __init__(
-        self, moments: Draws, seeds: Sequence[int] = (), *, concentration: Tensor | None = None
-    ) -> None:
-        super().__init__(moments, seeds)
-        self.concentration = concentration
+    @property
+    def concentration(self) -> Tensor | None:
+        """Half the degrees of freedom of Student-t noise; None for normal noise."""
+        a: Tensor | None = getattr(self._outputs()[0][0], "concentration", None)
+        return None if a is None else a.detach()
 
     @property
     def has_density(self) -> bool:

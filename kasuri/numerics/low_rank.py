@@ -37,21 +37,7 @@ def _relative(logs: Tensor) -> tuple[Tensor, Tensor]:
 
 def factor(logs: Tensor) -> Tensor:
     """R or C from its logarithms."""
-    return _Factor.apply(logs) if eager() else bounded(logs).exp()
-
-
-class _Factor(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logs: Tensor) -> Tensor:
-        relative, top = _relative(logs)
-        value = relative.add_(top).exp_()
-        ctx.save_for_backward(value)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (value,) = ctx.saved_tensors
-        return grad * value
+    return bounded(logs).exp()
 
 
 def product(log_rows: Tensor, log_columns: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Elementary functions whose values and gradients stay finite where the textbook ones do not.
 
-Each has a fused form for eager mode and the plain formula for everything else.
+`normal_sums` has a fused form for eager mode; the plain formula is as fast everywhere else.
 """
 
 from typing import Any
@@ -19,16 +19,12 @@ def safe_sqrt(value: Tensor) -> Tensor:
     A variance is exactly zero wherever a layer's input is zero (after a ReLU, at padding), and
     adding a floor instead would put noise where there is none.
     """
-    if eager():
-        return _SafeSqrt.apply(value)
-    positive = value > 0
-    return torch.where(positive, value, 1.0).sqrt() * positive
+    zero = value == 0
+    return torch.where(zero, 1.0, value).sqrt().masked_fill(zero, 0.0)
 
 
 def capped_exp(log: Tensor, top: float = LOG_CEILING) -> Tensor:
     """exp(log), held at e^top (e^30) above top; the gradient still points back from there."""
-    if eager():
-        return _CappedExp.apply(log, top)
     return held(log, top).exp()
 
 
@@ -37,13 +33,13 @@ def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     if eager():
         both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_scale)
         return both
-    squares = loc.square().sum() + capped_exp(log_scale).square().sum()
-    return log_scale.clamp(max=LOG_CEILING).sum(), squares
+    logs = held(log_scale, LOG_CEILING)
+    return logs.sum(), sum_squares(loc) + sum_squares(logs.exp())
 
 
 def sum_squares(x: Tensor) -> Tensor:
     """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three)."""
-    return _SumSquares.apply(x) if eager() else x.square().sum()
+    return torch.linalg.vector_norm(x).square()
 
 
 def held(logs: Tensor, top: float) -> Tensor:
@@ -71,32 +67,6 @@ def soft_min_inverse(bounded: Tensor, ceiling: float) -> Tensor:
     return bounded / (1 - bounded / ceiling)
 
 
-class _SafeSqrt(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        root = value.sqrt()
-        ctx.save_for_backward(root)
-        return root
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        return torch.where(root > 0, grad / (2 * root), 0.0)
-
-
-class _CappedExp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, log: Tensor, top: float) -> Tensor:
-        value = log.clamp(max=top).exp_()
-        ctx.save_for_backward(value)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (value,) = ctx.saved_tensors
-        return grad * value, None  # also above the ceiling, so that nothing gets stuck there
-
-
 class _NormalSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,19 +82,6 @@ class _NormalSums(torch.autograd.Function):
         loc, squares = ctx.saved_tensors
         twice = 2 * grad_squares
         return loc * twice, torch.addcmul(grad, squares, twice)
-
-
-class _SumSquares(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        flat = x.reshape(-1)
-        return torch.dot(flat, flat)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return x * (2 * grad)
 
 
 def bounded_logs(logs: Tensor, top: float = LOG_CEILING, ceiling: float | None = None) -> Tensor:

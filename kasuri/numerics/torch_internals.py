@@ -15,13 +15,7 @@ from collections.abc import Callable
 import torch
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
 
-
-def _never() -> bool:
-    """Torch 2.6 cannot tell."""
-    return False
-
-
-is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", _never)
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", bool)  # False in 2.6
 
 
 def eager() -> bool:

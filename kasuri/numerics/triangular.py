@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kasuri.numerics.fused import scratch
 from kasuri.numerics.safe import held
 from kasuri.numerics.torch_internals import eager
 
@@ -213,9 +212,9 @@ class _BlockSums(torch.autograd.Function):
         logs = logs.clamp(max=top)
         weights = (2 * logs).exp_()
         columns = torch.ones_like(weights)
-        squares = torch.square(folded, out=scratch("squares", folded, *folded.shape))
+        squares = folded.square()
         upper = squares[..., :half, :]
-        lower = scratch("lower", folded, *upper.shape).copy_(upper).tril_(ctx.even - 1)
+        lower = upper.clone().tril_(ctx.even - 1)
         columns[..., half : 2 * half] += upper.sub_(lower).sum(-1)
         columns[..., :half] += lower.sum(-2).add_(squares[..., half:, :].sum(-2))
         columns *= weights

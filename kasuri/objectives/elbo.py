@@ -50,13 +50,37 @@ class Objective(nn.Module, ABC):
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll per example, kl in full): all that is expensive, and nothing that changes with time."""
 
-    @abstractmethod
     def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
-        """(loss, nll, kl) of a batch at a training step."""
+        """(loss, nll, kl): nll per example, kl in full, loss as documented.
+
+        Args:
+            x: input of the network; a tuple for several, a mapping for named ones.
+            y: targets, examples along the first dimension.
+            step: number of the training step; needed if anything is on a schedule.
+        """
+        factor = self.kl_factor(step)
+        nll, kl = self.parts(x, y)
+        return Terms(nll + factor * kl, nll, kl)
 
     def scheduled(self) -> dict[str, schedules.Schedule]:
-        """What changes with the step, by name, for the history of a training run."""
+        """The weights of the KL, which may change with the step, by name."""
         return {}
+
+    def weight_at(self, step: int | None) -> float:
+        """The product of all weights of the KL at a training step."""
+        weight = 1.0
+        for name, schedule in self.scheduled().items():
+            if step is None and not isinstance(schedule, schedules.Constant):
+                raise ValueError(
+                    f"{name} is a schedule, so the step matters: call elbo(x, y, step=i) with "
+                    "i = 0, 1, 2, ... counting optimiser steps"
+                )
+            weight *= schedule(step or 0)
+        return weight
+
+    def kl_factor(self, step: int | None) -> float:
+        """What the KL that `parts` gives is multiplied by in the loss."""
+        return self.weight_at(step)
 
     def is_warming_up(self, step: int) -> bool:
         """Whether it is too early at a step to stop for want of improvement."""
@@ -195,17 +219,8 @@ class ELBO(Governing, Objective):
     def net(self) -> nn.Module:
         return self.bnn
 
-    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
-        """(loss, nll, kl): nll per example, kl in full, loss as documented.
-
-        Args:
-            x: input of the network; a tuple for several, a mapping for named ones.
-            y: targets, examples along the first dimension.
-            step: number of the training step; needed if anything is on a schedule.
-        """
-        weight = self.weight_at(step)
-        nll, kl = self.parts(x, y)
-        return Terms(nll + weight / self.num_data * kl, nll, kl)
+    def kl_factor(self, step: int | None) -> float:
+        return self.weight_at(step) / self.num_data
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         nll = self._nll_of(self._outputs(x), y)
@@ -240,20 +255,6 @@ class ELBO(Governing, Objective):
             "temperature": describe(temperature),
             "kl_weight": describe(self.kl_weight),
         }
-
-    def weight_at(self, step: int | None) -> float:
-        """Temperature · kl_weight at a training step."""
-        if step is None:
-            if not (
-                isinstance(self.temperature, schedules.Constant)
-                and isinstance(self.kl_weight, schedules.Constant)
-            ):
-                raise ValueError(
-                    "temperature or kl_weight is a schedule, so the step matters: call "
-                    "elbo(x, y, step=i) with i = 0, 1, 2, ... counting optimiser steps"
-                )
-            step = 0
-        return self.temperature(step) * self.kl_weight(step)
 
 
 def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
@@ -332,10 +333,6 @@ class MaximumLikelihood(Objective):
     @property
     def net(self) -> nn.Module:
         return self._net
-
-    def forward(self, x: Any, y: Tensor, step: int | None = None) -> Terms:
-        nll, kl = self.parts(x, y)
-        return Terms(nll, nll, kl)
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         nll = self._nll_of(self._outputs(x), y)

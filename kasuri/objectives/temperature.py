@@ -20,6 +20,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from kasuri.network.random import require_posteriors
+from kasuri.objectives import schedules
 from kasuri.objectives.schedules import Constant, Schedule
 from kasuri.storage import Storable
 
@@ -86,7 +87,7 @@ def resolve(temperature: Temperature, bnn: nn.Module, num_data: int) -> Schedule
         return Tempering(starting_point(num_data, _weights(bnn)))
     if isinstance(temperature, Balanced):
         return Constant(temperature.temperature(bnn, num_data))
-    return temperature if callable(temperature) else Constant(float(temperature))
+    return schedules.resolve(temperature)
 
 
 def _weights(bnn: nn.Module) -> int:
@@ -114,15 +115,15 @@ class Tempering:
     def update(self, losses: Sequence[Tensor]) -> None:
         """Follow the validation NLL of each example, measured at FACTORS."""
         narrower, now, wider = losses
-        move = 0.0
+        factor = 1.0
         if is_better(narrower, now):
-            move = math.log(FACTORS[0])
+            factor = FACTORS[0]
         elif is_better(wider, now):
-            move = math.log(FACTORS[2])
+            factor = FACTORS[2]
         # variances would go with the square of the width: half of that, since a posterior follows
         # the temperature with some delay
         lowest, highest = self.start / _RANGE, min(1.0, self.start * _RANGE)
-        self.value = min(max(self.value * math.exp(move), lowest), highest)
+        self.value = min(max(self.value * factor, lowest), highest)
 
 
 def is_better(losses: Tensor, others: Tensor, errors: float = ERRORS) -> bool:

@@ -209,14 +209,6 @@ class Pushable(ABC):
         return True
 
 
-class Dense(ABC):
-    """A posterior whose density can be evaluated."""
-
-    @abstractmethod
-    def log_prob(self, weight: Tensor) -> Tensor:
-        """Log-density of W in nats, summed over all weights."""
-
-
 class Located(Posterior):
     """A posterior whose mean is a parameter, `loc`."""
 
@@ -236,7 +228,7 @@ def bounded_move(move: Tensor) -> Tensor:
     return move.clamp(-LARGEST_MOVE, LARGEST_MOVE)
 
 
-class Elementwise(Located, Pushable, Dense):
+class Elementwise(Located, Pushable):
     """Independent normal weights: everything follows from `mean` and `scale`."""
 
     @property
@@ -267,12 +259,6 @@ class Elementwise(Located, Pushable, Dense):
 
     def entropy(self) -> Tensor:
         return self.entropy_and_square()[0]
-
-    def log_prob(self, weight: Tensor) -> Tensor:
-        """Σ log N(w; mean, scale²)."""
-        scale = self.scale
-        square = ((weight - self.mean) / scale).square().sum()
-        return -0.5 * (square + self.numel() * LOG_TWO_PI) - scale.log().sum()
 
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, mean) + √(op(x², variance)) ⊙ noise, weight and bias noise in one draw."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kasuri.checks import is_whole
 from kasuri.numerics.safe import sum_squares
-from kasuri.posteriors.base import LOG_TWO_PI, NORMAL_ENTROPY, Dense, Located
+from kasuri.posteriors.base import NORMAL_ENTROPY, Located
 from kasuri.posteriors.masked import Marginal
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import entries, positions
@@ -64,7 +64,7 @@ class FullNormal(MatrixFamily):
         return FullNormalPosterior(self.initial_mean(weight), side)
 
 
-class FullNormalPosterior(Located, Dense, Marginal):
+class FullNormalPosterior(Located, Marginal):
     """loc + F ε, reshaped; `side` holds F, over the weights of a block in row-major order."""
 
     def __init__(self, loc: Tensor, side: Side) -> None:
@@ -99,11 +99,6 @@ class FullNormalPosterior(Located, Dense, Marginal):
 
     def squared_norm(self) -> Tensor:
         return self.entropy_and_square()[1]
-
-    def log_prob(self, weight: Tensor) -> Tensor:
-        away = (weight - self.loc).flatten(-2).unsqueeze(-2)
-        square = (away * self.side.solve(away)).sum()
-        return -0.5 * square - self.side.log_det() - 0.5 * self.numel() * LOG_TWO_PI
 
     def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The step of F."""

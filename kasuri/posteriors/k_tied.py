@@ -81,7 +81,6 @@ class KTiedPosterior(Elementwise):
 
     @property
     def rank(self) -> int:
-        """Number of products k."""
         return self.log_rows.shape[-2]
 
     def log_factors(self) -> tuple[Tensor, Tensor]:

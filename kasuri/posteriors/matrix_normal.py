@@ -41,10 +41,8 @@ from kasuri.numerics.safe import (
     unbounded_logs,
 )
 from kasuri.posteriors.base import (
-    LOG_TWO_PI,
     NORMAL_ENTROPY,
     Builder,
-    Dense,
     Located,
     Op,
     Pushable,
@@ -66,7 +64,7 @@ class KroneckerFamily(MatrixFamily):
 
     estimator: ClassVar[str] = "auto"
     full_up_to: ClassVar[int] = (
-        512  # "auto" sides; entropies take an eigenvalue problem of that size
+        512  # "auto" sides: entropies take an eigenvalue problem of that size
     )
     beyond: ClassVar[Structure] = "diagonal"
     rows: Structure = "auto"
@@ -215,7 +213,6 @@ class MatrixNormal(KroneckerFamily):
     Args:
         rows: structure of the covariance between outputs.
         columns: structure of the covariance between inputs.
-        scale: mean initial marginal standard deviation of the weights.
         noise: spread of the initial log-standard deviations of either side, and size of initial
             common directions (which, from 0, would only move by chance).
 
@@ -235,7 +232,7 @@ class MatrixNormal(KroneckerFamily):
         return MatrixNormalPosterior(self.initial_mean(weight), rows, columns)
 
 
-class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
+class MatrixNormalPosterior(KroneckerPosterior, Pushable):
     """loc + R X Cᵀ; `rows` holds R, `columns` holds C."""
 
     @property
@@ -274,19 +271,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable, Dense):
         entropy = ins * log_rows + outs * log_columns + self.numel() * NORMAL_ENTROPY
         return entropy, sum_squares(self.loc) + (rows * columns).sum()
 
-    def log_prob(self, weight: Tensor) -> Tensor:
-        """Log-density of W (*blocks, out, in), summed over blocks.
-
-        Examples:
-            >>> q = MatrixNormal(scale=1.0, noise=0.0)(torch.zeros(2, 1))
-            >>> q.log_prob(torch.zeros(2, 1))
-            tensor(-1.8379, grad_fn=<SubBackward0>)
-        """
-        away = weight - self.loc
-        white = self.rows.solve(self.columns.solve(away).mT).mT
-        constant = 0.5 * self.numel() * LOG_TWO_PI
-        return -0.5 * (away * white).sum() - self.half_log_det() - constant
-
     def push(self, op: Op, x: Tensor) -> Tensor:
         """op(x, M) + ‖x C‖ · R ε, and the noise of the bias."""
         return self.kronecker_output(op, x, noisy_output(op, x, self.loc, None))
@@ -309,8 +293,6 @@ class MatrixNormalDiagonal(KroneckerFamily):
         diagonal: "rank1", D_ij = a_i b_j, with an exact entropy; or "free", any D, with a lower bound.
         rows: as in MatrixNormal.
         columns: as in MatrixNormal.
-        scale: mean initial marginal standard deviation of the weights.
-        noise: spread of the initial log-standard deviations of either side.
 
     Examples:
         >>> q = MatrixNormalDiagonal(scale=0.05)(torch.zeros(30, 20))
@@ -473,8 +455,6 @@ class ScaledMatrixNormal(KroneckerFamily):
     Args:
         rows: as in MatrixNormal.
         columns: as in MatrixNormal.
-        scale: mean initial marginal standard deviation of the weights.
-        noise: spread of the initial log-standard deviations.
 
     Examples:
         >>> q = ScaledMatrixNormal(scale=0.05)(torch.zeros(30, 20))

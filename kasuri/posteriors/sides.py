@@ -14,6 +14,7 @@ of L, are of order 1 however narrow or correlated weights are: steps mean the sa
 With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import product
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics import covariances, triangular
-from kasuri.numerics.safe import capped_exp, held, safe_sqrt, soft_min, soft_min_inverse
+from kasuri.numerics.safe import bounded_logs, held, safe_sqrt, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import bounded_move
 from kasuri.posteriors.parts import along
@@ -55,38 +56,40 @@ class Side(nn.Module, ABC):
     def size(self) -> int:
         return self.log_scale.shape[-1]
 
-    def logs(self, dtype: torch.dtype | None = None) -> Tensor:
-        """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
-        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
-
-    def deviations(self, dtype: torch.dtype | None = None) -> Tensor:
-        """Standard deviations d of the independent noise."""
-        return capped_exp(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
-
-    def reach(self) -> Tensor | None:
-        """What rows of F are scaled by, (*blocks, n); None for 1."""
-        return None if self.ceiling is None else _shrink(self._variances(), self.ceiling)
-
-    def variances(self) -> Tensor:
-        """Diagonal of F Fᵀ, (*blocks, n)."""
-        free, reach = self._variances(), self.reach()
-        return free if reach is None else free * reach.square()
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Half the log-determinant of F Fᵀ, over all blocks, and its trace, (*blocks)."""
-        if self.ceiling is None:
-            return self._sums()
-        return self.log_det(), self.variances().sum(-1)
-
-    def log_det(self) -> Tensor:
-        """Half the log-determinant of F Fᵀ, summed over blocks."""
-        total = self._log_det()
-        return total if (reach := self.reach()) is None else total + reach.log().sum()
+    @property
+    def width(self) -> int:
+        """How many numbers of independent noise it takes."""
+        return self.size
 
     @property
     @abstractmethod
     def structure(self) -> str | int:
         """As families name it: "full", "diagonal", or the number of common directions."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Multiplications in a product of F with a vector."""
+
+    def logs(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Logarithms of d, held at 10; the gradient ignores the bound, so that nothing gets stuck there."""
+        return held(self.log_scale.to(dtype or self.log_scale.dtype), LOG_CEILING)
+
+    def reach(self, variances: Tensor) -> Tensor | None:
+        """What makes rows of such squared lengths 1 / (1/length + 1/ceiling) long; None without a ceiling."""
+        return None if self.ceiling is None else 1 / (1 + safe_sqrt(variances) / self.ceiling)
+
+    @abstractmethod
+    def variances(self) -> Tensor:
+        """Diagonal of F Fᵀ, (*blocks, n)."""
+
+    @abstractmethod
+    def log_det(self) -> Tensor:
+        """Half the log-determinant of F Fᵀ, summed over blocks."""
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Half the log-determinant of F Fᵀ, over all blocks, and its trace, (*blocks)."""
+        return self.log_det(), self.variances().sum(-1)
 
     @abstractmethod
     def part(self, index: Tensor) -> "Side":
@@ -102,28 +105,24 @@ class Side(nn.Module, ABC):
             return self.log_det().double()
         return covariances.marginal_log_det(self.factor(torch.float64), mask)
 
+    @abstractmethod
     def spread(self, noise: Tensor) -> Tensor:
         """Noise Fᵀ: independent noise (*blocks, k, width) made to vary like this side."""
-        moved, reach = self._spread(noise), self.reach()
-        return moved if reach is None else moved * reach.unsqueeze(-2)
 
+    @abstractmethod
     def pull(self, x: Tensor) -> Tensor:
         """X F for x (*blocks, k, n): ‖x F‖² is the variance of x · w, w varying like this side."""
-        return self._pull(x if (reach := self.reach()) is None else x * reach.unsqueeze(-2))
 
+    @abstractmethod
     def factor(self, dtype: torch.dtype | None = None) -> Tensor:
         """F as a matrix, (*blocks, n, width); with a type, computed in it from the parameters on."""
-        factor = self._factor(dtype or self.log_scale.dtype)
-        if self.ceiling is None:
-            return factor
-        return factor * _shrink(factor.square().sum(-1, keepdim=True), self.ceiling)
 
     def covary(self, x: Tensor) -> Tensor:
         """X F Fᵀ for x (*blocks, k, n)."""
         return self.spread(self.pull(x))
 
     def natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
-        """As of posteriors, of so many vectors that vary like this side; nothing where rows have a ceiling."""
+        """As of posteriors, if so many vectors vary like this side; none where rows have a ceiling."""
         return {} if self.ceiling is not None else self._natural_step(gradients, copies)
 
     @abstractmethod
@@ -139,91 +138,49 @@ class Side(nn.Module, ABC):
     def parts(self) -> tuple[Tensor | None, Tensor | None]:
         """Vector v (*blocks, n) and G (*blocks, n, k), F Fᵀ = diag(v) + G Gᵀ; None for nothing."""
 
-    def solve(self, z: Tensor) -> Tensor:
-        """Z (F Fᵀ)⁻¹ for z (*blocks, k, n)."""
-        reach = self.reach()
-        if reach is None:
-            return self._solve(z)
-        back = 1 / reach.unsqueeze(-2)
-        return self._solve(z * back) * back
-
-    @property
-    def width(self) -> int:
-        """How many numbers of independent noise it takes."""
-        return self.size
-
-    @property
-    @abstractmethod
-    def cost(self) -> int:
-        """Multiplications in a product of F with a vector."""
-
-    @abstractmethod
-    def _variances(self) -> Tensor:
-        """As without underscore, but for the ceiling; so in all that follows."""
-
-    def _sums(self) -> tuple[Tensor, Tensor]:
-        return self._log_det(), self._variances().sum(-1)
-
-    def _log_det(self) -> Tensor:
-        return self.logs().sum()
-
-    @abstractmethod
-    def _spread(self, noise: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _pull(self, x: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _factor(self, dtype: torch.dtype) -> Tensor: ...
-
-    @abstractmethod
-    def _solve(self, z: Tensor) -> Tensor: ...
-
-
-def _shrink(variances: Tensor, ceiling: float) -> Tensor:
-    """What makes a standard deviation s the softly bounded 1 / (1/s + 1/ceiling)."""
-    return 1 / (1 + safe_sqrt(variances) / ceiling)
-
 
 class DiagonalSide(Side):
     """Independent entries: F = diag(d)."""
 
     structure = "diagonal"
 
-    def part(self, index: Tensor) -> "DiagonalSide":
-        return DiagonalSide(along(self.log_scale, index), self.ceiling)
-
     @property
     def cost(self) -> int:
         return self.size
 
-    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
-        factor = self.deviations(torch.float64)
-        if self.ceiling is not None:
-            factor = soft_min(factor, self.ceiling)
-        return (factor if weights is None else factor * weights).square(), None
+    def logs(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Bounded by the ceiling, too."""
+        logs = self.log_scale.to(dtype or self.log_scale.dtype)
+        return bounded_logs(logs, LOG_CEILING, self.ceiling)
 
-    def _variances(self) -> Tensor:
+    def variances(self) -> Tensor:
         return (2 * self.logs()).exp()
 
-    def _spread(self, noise: Tensor) -> Tensor:
-        return noise * self.deviations().unsqueeze(-2)
+    def log_det(self) -> Tensor:
+        return self.logs().sum()
 
-    def _pull(self, x: Tensor) -> Tensor:
-        return self._spread(x)
+    def part(self, index: Tensor) -> "DiagonalSide":
+        return DiagonalSide(along(self.log_scale, index), self.ceiling)
+
+    def spread(self, noise: Tensor) -> Tensor:
+        return noise * self.logs().exp().unsqueeze(-2)
+
+    def pull(self, x: Tensor) -> Tensor:
+        return self.spread(x)
+
+    def factor(self, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.diag_embed(self.logs(dtype).exp())
+
+    def spectrum(self, weights: Tensor | None = None) -> Spectrum:
+        factor = self.logs(torch.float64).exp()
+        return (factor if weights is None else factor * weights).square(), None
 
     def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
-        """The Fisher information of log d is 2 for each vector."""
+        """The information about log d is 2 for each vector."""
         return {"log_scale": bounded_move(gradients["log_scale"] / (-2 * copies))}
-
-    def _factor(self, dtype: torch.dtype) -> Tensor:
-        return torch.diag_embed(self.deviations(dtype))
 
     def parts(self) -> tuple[Tensor, None]:
         return self.variances(), None
-
-    def _solve(self, z: Tensor) -> Tensor:
-        return z * (-2 * self.logs()).exp().unsqueeze(-2)
 
 
 class LowRankSide(Side):
@@ -234,64 +191,38 @@ class LowRankSide(Side):
         self.loadings = nn.Parameter(loadings)
 
     @property
+    def structure(self) -> int:
+        return self.loadings.shape[-1]
+
+    @property
     def width(self) -> int:
-        return self.size + self.loadings.shape[-1]
+        return self.size + self.structure
 
     @property
     def cost(self) -> int:
-        return self.size * (1 + self.loadings.shape[-1])
+        return self.size * (1 + self.structure)
+
+    def _lengths(self) -> Tensor:
+        """Squared lengths of the rows of [I, L]."""
+        return 1 + self.loadings.square().sum(-1)
+
+    def logs(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Bounded by what the ceiling leaves to them."""
+        logs = super().logs(dtype)
+        reach = self.reach((2 * logs).exp() * self._lengths().to(logs.dtype))
+        return logs if reach is None else logs + reach.log()
 
     def _capacitance(self) -> Tensor:
         """I + LᵀL (r x r), in float64: with strong loadings it is far from well conditioned."""
         loadings = self.loadings.double()
         return torch.eye(loadings.shape[-1], device=loadings.device) + loadings.mT @ loadings
 
-    def _variances(self) -> Tensor:
-        return (2 * self.logs()).exp() * (1 + self.loadings.square().sum(-1))
+    def variances(self) -> Tensor:
+        return (2 * self.logs()).exp() * self._lengths()
 
-    def _log_det(self) -> Tensor:
+    def log_det(self) -> Tensor:
         diagonal = torch.linalg.cholesky(self._capacitance()).diagonal(dim1=-2, dim2=-1)
         return self.logs().sum() + diagonal.log().sum().to(self.loadings.dtype)
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        own, common = noise.split([self.size, self.width - self.size], -1)
-        return (own + common @ self.loadings.mT) * self.deviations().unsqueeze(-2)
-
-    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
-        """Of log d alone, by the diagonal of its Fisher information, 1 + V_ii (V⁻¹)_ii for V = I + L Lᵀ.
-
-        The information about loadings is singular where they start; they have no natural step.
-        """
-        loadings = self.loadings
-        solved = torch.linalg.solve(self._capacitance(), loadings.mT.double()).mT.to(loadings.dtype)
-        own = 1 + loadings.square().sum(-1)
-        information = 1 + own * (1 - (loadings * solved).sum(-1))
-        return {"log_scale": bounded_move(gradients["log_scale"] / (-copies * information))}
-
-    def _pull(self, x: Tensor) -> Tensor:
-        scaled = x * self.deviations().unsqueeze(-2)
-        return torch.cat([scaled, scaled @ self.loadings], -1)
-
-    def _factor(self, dtype: torch.dtype) -> Tensor:
-        own = torch.eye(self.size, dtype=dtype, device=self.loadings.device)
-        own = own.expand(*self.loadings.shape[:-1], self.size)
-        return torch.cat([own, self.loadings.to(dtype)], -1) * self.deviations(dtype).unsqueeze(-1)
-
-    def parts(self) -> tuple[Tensor, Tensor]:
-        scale, reach = self.deviations(), self.reach()
-        scale = scale if reach is None else scale * reach
-        return scale.square(), self.loadings * scale.unsqueeze(-1)
-
-    def _solve(self, z: Tensor) -> Tensor:
-        back = (-self.logs()).exp().unsqueeze(-2)
-        scaled = z * back
-        common = (scaled @ self.loadings).mT.double()
-        shared = torch.linalg.solve(self._capacitance(), common).mT.to(z.dtype)
-        return (scaled - shared @ self.loadings.mT) * back
-
-    @property
-    def structure(self) -> int:
-        return self.loadings.shape[-1]
 
     def part(self, index: Tensor) -> Side:
         """With the same directions, unless the full side of these entries has fewer numbers."""
@@ -299,6 +230,33 @@ class LowRankSide(Side):
             return cut_side(self, index)
         loadings = along(self.loadings.mT, index.unsqueeze(-2)).mT.contiguous()
         return LowRankSide(along(self.log_scale, index), loadings, self.ceiling)
+
+    def spread(self, noise: Tensor) -> Tensor:
+        own, common = noise.split([self.size, self.structure], -1)
+        return (own + common @ self.loadings.mT) * self.logs().exp().unsqueeze(-2)
+
+    def pull(self, x: Tensor) -> Tensor:
+        scaled = x * self.logs().exp().unsqueeze(-2)
+        return torch.cat([scaled, scaled @ self.loadings], -1)
+
+    def factor(self, dtype: torch.dtype | None = None) -> Tensor:
+        scale, directions = self.logs(dtype).exp(), self.loadings.to(dtype or self.loadings.dtype)
+        return torch.cat([torch.diag_embed(scale), directions * scale.unsqueeze(-1)], -1)
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """Of log d alone, by the diagonal of its information, 1 + V_ii (V⁻¹)_ii for V = I + L Lᵀ.
+
+        The information about loadings is singular at 0, near which they start: they have no natural step.
+        """
+        loadings = self.loadings
+        solved = torch.linalg.solve(self._capacitance(), loadings.mT.double()).mT.to(loadings.dtype)
+        own = 1 + loadings.square().sum(-1)
+        information = 1 + own * (1 - (loadings * solved).sum(-1))
+        return {"log_scale": bounded_move(gradients["log_scale"] / (-copies * information))}
+
+    def parts(self) -> tuple[Tensor, Tensor]:
+        scale = self.logs().exp()
+        return scale.square(), self.loadings * scale.unsqueeze(-1)
 
 
 class FullSide(Side):
@@ -310,74 +268,52 @@ class FullSide(Side):
         super().__init__(log_scale, ceiling)
         self.lower = nn.Parameter(lower)
 
-    def marginal_log_det(self, mask: Tensor) -> Tensor:
-        """As of every side; a sum, if what is dropped has next to no noise, as `apart` leaves it."""
-        if not (eager() and torch.equal(mask, self.log_scale.detach() > NO_NOISE / 2)):
-            return super().marginal_log_det(mask)
-        logs, reach = self.logs(), self.reach()
-        logs = logs if reach is None else logs + reach.log()
-        return torch.where(mask, logs, 0.0).sum(-1, dtype=torch.float64)
-
     @property
     def cost(self) -> int:
         return self.size**2
 
-    def _variances(self) -> Tensor:
+    def _free_variances(self) -> Tensor:
+        """Those of T diag(d), without a ceiling."""
         squares = (2 * self.logs()).exp()
         return squares + triangular.weighted_squares(self.lower, squares)
 
-    def _sums(self) -> tuple[Tensor, Tensor]:
+    def _reach(self) -> Tensor | None:
+        return None if self.ceiling is None else self.reach(self._free_variances())
+
+    def variances(self) -> Tensor:
+        free = self._free_variances()
+        reach = self.reach(free)
+        return free if reach is None else free * reach.square()
+
+    def log_det(self) -> Tensor:
+        total, reach = self.logs().sum(), self._reach()
+        return total if reach is None else total + reach.log().sum()
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        if self.ceiling is not None:
+            return super().sums()
         logs, trace = triangular.block_sums(self.lower, self.log_scale, LOG_CEILING)
         return logs.sum(), trace
-
-    def _spread(self, noise: Tensor) -> Tensor:
-        return triangular.times_transposed(noise * self.deviations().unsqueeze(-2), self.lower)
-
-    def _pull(self, x: Tensor) -> Tensor:
-        return triangular.times(x, self.lower) * self.deviations().unsqueeze(-2)
-
-    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
-        """F ← F (I + K), K lower-triangular: the information about K is 1 for each vector, 2 on the diagonal.
-
-        K is bounded as a whole, since a step of F turns all vectors at once.
-        """
-        unit, deviations = triangular.unfold(self.lower), self.deviations()
-        ratio = deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
-        below = triangular.unfold(gradients["lower"]).tril(-1)
-        move = (unit.mT @ below).tril(-1) * ratio / -copies
-        along = gradients["log_scale"] / (-2 * copies)
-        size = (move.square().sum((-2, -1)) + along.square().sum(-1)).sqrt()
-        share = (LARGEST_TURN / size.clamp(min=LARGEST_TURN)).unsqueeze(-1)
-        lower = unit @ (move * ratio * share.unsqueeze(-1))
-        return {"log_scale": along * share, "lower": triangular.fold(lower)}
-
-    def _factor(self, dtype: torch.dtype) -> Tensor:
-        return triangular.unfold(self.lower, dtype) * self.deviations(dtype).unsqueeze(-2)
-
-    def parts(self) -> tuple[None, Tensor]:
-        return None, self.factor()
-
-    def _solve(self, z: Tensor) -> Tensor:
-        unit = triangular.unfold(self.lower)
-        white = torch.linalg.solve_triangular(
-            unit.mT, z, upper=True, left=False, unitriangular=True
-        )
-        white = white * (-2 * self.logs()).exp().unsqueeze(-2)
-        return torch.linalg.solve_triangular(
-            unit, white, upper=False, left=False, unitriangular=True
-        )
 
     def part(self, index: Tensor) -> Side:
         return cut_side(self, index)
 
+    def marginal_log_det(self, mask: Tensor) -> Tensor:
+        """As of every side; a sum, if what is dropped has next to no noise, as `apart` leaves it."""
+        if not (eager() and torch.equal(mask, self.log_scale.detach() > NO_NOISE / 2)):
+            return super().marginal_log_det(mask)
+        logs, reach = self.logs(), self._reach()
+        logs = logs if reach is None else logs + reach.log()
+        return torch.where(mask, logs, 0.0).sum(-1, dtype=torch.float64)
+
     def apart(self, mask: Tensor) -> Side:
-        """As of every side: what is left has a factor of its own."""
+        """As of every side; what is left has a factor of its own."""
         if bool(mask.all()):
             return self
         logs = torch.where(mask, self.log_scale.detach(), NO_NOISE)
         unit = torch.eye(self.size, dtype=torch.float64, device=logs.device)
         units = unit.expand(*mask.shape, self.size).clone()
-        factor = self._factor(torch.float64).detach()
+        factor = _without_ceiling(self)
         for block in product(*map(range, mask.shape[:-1])):
             kept = mask[block].nonzero().squeeze(-1)
             if len(kept):
@@ -385,6 +321,38 @@ class FullSide(Side):
                 logs[block][kept] = part.to(logs.dtype)
                 units[block][kept.unsqueeze(-1), kept] = unit
         return FullSide(logs, triangular.fold(units).to(logs.dtype), self.ceiling)
+
+    def spread(self, noise: Tensor) -> Tensor:
+        scaled, reach = noise * self.logs().exp().unsqueeze(-2), self._reach()
+        moved = triangular.times_transposed(scaled, self.lower)
+        return moved if reach is None else moved * reach.unsqueeze(-2)
+
+    def pull(self, x: Tensor) -> Tensor:
+        x = x if (reach := self._reach()) is None else x * reach.unsqueeze(-2)
+        return triangular.times(x, self.lower) * self.logs().exp().unsqueeze(-2)
+
+    def factor(self, dtype: torch.dtype | None = None) -> Tensor:
+        factor = triangular.unfold(self.lower, dtype) * self.logs(dtype).exp().unsqueeze(-2)
+        reach = self.reach(factor.square().sum(-1, keepdim=True))
+        return factor if reach is None else factor * reach
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """F ← F (I + K), K lower-triangular: the information is 1 for each vector, 2 on its diagonal.
+
+        K is bounded as a whole, since a step of F turns all vectors at once.
+        """
+        unit, deviations = triangular.unfold(self.lower), self.logs().exp()
+        ratio = deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
+        below = triangular.unfold(gradients["lower"]).tril(-1)
+        turn = (unit.mT @ below).tril(-1) * ratio / -copies
+        widths = gradients["log_scale"] / (-2 * copies)
+        size = (turn.square().sum((-2, -1)) + widths.square().sum(-1)).sqrt()
+        share = (LARGEST_TURN / size.clamp(min=LARGEST_TURN)).unsqueeze(-1)
+        lower = unit @ (turn * ratio * share.unsqueeze(-1))
+        return {"log_scale": widths * share, "lower": triangular.fold(lower)}
+
+    def parts(self) -> tuple[None, Tensor]:
+        return None, self.factor()
 
 
 def build_side(
@@ -412,13 +380,19 @@ def build_side(
 
 def cut_side(side: Side, index: Tensor) -> Side:
     """Some entries (*blocks, n') of any side as a full one; a single entry as a diagonal one."""
-    # the ceiling acts on rows of the factor by their own variance, which is the same in any part
-    factor = side._factor(torch.float64).detach()
-    logs, unit = _decomposed(along(factor.mT, index.unsqueeze(-2)).mT)
+    logs, unit = _decomposed(along(_without_ceiling(side).mT, index.unsqueeze(-2)).mT)
     logs = logs.to(side.log_scale.dtype)
     if index.shape[-1] == 1:
         return DiagonalSide(logs, side.ceiling)
     return FullSide(logs, triangular.fold(unit).to(side.log_scale.dtype), side.ceiling)
+
+
+@torch.no_grad()
+def _without_ceiling(side: Side) -> Tensor:
+    """F in float64, its rows not scaled down: by their own lengths they will be, in any part."""
+    free = copy.copy(side)
+    free.ceiling = None
+    return free.factor(torch.float64)
 
 
 def _decomposed(factor: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,6 @@ class Predictor:
     function: Callable[[Any], Prediction]
 
     def __call__(self, x: Any) -> Prediction:
-        """The prediction of a batch of inputs."""
         return self.function(x)
 
 
@@ -47,8 +46,8 @@ def ensemble(
         torch.Size([4, 2])
     """
     members = [objective_of(member) for member in objectives]
-    tails = [getattr(member.likelihood, "concentration", None) for member in members]
-    if any(not _same(tails[0], tail) for tail in tails):
+    tails = [getattr(member.likelihood, "concentration", torch.tensor(0)) for member in members]
+    if any(tail.tolist() != tails[0].tolist() for tail in tails):
         raise ValueError(
             "ensemble: the Student-t noise of all members must have the same degrees of freedom; write "
             'GammaGaussian(learn="closed form") or Gaussian()'
@@ -59,14 +58,10 @@ def ensemble(
         for number, member in enumerate(members):
             pred = predict(member, x, samples, seed=mix(seed, number))
             for likelihood, f in pred.moments.outputs:
-                draws.add(f, likelihood)
+                draws.add(f.unsqueeze(0), likelihood)
         return members[0].likelihood.summarise(draws)
 
     return Predictor(mixture)
-
-
-def _same(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b if a is None or b is None else torch.equal(a, b)
 
 
 def mc_dropout(objective: Objective | Trained, samples: int = 100, seed: int = 0) -> Predictor:

@@ -7,7 +7,8 @@ example, so memory does not grow with the number of draws.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.baselines import Predictor
 from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_error, mean_sem
-from kasuri.prediction.predict import Model, Output, at_least_one, model_of, predicted
+from kasuri.prediction.predict import Output, at_least_one, predict
 
 CHUNK = 1000
 LEVELS = (50, 90, 95)
@@ -38,8 +39,8 @@ class Evaluation(dict[str, float]):
 
     def __init__(
         self,
-        metrics: Mapping[str, float] = {},
-        examples: Columns | None = None,
+        metrics: Mapping[str, float],
+        examples: Columns | None = None,  # left out when dataclasses.asdict copies dictionaries
         outside: Columns | None = None,
     ) -> None:
         super().__init__(metrics)
@@ -105,17 +106,13 @@ def evaluate(
     """
     at_least_one(samples=samples, chunk=chunk)
     given = objective_of(model)
-    predictor: Callable[[Any], Prediction]
+    predictor: Any = given
     if isinstance(given, nn.Module):
-        network = _network(given, likelihood, output)
-
-        def predictor(x: Any) -> Prediction:
-            return predicted(network, x, samples, estimator=estimator, seed=seed)
-
+        _check(given, likelihood)
+        options: dict[str, Any] = {"estimator": estimator, "seed": seed, "output": output}
+        predictor = partial(predict, given, samples=samples, likelihood=likelihood, **options)
     elif likelihood is not None:
         raise ValueError("likelihood=: the predictions of a function bring their own; leave it out")
-    else:
-        predictor = cast("Callable[[Any], Prediction]", given)
     ours = isinstance(given, nn.Module | Predictor)
     other = None
     with torch.no_grad(), _seeding_others(seed, ours, data, outside):
@@ -131,7 +128,7 @@ def evaluate(
     return Evaluation(metrics, inside, other)
 
 
-def _network(given: nn.Module, likelihood: Likelihood | None, output: Output) -> Model:
+def _check(given: nn.Module, likelihood: Likelihood | None) -> None:
     if isinstance(given, Objective):
         if not given.has_targets:
             raise TypeError(
@@ -144,7 +141,6 @@ def _network(given: nn.Module, likelihood: Likelihood | None, output: Output) ->
             "a network needs a likelihood, e.g. likelihood=kasuri.Categorical() for classes or "
             "kasuri.Gaussian(0.1) for real targets"
         )
-    return model_of(given, likelihood, output)
 
 
 @contextmanager

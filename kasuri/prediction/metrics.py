@@ -87,7 +87,6 @@ class Reliability(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Σ_b n_b/N |accuracy_b - confidence_b|."""
         gaps = (self.accuracy - self.confidence).abs()
         return float((gaps * self.counts).sum() / self.counts.sum())
 

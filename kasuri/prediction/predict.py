@@ -1,8 +1,8 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,22 +22,14 @@ from kasuri.streams import fresh, mix, seeded
 Output = Callable[[Any], Tensor] | None
 
 
-class Model(NamedTuple):
-    """A network, what its outputs mean, and what takes them out of what it returns."""
-
-    net: nn.Module
-    likelihood: Likelihood | None
-    output: Output
-
-
 def model_of(
     given: nn.Module | Trained, likelihood: Likelihood | None = None, output: Output = None
-) -> Model:
-    """The parts of a network, of an objective or of what `kasuri.fit` gave; what is said beside it wins."""
+) -> tuple[nn.Module, Likelihood | None, Output]:
+    """(network, what its outputs mean, what takes them out of what it returns); what is said wins."""
     given = objective_of(given)
     if isinstance(given, Objective):
-        return Model(given.net, likelihood or given.likelihood, output or given.output)
-    return Model(given, likelihood, output)
+        return given.net, likelihood or given.likelihood, output or given.output
+    return given, likelihood, output
 
 
 def predict(
@@ -59,7 +51,7 @@ def predict(
 
     Args:
         bnn: a network from `bayesianize`; or an objective or what `kasuri.fit` gave, whose network,
-            likelihood and `output` are used. An ordinary network in an objective is one draw.
+            likelihood and `output` are used. An ordinary network is one draw and needs a likelihood.
         x: a tensor (batch first), a tuple of inputs, a mapping of named inputs, or a loader: any
             other iterable of batches, of which the first element is the input if they are tuples.
         samples: number of draws S.
@@ -82,33 +74,10 @@ def predict(
         >>> pred.score(torch.zeros(5).long())["nll"].shape
         torch.Size([5])
     """
-    model = model_of(bnn, likelihood, output)
-    if not isinstance(objective_of(bnn), Objective):
-        require_posteriors(model.net)
-    return predicted(
-        model,
-        x,
-        samples,
-        estimator=estimator,
-        chunk=chunk,
-        seed=seed,
-        keep_draws=keep_draws,
-    )
-
-
-def predicted(
-    model: Model,
-    x: Any,
-    samples: int,
-    *,
-    estimator: Estimator | str = shared,
-    chunk: int | None = None,
-    seed: int | None = None,
-    keep_draws: bool = True,
-) -> Prediction:
-    """`predict` of any network; an ordinary one is one draw."""
     at_least_one(samples=samples, chunk=chunk)
-    net, likelihood, output = model
+    net, likelihood, output = model_of(bnn, likelihood, output)
+    if likelihood is None:
+        require_posteriors(net)
     seeds: list[int] = []
     if next(named_posteriors(net), None) is not None:
         base = fresh() if seed is None else seed
@@ -117,22 +86,20 @@ def predicted(
     with torch.no_grad(), evaluating(net) as still, _drawing(still, resolve(estimator)) as turn_to:
         for batch in batches(x):
             pieces = split(batch, chunk)
-            draws = [Draws(keep_draws) for _ in pieces]
+            draws = [Draws(keep_draws, seeds) for _ in pieces]
             for number in seeds or [0]:
                 turn_to(number)
                 for piece, part in zip(pieces, draws, strict=True):
-                    part.add(run(still, piece, output), likelihood)
+                    part.add(run(still, piece, output).unsqueeze(0), likelihood)
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
-    return summarise(Draws.join(parts), likelihood, seeds)
+    return summarise(Draws.join(parts), likelihood)
 
 
-def summarise(draws: Draws, likelihood: Likelihood | None, seeds: Sequence[int] = ()) -> Prediction:
+def summarise(draws: Draws, likelihood: Likelihood | None) -> Prediction:
     """The prediction made of draws; without a likelihood, of values of a function."""
-    if likelihood is None:
-        return RealPrediction(draws, seeds)
-    return likelihood.summarise(draws, seeds)
+    return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
 
 
 def at_least_one(**counts: int | None) -> None:

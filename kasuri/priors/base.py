@@ -37,27 +37,12 @@ class Prior(Storable, nn.Module, ABC):
         """Constructor arguments that make an equal prior, for saving."""
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        """Take note of the posteriors it will govern: called once by every objective.
-
-        The place for parameters whose shape depends on them, and for refusals.
-        """
+        """Refuse posteriors that it cannot govern: called once by every objective."""
 
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p) = -entropy(q) - E_q[log p], summed over the given posteriors."""
         entropy = torch.stack([q.entropy() for q in posteriors]).sum()
         return -entropy - self.expected_log_prob(*posteriors)
-
-
-def take_charge(prior: Prior, held: Sequence[Posterior], now: Sequence[Posterior]) -> bool:
-    """Whether a prior has to make its tensors for these posteriors now; it belongs to one objective."""
-    if not held:
-        return True
-    if len(held) != len(now) or any(a is not b for a, b in zip(held, now, strict=True)):
-        name = type(prior).__name__
-        raise ValueError(
-            f"this {name} belongs to one objective already: make another {name} for every other one"
-        )
-    return False
 
 
 def assign(

@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kasuri.checks import is_whole
 from kasuri.numerics.precisions import fitted, sum_half_log_ratio
 from kasuri.posteriors.base import LOG_TWO_PI, Elementwise, Posterior
-from kasuri.priors.base import Prior, take_charge
-
-START_SWEEPS = 50  # at the start of learning by gradient, where it happens once
+from kasuri.priors.base import Prior
 
 
 class RelevancePrior(Prior, ABC):
@@ -122,12 +120,7 @@ class GroupARD(RelevancePrior):
 
     Args:
         groups: "rows", "columns" or "both".
-        learn: "closed form" uses the best precisions for the posterior at every evaluation: one
-            step for rows or columns alone, alternating steps for both. "gradient" makes
-            their logarithms parameters, starting at the best values: hand `elbo.parameters()`
-            to the optimiser, and use the prior for one objective only. They follow the posterior
-            no faster than the learning rate lets them, and not at all while the KL has weight 0.
-        sweeps: alternating steps per evaluation. Any number gives the KL of a prior that exists,
+        sweeps: alternating steps per evaluation for both. Any number gives the KL of a prior that exists,
             hence a valid bound; 8 are close to the best also when most groups are noise.
         vectors: prior of biases and other vectors; by default kasuri.ARD().
 
@@ -144,37 +137,15 @@ class GroupARD(RelevancePrior):
     def __init__(
         self,
         groups: str = "both",
-        learn: str = "closed form",
         sweeps: int = 8,
         vectors: Prior | None = None,
     ) -> None:
         super().__init__(ARD() if vectors is None else vectors)
         if groups not in ("rows", "columns", "both"):
             raise ValueError(f'GroupARD(groups={groups!r}): write "rows", "columns" or "both"')
-        if learn not in ("closed form", "gradient"):
-            raise ValueError(f'GroupARD(learn={learn!r}): write "closed form" or "gradient"')
         if not is_whole(sweeps, 1):
             raise ValueError(f"GroupARD(sweeps={sweeps!r}): must be a whole number, 1 or more")
-        self.groups, self.learn, self.sweeps = groups, learn, sweeps
-        self.log_rows, self.log_columns = nn.ParameterList(), nn.ParameterList()
-        self._governed: list[Posterior] = []  # whose parameters these are, in their order
-
-    def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        """Make the parameters of learning by gradient, at the best values for these posteriors."""
-        super().prepare(posteriors)
-        if self.learn == "closed form":
-            return
-        own, _ = self.shared_out(posteriors)
-        if not take_charge(self, self._governed, own):
-            return
-        self._governed = own
-        with torch.no_grad():
-            for q in own:
-                rows, columns = fitted(second_moments(q), self.groups, START_SWEEPS)
-                if self.groups != "columns":
-                    self.log_rows.append(nn.Parameter(rows.squeeze(-1).log()))
-                if self.groups != "rows":
-                    self.log_columns.append(nn.Parameter(columns.squeeze(-2).log()))
+        self.groups, self.sweeps = groups, sweeps
 
     def precisions(self, posterior: Posterior) -> tuple[Tensor, Tensor]:
         """(τ, γ) of a matrix, shaped (*blocks, out) and (*blocks, in).
@@ -182,30 +153,11 @@ class GroupARD(RelevancePrior):
         Only their products mean anything: τ times a constant and γ divided by it is the same prior.
         Here the geometric mean of γ is 1 (with "rows", every γ is 1, and with "columns" every τ).
         """
-        rows, columns = self._log_precisions(posterior, second_moments(posterior))
+        rows, columns = fitted(second_moments(posterior).detach(), self.groups, self.sweeps)
         if self.groups == "both":
-            gauge = columns.mean(-1, keepdim=True)
-            rows, columns = rows + gauge, columns - gauge
-        return rows.squeeze(-1).exp(), columns.squeeze(-2).exp()
-
-    def _log_precisions(self, posterior: Posterior, moments: Tensor) -> tuple[Tensor, Tensor]:
-        """Log τ as (*blocks, out, 1) and log γ as (*blocks, 1, in)."""
-        if self.learn == "closed form":
-            rows, columns = fitted(moments.detach(), self.groups, self.sweeps)
-            return rows.log(), columns.log()
-        index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
-        if index is None:
-            raise ValueError(
-                'GroupARD(learn="gradient") has no parameters for this posterior: kasuri.ELBO makes them, or '
-                "prior.prepare([posterior, ...])"
-            )
-        rows = torch.zeros_like(moments[..., :, :1])
-        columns = torch.zeros_like(moments[..., :1, :])
-        if self.groups != "columns":
-            rows = self.log_rows[index].unsqueeze(-1)
-        if self.groups != "rows":
-            columns = self.log_columns[index].unsqueeze(-2)
-        return rows, columns
+            gauge = columns.log().mean(-1, keepdim=True).exp()
+            rows, columns = rows * gauge, columns / gauge
+        return rows.squeeze(-1), columns.squeeze(-2)
 
     def kl_of(self, posterior: Posterior) -> Tensor:
         """-entropy + ½ Σ (τγE - log τ - log γ + log 2π).
@@ -214,19 +166,29 @@ class GroupARD(RelevancePrior):
         them is 0, so nothing is lost.
         """
         moments = second_moments(posterior)
-        rows, columns = self._log_precisions(posterior, moments)
+        rows, columns = fitted(moments.detach(), self.groups, self.sweeps)
         random = moments.detach() > 0
-        quadratic = (rows.exp() * (moments @ columns.exp().mT)).sum()
-        logs = (random.sum(-1, keepdim=True) * rows).sum()
-        logs = logs + (random.sum(-2, keepdim=True) * columns).sum()
+        quadratic = (rows * (moments @ columns.mT)).sum()
+        logs = (random.sum(-1, keepdim=True) * rows.log()).sum()
+        logs = logs + (random.sum(-2, keepdim=True) * columns.log()).sum()
         return 0.5 * (quadratic - logs + posterior.numel() * LOG_TWO_PI) - posterior.entropy()
 
     def options(self) -> dict[str, Any]:
-        names = ("groups", "learn", "sweeps", "vectors")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("groups", "sweeps", "vectors")}
+
+    @classmethod
+    def restored(cls, options: dict[str, Any]) -> "GroupARD":
+        """From a file; those of version 0.2 say how precisions are learned, of which one way is left."""
+        options = dict(options)
+        learn = options.pop("learn", "closed form")
+        if learn != "closed form":
+            raise ValueError(
+                f"GroupARD(learn={learn!r}) of version 0.2: it must be closed form now"
+            )
+        return cls(**options)
 
     def extra_repr(self) -> str:
-        return f"{self.groups}, learn={self.learn!r}"
+        return self.groups
 
 
 def second_moments(posterior: Posterior) -> Tensor:

@@ -1,5 +1,6 @@
 """What regressor and classifier share: parameters, training, prediction in bounded memory, files."""
 
+import copy
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -27,14 +28,15 @@ from kasuri.prediction.evaluate import evaluate
 from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
 from kasuri.sklearn import files, settings
-from kasuri.sklearn.choosing import Rows, TemperatureTrial, choose, split
+from kasuri.sklearn.choosing import Rows, choose, split
 from kasuri.sklearn.scaling import Scaling
 from kasuri.streams import Stream, globally_seeded, mix
+from kasuri.training.fit import fit
+from kasuri.training.validation import Validation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 2048  # rows of a prediction that are run at once
-_FAR = 1e100  # standard deviations; products of larger numbers overflow, and inf - inf is no number
 _STORED = ("n_features_in_", "history_", "best_epoch_", "temperature_", "seed_")
 _BUILT = ("widths", "activation", "outputs")
 # torch has one generator per process: threads that train, or use it in other ways, take turns
@@ -68,26 +70,19 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """What fitting found about the targets, ready for JSON."""
+        """What fitting found about the targets, ready for JSON; `_set_state` takes it over."""
 
     @abstractmethod
-    def _set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `_state` gave."""
+    def _set_state(self, state: dict[str, Any]) -> None: ...
 
     def log_likelihood(self, X: Any, y: Any) -> float:
-        """Mean log-density, or log-probability, of the targets of unseen rows.
-
-        Args:
-            X: (rows, columns).
-            y: targets, in their own unit.
-        """
+        """Mean log-density, or log-probability, of the targets of unseen rows, in their own unit."""
         return -self.evaluate(X, y)["nll"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and fitted state to a file without code; `load` reads it.
 
-        Args:
-            path: of the file; an existing one is replaced, or left untouched if anything fails.
+        An existing file is replaced, or left untouched if anything fails.
         """
         check_is_fitted(self, "objective_")
         state = {name: getattr(self, name) for name in _STORED} | self._built | self._state()
@@ -100,11 +95,7 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The fitted estimator of a file from `save`.
-
-        Args:
-            path: of the file.
-        """
+        """The fitted estimator of a file from `save`."""
         with files.opened(Path(path), cls.__name__) as (params, state, weights):
             new = cls(**params)
             new._built = {key: state[key] for key in _BUILT}
@@ -128,11 +119,6 @@ class BayesianEstimator(BaseEstimator, ABC):
 
         Its input are raw rows in float64, its outputs in the target's own unit; scaling is inside. An
         ensemble has the functions of `predict`, unless other `members` or another `seed` are asked for.
-
-        Args:
-            path: of the file; None to get its content only.
-            kind: "ensemble", "variance", "mean" or "draw".
-            options: of `kasuri.export`.
         """
         check_is_fitted(self, "objective_")
         ours: dict[str, Any] = {
@@ -172,23 +158,25 @@ class BayesianEstimator(BaseEstimator, ABC):
         self._built: dict[str, Any] = dict(
             zip(_BUILT, (widths, self.activation, outputs), strict=True)
         )
-        family = settings.family(self.posterior)
-        options = settings.of_fit(self, len(rows.rest))
+        family = settings.made("posterior", self.posterior, Family)
+        options = settings.of_fit(self, len(rows.rest)) | {"seed": self.seed_}
         options |= {"likelihood": likelihood, "prior": settings.prior(self.prior)}
 
         def net() -> nn.Module:
             return bayesianize(self._network(), family, estimator="auto")
 
-        scaled = self.inputs_(x).float()
-        trial = TemperatureTrial(net, scaled, y, options, self.patience, self.seed_)
+        x = self.inputs_(x).float()
         temperature: Any = self.temperature
         scores: dict[float, float] = {}
         fitted = None
         with GENERATOR, globally_seeded(mix(self.seed_, Stream.WEIGHTS), torch.device("cpu")):
             if folds:
-                temperature, scores, fitted = choose(trial, folds, self._temperatures)
+                temperature, scores, fitted = choose(net, x, y, folds, self._temperatures, options)
             if fitted is None or self.patience is not None:
-                fitted = trial.fit(rows, temperature)
+                valid = Validation((x[rows.held], y[rows.held]), patience=self.patience)
+                own = copy.deepcopy(options)  # the user's likelihood and prior are not trained
+                train = x[rows.rest], y[rows.rest]
+                fitted = fit(net(), train, valid, temperature=temperature, **own)
         self.history_, self.best_epoch_ = fitted.history, fitted.best_epoch
         self.temperature_, self.temperatures_ = fitted.temperature, scores
         self._adopt(fitted.objective)
@@ -205,10 +193,7 @@ class BayesianEstimator(BaseEstimator, ABC):
     def _inputs(self, X: Any) -> Tensor:
         """Scaled rows, checked against those of `fit`."""
         check_is_fitted(self, "objective_")
-        return self._scaled(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def _scaled(self, rows: Array) -> Tensor:
-        return self.inputs_(torch.tensor(rows)).clamp(-_FAR, _FAR)
+        return self.inputs_(torch.tensor(validate_data(self, X, dtype=np.float64, reset=False)))
 
     def _draws(self) -> dict[str, Any]:
         """Number and seed of draws: the same functions at every call, whatever the rows."""
@@ -222,5 +207,5 @@ class BayesianEstimator(BaseEstimator, ABC):
 
     def _evaluated(self, x: Array, y: Tensor, unit: float | Tensor) -> dict[str, float]:
         """Metrics on checked rows and targets as the network sees them."""
-        data = self._scaled(x), y
+        data = self.inputs_(torch.tensor(x)), y
         return evaluate(self.objective_, data, target_scale=unit, **self._draws())

@@ -1,15 +1,16 @@
 """BayesianRegressor: real targets with predictive intervals."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from kasuri.likelihoods import Likelihood
+from kasuri.likelihoods import HeteroscedasticGaussian, Likelihood
 from kasuri.prediction.predict import predict
 from kasuri.sklearn import choosing, settings
 from kasuri.sklearn.estimator import CHUNK, GENERATOR, Array, BayesianEstimator
@@ -82,55 +83,36 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, **checks)
         raw = torch.tensor(y.astype(np.float64)).reshape(len(y), -1)  # y may be read as text
         rows, folds = self._split(len(y))
-        self.targets_ = Scaling.of(raw[rows.rest], "y", everything=raw)
+        self.targets_ = Scaling.of(raw[rows.rest], everything=raw)
         self.n_outputs_, self._is_flat = raw.shape[1], y.ndim == 1
         noise = settings.likelihood(self.likelihood, self.n_outputs_)
-        width = settings.outputs(noise, self.n_outputs_)
+        width = self.n_outputs_ * (2 if isinstance(noise, HeteroscedasticGaussian) else 1)
         self._train(torch.tensor(X), self.targets_(raw).float(), rows, folds, noise, width)
         return self
 
-    @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
-    @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
-
-    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predictive mean, and the standard deviation of a new target if asked for.
-
-        Args:
-            X: (rows, columns).
-            return_std: also return the standard deviation, noise and weights together.
-        """
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive mean; with `return_std` also the standard deviation, noise and weights together."""
         prediction = self._predicted(X)
-        mean = self._shaped(self.targets_.undone(prediction.mean))
+        mean = self._in_unit(prediction.mean)
         if not return_std:
             return mean
-        return mean, self._shaped(self.targets_.spread(prediction.std))
+        return mean, self._in_unit(prediction.std, zero=0.0)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
         """Lower and upper end of the central interval that holds a new target with this probability.
 
-        Quantiles of the predictive distribution, noise included.
-
-        Args:
-            X: (rows, columns).
-            level: probability between 0 and 1.
+        Quantiles of the predictive distribution, noise included; `level` is between 0 and 1.
         """
         x, parts = self._inputs(X), []
         for piece in x.split(CHUNK):  # draws are kept for one piece at a time
             parts.append(predict(self.objective_, piece, **self._draws()).interval(level))
-        low, high = (torch.cat(ends) for ends in zip(*parts, strict=True))
-        return self._shaped(self.targets_.undone(low)), self._shaped(self.targets_.undone(high))
+        low, high = (self._in_unit(torch.cat(ends)) for ends in zip(*parts, strict=True))
+        return low, high
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draws of new targets, (rows, n_samples) or (rows, outputs, n_samples).
 
         Each draw is one function of the posterior at all rows, plus noise for every row.
-
-        Args:
-            X: (rows, columns).
-            n_samples: number of draws.
-            random_state: seed, generator or None, as everywhere in scikit-learn.
         """
         x = self._inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
@@ -139,15 +121,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         noise = mix(seed, Stream.TARGETS)
         with torch.no_grad(), GENERATOR, globally_seeded(noise, x.device):
             drawn = [self.objective_.likelihood(f).sample() for f in functions.draws]
-        return np.stack([self._shaped(self.targets_.undone(y)) for y in drawn], axis=-1)
+        return np.stack([self._in_unit(y) for y in drawn], axis=-1)
 
     def evaluate(self, X: Any, y: Any) -> dict[str, float]:
-        """Every metric of `kasuri.evaluate` in the target's own unit: rmse, nll, crps, coverage_90, ...
-
-        Args:
-            X: (rows, columns).
-            y: (rows,) or (rows, outputs).
-        """
+        """Every metric of `kasuri.evaluate` in the target's own unit: rmse, nll, crps, coverage_90, ..."""
         check_is_fitted(self, "objective_")
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False
@@ -157,9 +134,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             raise ValueError(f"y has {raw.shape[1]} outputs, but fit saw {self.n_outputs_} outputs")
         return self._evaluated(X, self.targets_(raw), self.targets_.unit)
 
-    def _shaped(self, rows: Array) -> Array:
-        """A column as a vector, if the target was one."""
-        return rows[:, 0] if self._is_flat else rows
+    def _in_unit(self, rows: Tensor, zero: float | None = None) -> Array:
+        """Scaled targets in their own unit, a column as a vector if the target was one."""
+        values = self.targets_.undone(rows, zero).numpy()
+        return values[:, 0] if self._is_flat else values
 
     def _units(self) -> dict[str, Any]:
         return {"target_mean": self.targets_.zero, "target_scale": self.targets_.unit}

@@ -4,6 +4,7 @@ scikit-learn wants constructors without logic: parameters are looked at here, an
 """
 
 import inspect
+import itertools
 import re
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
 from kasuri.checks import is_whole, near_misses
-from kasuri.likelihoods import Bernoulli, Categorical, HeteroscedasticGaussian, Likelihood
+from kasuri.likelihoods import Bernoulli, Categorical, Likelihood
 from kasuri.objectives.temperature import Balanced
 from kasuri.posteriors.base import Family
 from kasuri.priors.base import Prior
@@ -76,33 +77,26 @@ def named(parameter: str, name: str, base: type) -> Any:
     raise ValueError(f"{parameter}={name!r}: {near_misses(name, begun or known)}")
 
 
-def family(value: str | Family) -> Any:
-    """The posterior family of a name, or the given one."""
-    return named("posterior", value, Family)() if isinstance(value, str) else value
+def made(parameter: str, value: Any, base: type, **options: Any) -> Any:
+    """The object of a name, with those of the options that its class has; or the given object."""
+    if not isinstance(value, str):
+        return value
+    kind = named(parameter, value, base)
+    known = inspect.signature(kind).parameters
+    return kind(**{name: option for name, option in options.items() if name in known})
 
 
 def prior(value: str | float | Prior) -> Any:
     """The prior of a name, of a number (its standard deviation), or the given one."""
-    if isinstance(value, Prior):
-        return value
-    return named("prior", value, Prior)() if isinstance(value, str) else Normal(float(value))
+    return Normal(float(value)) if isinstance(value, Real) else made("prior", value, Prior)
 
 
 def likelihood(value: str | Likelihood, targets: int) -> Any:
     """The likelihood of a name for so many real targets, or the given one."""
-    made: Any = value
-    if isinstance(value, str):
-        kind = named("likelihood", value, Likelihood)
-        is_wide = "outputs" in inspect.signature(kind).parameters
-        made = kind(outputs=targets) if is_wide else kind()
-    if isinstance(made, Categorical | Bernoulli):
+    noise = made("likelihood", value, Likelihood, outputs=targets)
+    if isinstance(noise, Categorical | Bernoulli):
         raise TypeError(f"likelihood={value!r} is for classes: write BayesianClassifier")
-    return made
-
-
-def outputs(likelihood: Likelihood, targets: int) -> int:
-    """Width of the last layer of a network for so many targets."""
-    return 2 * targets if isinstance(likelihood, HeteroscedasticGaussian) else targets
+    return noise
 
 
 def network(inputs: int, widths: tuple[int, ...], outputs: int, activation: str) -> nn.Sequential:
@@ -112,18 +106,13 @@ def network(inputs: int, widths: tuple[int, ...], outputs: int, activation: str)
     all would start in the middle, and curves of one or two columns be learned slowly.
     """
     layers: list[nn.Module] = []
-    for width in widths:
-        layers.append(_dense(inputs, width, spread=0.0 if layers else SPREAD))
-        layers.append(ACTIVATIONS[activation]())
-        inputs = width
-    return nn.Sequential(*layers, _dense(inputs, outputs))
-
-
-def _dense(inputs: int, outputs: int, spread: float = 0.0) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, dtype=torch.float32)  # whatever the default type is
-    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    nn.init.uniform_(layer.bias, -spread, spread)
-    return layer
+    for before, after in itertools.pairwise((inputs, *widths, outputs)):
+        linear = nn.Linear(before, after, dtype=torch.float32)  # whatever the default type is
+        nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+        spread = 0.0 if layers or not widths else SPREAD
+        nn.init.uniform_(linear.bias, -spread, spread)
+        layers += [linear, ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers[:-1])
 
 
 def widths(hidden: Any) -> tuple[int, ...]:

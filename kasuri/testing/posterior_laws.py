@@ -14,7 +14,7 @@ from kasuri.priors.normal import HeNormal, Normal
 
 Covariance = Callable[[Posterior], Tensor]
 Law = Callable[[Family], None]
-DRAWS = 10_000
+DRAWS = 5_000
 ERRORS = 6.0  # standard errors allowed
 
 

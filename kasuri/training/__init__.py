@@ -11,8 +11,8 @@ from kasuri.training.checkpoint import CheckpointError as CheckpointError
 from kasuri.training.distributed import Processes as Processes
 from kasuri.training.distributed import processes as processes
 from kasuri.training.distributed import started_by_torchrun as started_by_torchrun
+from kasuri.training.fit import Fitted as Fitted
 from kasuri.training.fit import fit as fit
-from kasuri.training.fitted import Fitted as Fitted
 from kasuri.training.interrupts import Interrupted as Interrupted
 from kasuri.training.many import fit_many as fit_many
 from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss

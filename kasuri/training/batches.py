@@ -50,8 +50,7 @@ class Batches:
         augment: Callable[[Any, torch.Generator], Any] | None = None,
     ) -> None:
         _check_rows(x, y)
-        if batch_size is None:
-            batch_size = min(defaults.batch_size(len(y)), len(y))
+        batch_size = defaults.batch_size(len(y)) if batch_size is None else batch_size
         if batch_size < 1:
             raise ValueError(f"Batches: batch_size must be at least 1, got {batch_size}")
         self.x, self.y = x, y
@@ -65,7 +64,6 @@ class Batches:
         return len(self.y)
 
     def __len__(self) -> int:
-        """Batches per epoch."""
         return -(-self._share() // self.batch_size)
 
     def _share(self) -> int:
@@ -83,9 +81,8 @@ class Batches:
         rows = self.order(number).to(self.y.device)
         for batch in range(start, len(self)):
             index = rows[batch * self.batch_size : (batch + 1) * self.batch_size]
-            x = inputs.each(
-                self.x, partial(torch.index_select, dim=0, index=index)
-            )  # faster than x[index]
+            # faster than x[index]
+            x = inputs.each(self.x, partial(torch.index_select, dim=0, index=index))
             if self.augment is not None:
                 x = self.augment(x, _generator(self.seed, number, batch, self.group.rank))
             yield x, self.y.index_select(0, index)
@@ -99,8 +96,6 @@ class Batches:
         """
         count = len(self.y)
         order = torch.randperm(count, generator=_generator(self.seed, number))
-        if self.group.world == 1:
-            return order
         places = torch.arange(self.group.rank, self._share() * self.group.world, self.group.world)
         return order[places % count]
 
@@ -147,21 +142,16 @@ class Loader:
         batches = iter(self.loader)
         for place in range(self.batches):
             self._seed(Stream.FETCH, number, place)
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            if place >= start:
+            batch = next(batches, None)
+            if batch is not None and place >= start:
                 yield _pair(batch)
 
     def _seed(self, *place: int) -> None:
         number = mix(self.seed, *place)
         torch.default_generator.manual_seed(number)
         random.seed(number)
-        if "numpy" in sys.modules:
-            import numpy as np
-
-            np.random.seed(number % 2**32)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed(number % 2**32)
 
 
 Source = Batches | Loader
@@ -182,7 +172,7 @@ def as_source(data: Any, batch_size: int | None, seed: int, group: Processes) ->
         return Loader(data, seed)
     if not isinstance(data, Batches):
         x, y = tensors(data)
-        data = Batches(x, y, batch_size and min(batch_size, len(y)), seed=seed)
+        data = Batches(x, y, batch_size, seed=seed)
     return data.shared(group)
 
 
@@ -205,6 +195,12 @@ def tensors(data: Any) -> tuple[Any, Tensor]:
     if not isinstance(y, Tensor):
         raise TypeError(f"targets are a {type(y).__name__}: give tensors, torch.as_tensor(y)")
     return tuple(x) if isinstance(x, list) else x, y
+
+
+def rows_of(valid: Any) -> tuple[Any, Tensor] | None:
+    """(x, y) of validation data; None if there are none, or not a single row."""
+    pair = None if valid is None else tensors(valid)
+    return pair if pair is not None and len(pair[1]) else None
 
 
 def hold_out(data: Any, share: float, seed: int) -> tuple[tuple[Any, Tensor], tuple[Any, Tensor]]:
@@ -239,6 +235,3 @@ def _check_rows(x: Any, y: Tensor) -> None:
         raise ValueError(f"Batches: x and y must have the same number of rows, got shapes {shapes}")
     if not len(y):
         raise ValueError("Batches: x and y have no rows")
-    if len({part.device for part in parts}) > 1:
-        devices = [str(part.device) for part in parts]
-        raise ValueError(f"Batches: x and y must be on one device, got {devices}")

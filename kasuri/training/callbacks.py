@@ -52,12 +52,6 @@ class Clip(Callback):
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
         nn.utils.clip_grad_norm_(objective.parameters(), self.norm)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"norm": self.norm}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.norm = float(state["norm"])
-
 
 class Bar:
     """A progress bar on standard error: title, share, numbers, time left; `show` is that of `kasuri.fit`."""

@@ -32,10 +32,17 @@ class CheckpointError(ValueError):
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Replace the folder's checkpoint."""
-    buffer = io.BytesIO()
+    """Replace the folder's checkpoint, and history.csv before it; a file is replaced as a whole."""
+    buffer, table = io.BytesIO(), io.StringIO()
     torch.save({"format": FORMAT, **content}, buffer)
+    history = content["position"]["history"]
+    columns = list(dict.fromkeys(key for row in history for key in row))
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
     folder.mkdir(parents=True, exist_ok=True)
+    if history:
+        write_atomically(folder / "history.csv", table.getvalue().encode())
     write_atomically(folder / NAME, buffer.getvalue())
 
 
@@ -71,14 +78,14 @@ def from_0_2(
     Tensors get today's names, and the optimiser's state today's order of parameters. Likelihood, prior and
     schedules, which settings describe in words, are not compared. Logs (of TensorBoard) are left out.
     """
-    wrapped = {
+    layers = {
         key.partition(".posteriors.")[0] for key in saved["objective"] if ".posteriors." in key
     }
-    wrapped = {_without_wrappers(name, wrapped) for name in wrapped}
+    wrapped = {".".join(p for p in name.split(".") if p != "wrapped") for name in layers}
     names = {key: old_name(key, wrapped) for key in saved["objective"]}
     best = saved["best"]
     words = ("likelihood", "prior", "objective", *objective.scheduled())
-    clip = [["Clip", {"norm": saved["settings"]["clip"]}]] if saved["settings"]["clip"] else []
+    clip = [["Clip", {}]] if saved["settings"]["clip"] else []
     return saved | {
         "format": FORMAT,
         "settings": saved["settings"] | {key: settings[key] for key in words if key in settings},
@@ -87,15 +94,6 @@ def from_0_2(
         "optimizer": _reordered(saved["optimizer"], list(names.values()), objective, optimiser),
         "callbacks": saved["callbacks"] + clip,
     }
-
-
-def _without_wrappers(name: str, wrapped: set[str]) -> str:
-    parts = name.split(".")
-    return ".".join(
-        part
-        for place, part in enumerate(parts)
-        if not (part == "wrapped" and ".".join(parts[:place]) in wrapped)
-    )
 
 
 def _reordered(
@@ -119,28 +117,6 @@ def _reordered(
     group = state["param_groups"][0] | {"params": list(range(len(now)))}
     moved = {now.index(then[number]): values for number, values in state["state"].items()}
     return {"state": moved, "param_groups": [group]}
-
-
-def write_history(folder: Path, history: list[dict[str, float]]) -> None:
-    """Replace the folder's history.csv, whole, so that a resumed run repeats no line."""
-    text = io.StringIO()
-    columns = list(dict.fromkeys(key for row in history for key in row))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "history.csv", text.getvalue().encode())
-
-
-def check_settings(folder: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to continue a run under settings that would make it another run."""
-    changed = [key for key in now if saved.get(key) != now[key]]
-    if changed:
-        listed = "; ".join(f"{key}: {saved.get(key)} then, {now[key]} now" for key in changed)
-        raise CheckpointError(
-            f"{folder / NAME} is of a run with other settings ({listed}); use the same ones, or "
-            "another folder"
-        )
 
 
 @contextmanager

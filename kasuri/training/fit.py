@@ -4,26 +4,30 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from kasuri.likelihoods import Likelihood
+from kasuri.likelihoods.predictions import Prediction
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Governing, MaximumLikelihood, Objective
 from kasuri.objectives.schedules import Constant, LinearOverEpochs, Schedule
 from kasuri.objectives.temperature import Temperature, Tempering
+from kasuri.objectives.trained import Trained
+from kasuri.prediction.evaluate import evaluate
+from kasuri.prediction.predict import predict
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import HeNormal
 from kasuri.streams import fresh
 from kasuri.training import checkpoint, defaults
-from kasuri.training.batches import Batches, Source, as_source, hold_out, tensors
-from kasuri.training.callbacks import Bar, Callback
+from kasuri.training.batches import Batches, Source, as_source, hold_out, rows_of
+from kasuri.training.callbacks import Bar, Callback, Row
 from kasuri.training.distributed import processes
-from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
 from kasuri.training.optimisers import (
@@ -34,6 +38,41 @@ from kasuri.training.optimisers import (
     make_schedule,
 )
 from kasuri.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class Fitted(Trained):
+    """What training made.
+
+    Args:
+        objective: prior, likelihood and network, at the best validated epoch if there was validation.
+        history: one row per epoch.
+        best_epoch: the epoch kept (the last without validation).
+        seconds: wall time of training and validation.
+    """
+
+    objective: Objective
+    history: list[Row]
+    best_epoch: int
+    seconds: float
+
+    @property
+    def net(self) -> nn.Module:
+        """The trained network."""
+        return self.objective.net
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature at the epoch kept; None for an ordinary network."""
+        return self.history[self.best_epoch - 1].get("temperature")
+
+    def predict(self, x: Any, samples: int = 100, **options: Any) -> Prediction:
+        """`kasuri.predict` of the trained network."""
+        return predict(self.objective, x, samples, **options)
+
+    def evaluate(self, data: Any, **options: Any) -> dict[str, float]:
+        """`kasuri.evaluate` of the trained network."""
+        return evaluate(self.objective, data, **options)
 
 
 def fit(
@@ -106,9 +145,7 @@ def fit(
     if seed is None:
         seed = saved["settings"]["seed"] if saved else fresh()
     seed = int(group.from_first(lambda: seed))
-    held = None if validation.data is None else tensors(validation.data)
-    if held is not None and not len(held[1]):
-        held = None
+    held = rows_of(validation.data)
     if held is None and chooses_temperature(model, temperature):
         if isinstance(train, Batches | DataLoader):
             raise ValueError(
@@ -146,7 +183,8 @@ def fit(
         group=group,
         folder=place,
     )
-    run.settings = _settings(run)
+    if place is not None:
+        run.settings = _settings(run)
     if saved is not None:
         run.restore(saved)
         del saved  # it is larger than the network
@@ -160,11 +198,10 @@ def fit(
 
 
 def check_numbers(**numbers: float | None) -> None:
-    """Refuse counts below 1, and a rate that is not above 0."""
+    """Refuse counts and rates that are not above 0."""
     for name, number in numbers.items():
-        if number is not None and not (number > 0 if name == "learning_rate" else number >= 1):
-            least = "above 0" if name == "learning_rate" else "at least 1"
-            raise ValueError(f"{name} must be {least}, got {number}")
+        if number is not None and not number > 0:
+            raise ValueError(f"{name} must be above 0, got {number}")
 
 
 def chooses_temperature(model: nn.Module, temperature: Temperature | None) -> bool:
@@ -212,13 +249,16 @@ def finished(run: Run, model: nn.Module) -> Fitted:
     return Fitted(run.objective, run.at.history, best, run.at.seconds)
 
 
-def described(objective: Objective) -> list[str]:
+def described(objective: Objective) -> dict[str, Any]:
     """The likelihood and the priors in words, without what they learn."""
     likelihood = objective.likelihood  # whose options are what it was given, never what it learned
-    words = [f"{type(likelihood).__name__}({likelihood.options()})"]
-    for prior in objective.priors if isinstance(objective, Governing) else ():
-        name, learns = type(prior).__name__, next(prior.parameters(), None) is not None
-        words.append(name if learns else f"{name}({cast(Prior, prior).options()})")
+    words: dict[str, Any] = {"likelihood": f"{type(likelihood).__name__}({likelihood.options()})"}
+    priors = [prior for prior, _ in objective.groups()] if isinstance(objective, Governing) else []
+    if priors:
+        words["prior"] = [
+            type(prior).__name__ + ("" if list(prior.parameters()) else f"({prior.options()})")
+            for prior in priors
+        ]
     return words
 
 
@@ -238,10 +278,9 @@ def _settings(run: Run) -> dict[str, Any]:
         "optimiser": type(optimiser).__name__,
         "learning rate": [float(group["lr"]) for group in optimiser.param_groups],
         "parameters": sum(p.numel() for p in objective.parameters()),
+        "callbacks": [type(callback).__name__ for callback in run.callbacks],
+        **described(objective),
     }
-    settings["likelihood"], *priors = described(objective)
-    if priors:
-        settings["prior"] = priors
     if about := objective.extra_repr():
         settings["objective"] = about
     for name, schedule in objective.scheduled().items():
@@ -267,6 +306,5 @@ def _ending(run: Run) -> Iterator[None]:
         print(message, file=sys.stderr, flush=True)  # torchrun may not leave time for the traceback
         raise RuntimeError(message) from error
     finally:
-        run.write_history()
         for callback in run.callbacks:
             callback.on_end()

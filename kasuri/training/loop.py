@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -18,6 +19,7 @@ from kasuri.streams import Stream, mix, reseed_global
 from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Source, hold_out
 from kasuri.training.callbacks import Bar, Callback, Row
+from kasuri.training.checkpoint import CheckpointError
 from kasuri.training.distributed import Processes, parallel
 from kasuri.training.interrupts import Interrupts
 from kasuri.training.nonfinite import NonFiniteLoss, explain
@@ -74,13 +76,16 @@ class Run:
         """Train to the end; False if it was asked to stop before."""
         model = parallel(self.objective, self.group)
         began = time.monotonic() - self.at.seconds
-        while self.at.epoch < self.epochs and not self.is_stale():
+        patience = self.validation.patience or math.inf
+        while self.at.epoch < self.epochs and self.at.stale < patience:
             self.objective.train()
             for x, y in self.train.epoch(self.at.epoch, start=self.at.batch):
                 self.step(model, x, y)
                 bar.step(self.at.step, self.numbers)
                 self.at.seconds = time.monotonic() - began
-                if self.must_stop(stop.asked):
+                # several processes ask each other now and then, and all stop after the same step
+                is_time = self.group.world == 1 or self.at.step % _SYNCHRONISE == 0
+                if is_time and self.group.any(stop.asked):
                     self.save()
                     return False
             self.end_epoch()
@@ -92,29 +97,35 @@ class Run:
 
     def step(self, model: nn.Module, x: Any, y: Tensor) -> None:
         """One step of the optimiser; its noise depends on (seed, step, process) alone."""
-        device = next(self.objective.parameters()).device
-        x, y = to_device(x, device), y.to(device)
+        x, y = to_device(x, self.device), y.to(self.device)
         self.draw_again()
         terms: Terms = model(x, y, step=self.at.step)
         numbers = [float(term.detach()) for term in terms]
         if not math.isfinite(numbers[0]):
             self.fail(numbers[0], x, y)
-        self.optimiser.zero_grad()
-        terms.loss.backward()
-        for callback in self.callbacks:
-            callback.on_step(self.objective, self.at.step, Terms(*(t.detach() for t in terms)))
-        self.optimiser.step()
-        self.scheduler.step()
+        self.descend(terms)
         if self.objective.update(x, y):
             self.group.level(self.objective.likelihood)
         self.at.sums = [a + b for a, b in zip(self.at.sums, numbers, strict=True)]
         self.at.batch += 1
         self.at.step += 1
 
+    def descend(self, terms: Terms) -> None:
+        """Change the parameters: gradients, callbacks, optimiser, schedule."""
+        self.optimiser.zero_grad()
+        terms.loss.backward()
+        for callback in self.callbacks:
+            callback.on_step(self.objective, self.at.step, Terms(*(t.detach() for t in terms)))
+        self.optimiser.step()
+        self.scheduler.step()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.objective.parameters()).device
+
     def draw_again(self) -> None:
         """Begin the noise of this step, from the start however often it is asked for."""
-        device = next(self.objective.parameters()).device
-        reseed_global(mix(self.seed, Stream.NOISE, self.at.step, self.group.rank), device)
+        reseed_global(mix(self.seed, Stream.NOISE, self.at.step, self.group.rank), self.device)
 
     def end_epoch(self) -> None:
         """Averages, validation, temperature and history of the epoch that just ended."""
@@ -147,7 +158,7 @@ class Run:
         if best is not None and not is_better(best, losses, errors=1.0):
             self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
-        tempering = self.tempering()
+        tempering = self.tempering
         if tempering is not None and self.at.epoch >= SETTLED * self.epochs:
             narrower, wider = self.group.from_first(
                 lambda: widths(self.objective, x, y, samples, seed, FACTORS[::2])
@@ -156,22 +167,11 @@ class Run:
         self.scores = scores
         return {f"valid_{name}": value for name, value in scores.items()}
 
+    @property
     def tempering(self) -> Tempering | None:
         """The temperature, if it is being chosen."""
-        if isinstance(self.objective, ELBO) and isinstance(self.objective.temperature, Tempering):
-            return self.objective.temperature
-        return None
-
-    def is_stale(self) -> bool:
-        """Whether validation has not improved for longer than patience allows."""
-        patience = self.validation.patience
-        return patience is not None and self.at.stale >= patience
-
-    def must_stop(self, asked: bool) -> bool:
-        """Whether to stop after this step; with several processes all stop after the same one."""
-        if self.group.world > 1 and self.at.step % _SYNCHRONISE:
-            return False
-        return self.group.any(asked)
+        temperature = self.objective.scheduled().get("temperature")
+        return temperature if isinstance(temperature, Tempering) else None
 
     def numbers(self) -> Row:
         """What the progress bar shows: means of this epoch so far, and the last validation."""
@@ -189,11 +189,6 @@ class Run:
             f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{kept}"
         )
 
-    def write_history(self) -> None:
-        """Replace history.csv; only the first process writes."""
-        if self.folder is not None and self.group.is_first and self.at.history:
-            checkpoint.write_history(self.folder, self.at.history)
-
     def place(self) -> str:
         """Epoch and step that were reached."""
         return f"epoch {min(self.at.epoch + 1, self.epochs)}, step {self.at.step}"
@@ -210,8 +205,7 @@ class Run:
         self.saved_at = time.monotonic()
         if self.folder is None or not self.group.is_first:
             return
-        self.write_history()
-        tempering = self.tempering()
+        tempering = self.tempering
         checkpoint.write(
             self.folder,
             {
@@ -232,16 +226,23 @@ class Run:
         assert self.folder is not None
         if saved["format"] == 1:
             saved = checkpoint.from_0_2(saved, self.objective, self.optimiser, self.settings)
-        then = {"callbacks": [name for name, _ in saved["callbacks"]]}
-        now = {"callbacks": [type(callback).__name__ for callback in self.callbacks]}
-        checkpoint.check_settings(self.folder, saved["settings"] | then, self.settings | now)
+        then = saved["settings"] | {"callbacks": [name for name, _ in saved["callbacks"]]}
+        changed = [
+            f"{key}: {then.get(key)} then, {now} now"
+            for key, now in self.settings.items()
+            if then.get(key) != now
+        ]
+        if changed:
+            raise CheckpointError(
+                f"{self.folder} has a run with other settings ({'; '.join(changed)}); use the same "
+                "ones, or another folder"
+            )
         self.objective.load_state_dict(saved["objective"])
         self.optimiser.load_state_dict(saved["optimizer"])
         self.scheduler.load_state_dict(saved["scheduler"])
         for callback, (_, state) in zip(self.callbacks, saved["callbacks"], strict=True):
             callback.load_state_dict(state)
-        tempering = self.tempering()
-        if tempering is not None:
+        if (tempering := self.tempering) is not None:
             tempering.value = saved["temperature"]
         self.best_state, self.best_losses = saved["best"], saved["best losses"]
         self.at = Position(**saved["position"])

@@ -9,6 +9,7 @@ validation and the epoch kept are each member's own, as `kasuri.fit` would have 
 import copy
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -16,21 +17,21 @@ from torch import Tensor, nn
 
 from kasuri.likelihoods import Likelihood
 from kasuri.network.random import named_layers
-from kasuri.objectives.elbo import ELBO, Objective
+from kasuri.objectives.elbo import ELBO, Objective, Terms
 from kasuri.objectives.temperature import Temperature
 from kasuri.priors.base import Prior
 from kasuri.streams import Stream, fresh, mix, reseed_global
 from kasuri.training import checkpoint, defaults
-from kasuri.training.batches import Batches, tensors
+from kasuri.training.batches import Batches, rows_of, tensors
 from kasuri.training.callbacks import Bar
 from kasuri.training.fit import (
+    Fitted,
     check_numbers,
     chooses_temperature,
     described,
     finished,
     make_objective,
 )
-from kasuri.training.fitted import Fitted
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
 from kasuri.training.nonfinite import NonFiniteLoss
@@ -54,23 +55,13 @@ def fit_many(
 ) -> list[Fitted]:
     """Train networks of the same make together: splits of a table, seeds, members of an ensemble.
 
-    What is not said here is as `kasuri.fit` does it by default. Likelihood and prior are copied for every
-    member.
+    Arguments are those of `kasuri.fit`, and what is not said here is as `kasuri.fit` does it by default.
+    Likelihood and prior are copied for every member.
 
-    Args:
-        models: as for `kasuri.fit`, equal in everything but the values of their parameters.
-        trains: training data of each as tensors, with the same number of examples.
-        valids: validation data of each, or None; needed if temperatures are to be chosen. Each keeps its own
-            best epoch.
-        likelihood: as for `kasuri.fit`.
-        prior: as for `kasuri.fit`.
-        temperature: one for all or one for each, as for `kasuri.fit`; by default, or for "auto", chosen for
-            each on its validation data.
-        epochs: as for `kasuri.fit`.
-        batch_size: examples per step of each.
-        learning_rate: as for `kasuri.fit`.
-        seed: makes the run reproducible.
-        show: as for `kasuri.fit`.
+    `models` must be equal in everything but the values of their parameters, and `trains`, the training data
+    of each, are tensors with the same number of examples. `valids`, the validation data of each, are needed
+    if temperatures are to be chosen; each member keeps its own best epoch. `temperature` is one for all or
+    one for each. `batch_size` counts the examples per step of each.
 
     Examples:
         >>> import torch, kasuri
@@ -82,20 +73,26 @@ def fit_many(
     """
     check_numbers(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     count = len(models)
-    is_shared = isinstance(temperature, str) or not isinstance(temperature, Sequence)
-    temperatures: Any = [temperature] * count if is_shared else temperature
+    is_own = isinstance(temperature, Sequence) and not isinstance(temperature, str)
+    temperatures: Any = temperature if is_own else [temperature] * count
     for name, each in (("trains", trains), ("valids", valids), ("temperatures", temperatures)):
         if each is not None and len(each) != count:
             raise ValueError(f"fit_many: {len(each)} {name} for {count} networks")
-    held = [None] * count if valids is None else [tensors(valid) for valid in valids]
-    if not all(len(pair[1]) for pair in held if pair is not None):
-        raise ValueError("fit_many: a validation set without rows; leave valids out, or fill it")
-    if valids is None and any(map(chooses_temperature, models, temperatures)):
+    held = [rows_of(valid) for valid in valids or [None] * count]
+    if None in held and any(map(chooses_temperature, models, temperatures)):
         raise ValueError(
             "fit_many: no validation data to choose temperatures on; give valids=[...], or temperature=1.0"
         )
     seed = fresh() if seed is None else seed
-    sources = _sources(trains, batch_size, [mix(seed, member) for member in range(count)])
+    sources = [
+        Batches(*tensors(train), batch_size, seed=mix(seed, member))
+        for member, train in enumerate(trains)
+    ]
+    sizes = [source.num_data for source in sources]
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            f"fit_many: steps are taken together, so training sets must have the same size, got {sizes}"
+        )
     steps = len(sources[0])
     rows = round(sources[0].num_data / steps)
     epochs = epochs or defaults.epochs(steps, rows)
@@ -112,7 +109,7 @@ def fit_many(
     ]
     _check_equal(objectives)
     stack = Stack(objectives)
-    optimiser = adam(stack.trained(), learning_rate, rows)
+    optimiser = adam(stack.parameters.values(), learning_rate, rows)
     schedule = cosine(optimiser, epochs * steps)
     runs = [
         Run(
@@ -136,26 +133,10 @@ def fit_many(
     return [finished(run, model) for run, model in zip(runs, models, strict=True)]
 
 
-def _sources(trains: Sequence[Any], batch_size: int | None, seeds: Sequence[int]) -> list[Batches]:
-    pairs = [tensors(train) for train in trains]
-    if not all(isinstance(x, Tensor) for x, _ in pairs):
-        raise TypeError("fit_many: the inputs of each network must be one tensor")
-    sizes = {(x.shape, y.shape) for x, y in pairs}
-    if len(sizes) > 1:
-        raise ValueError(
-            "fit_many: steps are taken together, so training sets must have the same size, got "
-            f"{', '.join(str(tuple(x)) for x, _ in sorted(sizes))}"
-        )
-    return [
-        Batches(x, y, batch_size and min(batch_size, len(y)), seed=own)
-        for (x, y), own in zip(pairs, seeds, strict=True)
-    ]
-
-
 def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Interrupts) -> None:
     """All epochs of all members; the first run has the optimiser and the schedule of all."""
     first = runs[0]
-    device = next(first.objective.parameters()).device
+    device = first.device
     began = time.monotonic()
     for run in runs:
         run.objective.train()
@@ -164,19 +145,16 @@ def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Inter
         for batches in zip(*(run.train.epoch(epoch) for run in runs), strict=True):
             x, y = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
             reseed_global(mix(seed, Stream.STACK, first.at.step), device)
-            weights = [_kl_weight(run.objective, run.at.step) for run in runs]
+            factors = [run.objective.kl_factor(run.at.step) for run in runs]
             nll, kl = stack(x, y)
-            loss = nll + torch.tensor(weights, dtype=kl.dtype, device=device) * kl
+            loss = nll + torch.tensor(factors, dtype=kl.dtype, device=device) * kl
             if not loss.isfinite().all():
                 member = int((~loss.isfinite()).nonzero()[0])
                 raise NonFiniteLoss(
                     f"the loss of network {member} is {float(loss[member].detach())} at step "
                     f"{first.at.step}; kasuri.fit with this network alone says which layer is to blame"
                 )
-            first.optimiser.zero_grad()
-            loss.sum().backward()
-            first.optimiser.step()
-            first.scheduler.step()
+            first.descend(Terms(loss.sum(), nll.sum(), kl.sum()))
             for run, inputs, targets in zip(runs, x, y, strict=True):
                 run.objective.update(inputs, targets)
                 run.at.batch += 1
@@ -191,10 +169,6 @@ def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Inter
             run.at.sums = totals
             run.at.seconds = (time.monotonic() - began) / len(runs)
             run.end_epoch()
-
-
-def _kl_weight(objective: Objective, step: int) -> float:
-    return objective.weight_at(step) / objective.num_data if isinstance(objective, ELBO) else 0.0
 
 
 class Stack:
@@ -230,10 +204,6 @@ class Stack:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.data = tensor.data.clone()
 
-    def trained(self) -> list[Tensor]:
-        """The stacked parameters that training changes."""
-        return [parameter for parameter in self.parameters.values() if parameter.requires_grad]
-
 
 def _stacked(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Tensors of the same name as one; the members keep views of it."""
@@ -255,31 +225,25 @@ def _check_equal(objectives: Sequence[Objective]) -> None:
     """Refuse members that differ in more than parameters and buffers: the first one's program serves all."""
     first, *others = map(_program, objectives)
     for member, program in enumerate(others, 1):
-        for part in first | program:
-            if first.get(part) != program.get(part):
+        for line, other in zip_longest(first, program):
+            if line != other:
                 raise ValueError(
                     f"fit_many: networks 0 and {member} must be equal in all but the values of their "
-                    f"parameters; they differ in their {part}: {first.get(part)} and {program.get(part)}"
+                    f"parameters, but differ: {line} and {other}"
                 )
 
 
-def _program(objective: Objective) -> dict[str, Any]:
-    """All that a stack takes from its first member, under names for people."""
+def _program(objective: Objective) -> list[str]:
+    """All that a stack takes from its first member, line by line."""
     if not objective.has_targets:
         raise TypeError("fit_many cannot stack auto-encoders; train them by kasuri.fit one by one")
-    program: dict[str, Any] = {
-        "likelihoods and priors": described(objective),
-        "output": objective.output,
-        "num_data": objective.num_data,
-    }
-    for name, module in objective.net.named_modules():
-        program[f"module {name}"] = f"{type(module).__name__}({module.extra_repr()})"
+    about: dict[str, Any] = {"num_data": objective.num_data, "output": objective.output}
     for name, _, conversion in named_layers(objective.net):
-        program[f"families of {name}"] = conversion.families
-        program[f"estimator of {name}"] = conversion.estimator.__name__
+        about[f"families of {name}"] = conversion.families
+        about[f"estimator of {name}"] = conversion.estimator.__name__
     for name, parameter in objective.named_parameters():
-        program[f"requires_grad of {name}"] = parameter.requires_grad
-        program[f"shape of {name}"] = parameter.shape
+        about[f"requires_grad of {name}"] = parameter.requires_grad
     if isinstance(objective, ELBO):
-        program |= {"samples": objective.samples, "patterns of priors": objective.governed}
-    return program
+        about |= {"samples": objective.samples, "patterns of priors": objective.governed}
+    about |= described(objective)
+    return [*repr(objective.net).splitlines(), *(f"{k}: {value}" for k, value in about.items())]

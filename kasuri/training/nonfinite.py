@@ -1,12 +1,11 @@
 """Why a loss is not a number: where it began, and what usually helps."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.inputs import run
+from kasuri.inputs import run, tensors
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective
 
@@ -29,13 +28,11 @@ def explain(objective: Objective, x: Any, y: Tensor, learning_rate: float) -> st
             where = name.removeprefix("bnn.").removeprefix("_net.").replace("posteriors.", "")
             return f"the parameter {where} became non-finite in the update before: {slower}"
     with torch.no_grad():
-        layer = _first_bad_layer(objective, x)
-        if layer is not None:
+        if layer := _first_bad_layer(objective, x):
             return (
                 f"{layer}: {slower}, scale the inputs to about unit size, or bound σ by max_scale"
             )
-        source = _bad_divergence(objective)
-        if source is not None:
+        if source := _bad_divergence(objective):
             return (
                 f"the KL of {source} is non-finite, its scale has run away: {slower}, or bound σ "
                 "by max_scale"
@@ -48,11 +45,8 @@ def explain(objective: Objective, x: Any, y: Tensor, learning_rate: float) -> st
 
 def _bad(value: Any) -> int:
     """Number of non-finite entries of a tensor, or of tensors in a tuple or mapping."""
-    if isinstance(value, Tensor):
-        return int((~torch.isfinite(value)).sum()) if value.is_floating_point() else 0
-    if isinstance(value, Mapping):
-        return sum(map(_bad, value.values()))
-    return sum(map(_bad, value)) if isinstance(value, tuple | list) else 0
+    parts = [part for part in tensors(value) if isinstance(part, Tensor)]
+    return sum(int((~part.isfinite()).sum()) for part in parts)
 
 
 def _first_bad_layer(objective: Objective, x: Any) -> str | None:

@@ -25,9 +25,7 @@ def make_optimiser(
 ) -> Optimizer:
     """The given optimiser, the one that a function makes for the objective, or Adam."""
     if given is None:
-        return adam(
-            (p for p in objective.parameters() if p.requires_grad), learning_rate, batch_size
-        )
+        return adam(objective.parameters(), learning_rate, batch_size)
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
@@ -51,7 +49,8 @@ def make_optimiser(
 def adam(parameters: Iterable[Tensor], learning_rate: float | None, batch_size: int) -> Optimizer:
     """Adam, whose default rate grows with the root of the batch size above LARGE."""
     rate = learning_rate or LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
-    return torch.optim.Adam(list(parameters), rate, fused=True)  # fused matters for small networks
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    return torch.optim.Adam(trained, rate, fused=True)  # fused matters for small networks
 
 
 def make_schedule(scheduler: MakeScheduler, optimiser: Optimizer, steps: int) -> LRScheduler:

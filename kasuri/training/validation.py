@@ -1,14 +1,14 @@
 """How good the posterior is on data it did not see, cheaply enough to ask during training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from kasuri.inputs import run, take, to_device
+from kasuri.inputs import run, split, to_device
 from kasuri.network.calls import Given, all_draws
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
@@ -67,20 +67,25 @@ def widths(
     return [-_predictive(objective, x, y, samples, seed, factor)[0].cpu() for factor in factors]
 
 
+def _pieces(objective: Objective, x: Any, y: Tensor) -> Iterator[tuple[Any, Tensor]]:
+    """Inputs and targets on the objective's device, so many at once."""
+    device = next(objective.parameters()).device
+    for inputs, targets in zip(split(x, CHUNK), y.split(CHUNK), strict=True):
+        yield to_device(inputs, device), targets.to(device)
+
+
 @torch.no_grad()
 def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
     """Losses that the objective defines, by the same noise whenever the seed is the same."""
-    device, pieces = next(objective.parameters()).device, []
+    losses = []
     with evaluating(objective) as still:
-        for number, start in enumerate(range(0, len(y), CHUNK)):
-            piece = slice(start, start + CHUNK)
-            inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
+        for number, (inputs, targets) in enumerate(_pieces(objective, x, y)):
             with seeded(mix(seed, number)):
-                losses = still.held_out(inputs, targets, samples)
-            if losses is None:
+                own = still.held_out(inputs, targets, samples)
+            if own is None:
                 return None
-            pieces.append(losses.cpu())
-    return torch.cat(pieces)
+            losses.append(own.cpu())
+    return torch.cat(losses)
 
 
 @torch.no_grad()
@@ -88,10 +93,8 @@ def _predictive(
     objective: Objective, x: Any, y: Tensor, samples: int, seed: int, width: float
 ) -> tuple[Tensor, Tensor]:
     """(log of the averaged likelihood of each example, averaged predictive means)."""
-    device = next(objective.parameters()).device
-    pieces = [slice(start, start + CHUNK) for start in range(0, len(y), CHUNK)]
-    logs: list[list[Tensor]] = [[] for _ in pieces]
-    means: list[Tensor] = [torch.zeros(()) for _ in pieces]
+    logs: list[list[Tensor]] = [[] for _ in y.split(CHUNK)]
+    means: list[Tensor] = [torch.zeros(()) for _ in logs]
     weights = Given({})
     with evaluating(objective.net) as net, drawing_from(net, weights):
         posteriors = [posterior for _, posterior in named_posteriors(net)]
@@ -102,8 +105,7 @@ def _predictive(
             factor = -width if draw % 2 else width
             draws = all_draws(posteriors, mix(seed, draw // 2))
             weights.turn_to({id(q): q.mean.lerp(draws[id(q)], factor) for q in posteriors})
-            for number, piece in enumerate(pieces):
-                inputs, targets = to_device(take(x, piece), device), y[piece].to(device)
+            for number, (inputs, targets) in enumerate(_pieces(objective, x, y)):
                 f = run(net, inputs, objective.output)
                 logs[number].append(objective.likelihood.log_prob(f, targets))
                 means[number] = means[number].to(f) + objective.likelihood.moments(f)[0] / samples

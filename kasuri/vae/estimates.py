@@ -64,15 +64,10 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
     at_least_one(samples=samples, chunk=chunk)
     values = []
     with drawing(vae) as (still, device):
-        weights = float(still.kl_per_example(1.0))
         for number, block in enumerate(x.split(chunk)):
             block = block.to(device)
-            total = torch.zeros(len(block), dtype=torch.float64, device=device)
             with seeded(mix(seed, number)):
-                q = still.posterior(block)
-                for _ in range(samples):
-                    total += still.likelihood.expected_log_prob(still.decode(q.rsample()), block)
-            values.append((total / samples - q.kl() - weights).cpu())
+                values.append(-still.minus_elbo(block, samples).double().cpu())
     return torch.cat(values)
 
 
@@ -160,29 +155,28 @@ def evaluate(
         logs = log_likelihood(vae, part, samples=samples, chunk=chunk, seed=seed)
         scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
     elbos = elbo(vae, x, samples=elbo_samples, chunk=chunk, seed=seed + 1)
-    kls, means = _divergences(vae, x, chunk)
+    kls, spread = divergences(vae, x, chunk)
     with drawing(vae) as (still, _):
         weights = {"weight_kl": float(still.kl_per_example(1.0))} if still.is_bayesian else {}
     scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())} | weights
     scores["reconstruction"] = scores["elbo"] + scores["kl"] + sum(weights.values())
-    return scores | {"active_units": float(_active(means, ACTIVE).sum())}
+    return scores | {"active_units": float((spread > ACTIVE).sum())}
 
 
-def active_units(vae: Model, data: Any, *, threshold: float = ACTIVE, chunk: int = CHUNK) -> Tensor:
-    """Which latent variables vary with the input: variance of E[z | x] over x > threshold.
+def active_units(vae: Model, data: Any, *, chunk: int = CHUNK) -> Tensor:
+    """Which latent variables vary with the input: variance of E[z | x] over x above 0.01.
 
     A latent variable that is not active has the same posterior for every input, the prior.
 
     Args:
         vae: the auto-encoder, or what `kasuri.fit` returned.
         data: as for `evaluate`.
-        threshold: of the variance over the data.
         chunk: examples at once.
 
     Returns:
         True or False for each, (n,).
     """
-    return _active(_divergences(vae, _inputs(data), chunk)[1], threshold)
+    return divergences(vae, _inputs(data), chunk)[1] > ACTIVE
 
 
 def _inputs(data: Any) -> Tensor:
@@ -193,19 +187,15 @@ def _inputs(data: Any) -> Tensor:
     return x
 
 
-def _divergences(vae: Model, x: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """(KL, E[z | x]) of each example, in float64."""
+def divergences(vae: Model, x: Tensor, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
+    """KL of each example, and the variance of E[z | x] over all of them, in float64."""
     kls, means = [], []
     with drawing(vae) as (still, device):
         for block in x.split(chunk):
             q = still.posterior(block.to(device))
             kls.append(q.kl().double().cpu())
             means.append(q.mean.double().cpu())
-    return torch.cat(kls), torch.cat(means)
-
-
-def _active(means: Tensor, threshold: float) -> Tensor:
-    return means.var(0, correction=min(1, len(means) - 1)) > threshold
+    return torch.cat(kls), torch.cat(means).var(0, correction=min(1, len(x) - 1))
 
 
 def _mean(name: str, values: Tensor) -> dict[str, float]:

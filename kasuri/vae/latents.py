@@ -100,12 +100,7 @@ class LatentNormal:
     """q(z | x) of a batch: normal, with means `loc` (batch, n) and covariances F Fᵀ."""
 
     def __init__(self, loc: Tensor, factor: DiagonalFactor) -> None:
-        self.loc, self.factor = loc, factor
-
-    @property
-    def mean(self) -> Tensor:
-        """E[z | x], (batch, n)."""
-        return self.loc
+        self.mean, self.factor = loc, factor
 
     @property
     def variance(self) -> Tensor:
@@ -125,22 +120,17 @@ class LatentNormal:
     def kl(self) -> Tensor:
         """KL(q(z | x) ‖ N(0, I)) in nats, (batch,)."""
         logs, trace = self.factor.sums()
-        return 0.5 * (trace + self.loc.square().sum(-1) - self.loc.shape[-1]) - logs
+        return 0.5 * (trace + self.mean.square().sum(-1) - self.mean.shape[-1]) - logs
 
     def entropy(self) -> Tensor:
         """Differential entropy in nats, (batch,)."""
-        return self.factor.sums()[0] + 0.5 * self.loc.shape[-1] * (1 + LOG_TWO_PI)
+        return self.factor.sums()[0] + 0.5 * self.mean.shape[-1] * (1 + LOG_TWO_PI)
 
     def _draw(self, samples: int | None) -> tuple[Tensor, Tensor]:
-        """Draws and their noise ε."""
-        batch, size = self.loc.shape
-        shape = (
-            batch,
-            1 if samples is None else samples,
-            size,
-        )  # draws of an example are neighbours
-        noise = normal(shape, dtype=self.loc.dtype, device=self.loc.device)
-        pair = self.loc.unsqueeze(1) + self.factor.spread(noise), noise
+        batch, size = self.mean.shape
+        shape = batch, samples or 1, size  # draws of an example are neighbours
+        noise = normal(shape, dtype=self.mean.dtype, device=self.mean.device)
+        pair = self.mean.unsqueeze(1) + self.factor.spread(noise), noise
         z, noise = (part.transpose(0, 1) for part in pair)
         return (z[0], noise[0]) if samples is None else (z, noise)
 
@@ -153,7 +143,6 @@ class Latent(ABC):
     """
 
     def __post_init__(self) -> None:
-        """Refuse what is not a positive whole number."""
         for option in fields(self):
             value = getattr(self, option.name)
             if not is_whole(value, 1):

@@ -114,12 +114,10 @@ class VAE(Governing, Objective):
 
     @property
     def net(self) -> AutoEncoder:
-        """Encoder and decoder."""
         return self.networks
 
     @property
     def latent(self) -> Latent:
-        """The family of the latent variables."""
         return self.networks.latent
 
     def posterior(self, x: Tensor) -> LatentNormal:
@@ -172,7 +170,6 @@ class VAE(Governing, Objective):
         return self.kl_weight(step or 0)
 
     def scheduled(self) -> dict[str, schedules.Schedule]:
-        """The weight of the KL."""
         return {"kl_weight": self.kl_weight}
 
     def is_warming_up(self, step: int) -> bool:
@@ -182,13 +179,15 @@ class VAE(Governing, Objective):
     def held_out(self, x: Any, y: Tensor, samples: int) -> Tensor:
         """Minus the ELBO of each example, the KL whole: what validation compares, (batch,)."""
         with torch.no_grad(), drawing(self.networks):
-            q = self.posterior(x)
-            logs = [
-                self.likelihood.expected_log_prob(self.decode(q.rsample()), x)
-                for _ in range(samples)
-            ]
-            return q.kl() - torch.stack(logs).mean(0) + self.kl_per_example(self.temperature)
+            return self.minus_elbo(x, samples, self.temperature)
+
+    def minus_elbo(self, x: Tensor, samples: int, temperature: float = 1.0) -> Tensor:
+        """Minus the ELBO of each example, (batch,), with so many draws and this weight of the weights' KL."""
+        q = self.posterior(x)
+        logs = [
+            self.likelihood.expected_log_prob(self.decode(q.rsample()), x) for _ in range(samples)
+        ]
+        return q.kl() - torch.stack(logs).mean(0) + self.kl_per_example(temperature)
 
     def extra_repr(self) -> str:
-        """Latent family and draws."""
         return f"{self.latent}, samples={self.samples}"

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.streams import normal, seeded
-from kasuri.vae.estimates import Model, drawing
+from kasuri.vae.estimates import Model, divergences, drawing
 from kasuri.vae.objective import VAE
 
 LEVELS = 16  # of grey in packed sheets: what the eye sees, at a third of the size
@@ -63,9 +64,7 @@ def traverse(
 
 def most_active(vae: Model, x: Tensor, count: int) -> list[int]:
     """The latent variables whose E[z | x] varies most over inputs x, in that order."""
-    with drawing(vae) as (still, device):
-        spread = still.posterior(x.to(device)).mean.var(0)
-    return [int(unit) for unit in spread.argsort(descending=True)[:count]]
+    return [int(unit) for unit in divergences(vae, x)[1].argsort(descending=True)[:count]]
 
 
 def sheet(pictures: Tensor, columns: int) -> Tensor:
@@ -77,22 +76,19 @@ def sheet(pictures: Tensor, columns: int) -> Tensor:
     """
     count, height, width = pictures.shape
     rows = math.ceil(count / columns)
-    page = pictures.new_zeros(rows * (height + 1) - 1, columns * (width + 1) - 1)
-    for number, picture in enumerate(pictures):
-        top, left = number // columns * (height + 1), number % columns * (width + 1)
-        page[top : top + height, left : left + width] = picture
-    return page
+    tiles = F.pad(pictures, (0, 1, 0, 1, 0, rows * columns - count))
+    page = tiles.unflatten(0, (rows, columns)).transpose(1, 2)
+    return page.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
-def packed(page: Tensor, low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
-    """A picture (height, width) for a result file: bytes in 16 levels of grey, compressed.
+def packed(page: Tensor) -> dict[str, Any]:
+    """A picture (height, width) of values in [0, 1] for a result file: 16 levels of grey, compressed.
 
     Examples:
         >>> packed(torch.zeros(28, 28))["shape"]
         [28, 28]
     """
-    share = ((page.double() - low) / (high - low)).clamp(0, 1)
-    grey = (share * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
+    grey = (page.double().clamp(0, 1) * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
     content = bytes(grey.to(torch.uint8).flatten().tolist())
     text = base64.b64encode(zlib.compress(content, 9)).decode()
     return {"shape": list(page.shape), "pixels": text}

@@ -51,13 +51,6 @@ def test_a_short_run_writes_complete_results_and_a_page(
     assert "batch 128" in text
 
 
-def test_every_number_of_threads_has_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    monkeypatch.setattr(run.subprocess, "run", lambda command, **_: started.append(command))
-    run.main(["--rounds", "1", "--threads", "1", "2"])
-    assert [command[-2:] for command in started] == [["--threads", "1"], ["--threads", "2"]]
-
-
 def test_a_race_tells_who_is_where_after_how_many_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +60,9 @@ def test_a_race_tells_who_is_where_after_how_many_seconds(
     part = SimpleNamespace(x=x, y=(x[:, :10]).argmax(1))
     monkeypatch.setattr(race.datasets, "load", lambda name: SimpleNamespace(train=part, valid=part))
     out, picture = tmp_path / "race.json", tmp_path / "race.svg"
-    race.main(["--steps", "20", "--budget", "0.01", "--out", str(out), "--picture", str(picture)])
+    for name, value in {"STEPS": 20, "BUDGET": 0.01, "OUT": out, "PICTURE": picture}.items():
+        monkeypatch.setattr(race, name, value)
+    race.main()
     result = json.loads(out.read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds"} <= result.keys()
     for curve in result["contenders"].values():
@@ -152,14 +147,11 @@ def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
 
 
 def test_networks_trained_together_are_timed_beside_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     radial = {"Radial()": kasuri.Radial()}
     monkeypatch.setattr(together, "FAMILIES", {"MeanField()": kasuri.MeanField()} | radial)
-    out = tmp_path / "together.json"
-    few = ["--rounds", "1", "--epochs", "1", "--networks", "2"]
-    together.main([*few, "--out", str(out)])
-    result = json.loads(out.read_text())
+    result = together.result_of(ONCE, epochs=1, networks=2)
     assert {"commit", "versions", "cpu", "threads"} <= result.keys()
     times = [family["one after the other"] for family in result["families"].values()]
     assert all(measured["median_ms"] > 0 for measured in times)

@@ -13,7 +13,7 @@ from kasuri.compression.importance import (
     peel,
     statistics_of,
 )
-from kasuri.compression.search import bisect, largest_gap
+from kasuri.compression.search import largest_gap
 from kasuri.compression.units import IN, OUT, OWN
 from kasuri.network.random import conversion_of
 
@@ -162,17 +162,8 @@ def test_peeling_one_side_is_the_plain_ratio() -> None:
 
 def test_the_largest_gap() -> None:
     logs = torch.tensor([0.5, -7.0, 1.0, -6.5, -torch.inf, 0.7])
-    assert largest_gap(logs) == (-3.0, 7.0)
-    assert largest_gap(logs, ceiling=-7.0) == (-math.inf, 0.0), "nothing below the ceiling"
-    assert largest_gap(logs, min_gap=8.0) == (-math.inf, 0.0)
+    assert largest_gap(logs) == -3.0
+    assert largest_gap(logs, ceiling=-7.0) == -math.inf, "nothing below the ceiling"
+    assert largest_gap(logs / 8) == -math.inf, "no gap is a factor e wide"
     high = torch.tensor([0.1, 0.2, 5.0])
-    assert largest_gap(high, ceiling=0.0) == (-math.inf, 0.0), "all have more signal than noise"
-
-
-def test_bisection_finds_what_a_search_of_all_levels_finds() -> None:
-    levels = [0.1 * i for i in range(50)]
-    for limit in (-1.0, 0.0, 0.5, 3.3, 100.0):
-        best, trials = bisect(levels, lambda level: level**1.5, limit)
-        expected = max((level for level in levels if level**1.5 <= limit), default=-math.inf)
-        assert best == expected
-        assert len(trials) <= 6
+    assert largest_gap(high, ceiling=0.0) == -math.inf, "all have more signal than noise"

@@ -6,7 +6,8 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.counting import count
-from kasuri.compression.probes import input_readers
+from kasuri.compression.probes import input_columns
+from kasuri.compression.units import masked_net
 
 DEAD = [0, 1, 2]
 
@@ -83,19 +84,44 @@ def test_columns_of_inputs_go():
     assert report.unused_inputs == (("1", tuple(DEAD)),)
 
 
-def test_readers_of_inputs_are_found_whatever_is_done_to_the_inputs():
+def test_columns_of_inputs_are_found_whatever_is_done_to_the_inputs():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
-            self.one, self.two, self.three = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+            self.one, self.two, self.three = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(5, 3)
 
         def forward(self, x):
             h = self.one(x.square() + 1)
             with torch.no_grad():  # no gradient tells that this is no input
                 hidden = self.two(h)
-            return self.three(hidden)
+            return self.three(torch.cat([x[:, :2], hidden], 1))
 
-    assert input_readers(Twice(), torch.randn(2, 3)) == {"", "one"}
+    columns = input_columns(Twice(), torch.full((2, 3), torch.nan))
+    assert {name: here.tolist() for name, here in columns.items()} == {
+        "one": [True] * 3,
+        "two": [False] * 3,
+        "three": [True] * 2 + [False] * 3,
+    }
+
+
+def test_columns_of_inputs_beside_hidden_units_go():
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 3), nn.Linear(7, 2)
+
+        def forward(self, x):
+            return self.last(torch.cat([self.first(x), x], 1))
+
+    bnn = posterior(Beside(), "")
+    bnn.last.posteriors.weight.loc.data[:, 2:5] = 1e-6
+    x = torch.randn(5, 4)
+    for structure in ("both", "either"):
+        small, report = kasuri.compress(bnn, x, structure=structure, threshold=0.05, calls=0)
+        assert report.unused_inputs == (("last", (3, 4)),)
+        assert small.first.out_features == (3 if structure == "both" else 2)
+        masked = masked_net(kasuri.collapse(bnn), report.masks)
+        torch.testing.assert_close(small(x), masked(x))
 
 
 def test_a_loss_that_is_no_number_is_refused():
@@ -130,13 +156,3 @@ def test_cells_and_bilinear_layers_are_counted():
             return self.both(x[:, :3], x)
 
     assert count(Pair(), torch.randn(2, 4)).macs == 3 * 4 * 5
-
-
-def test_layers_behind_dead_rectifiers_do_not_read_inputs():
-    for seed in range(100):
-        torch.manual_seed(seed)
-        net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        assert input_readers(net, torch.ones(1, 4)) == {"", "0"}, seed
-    net[0].bias.data.fill_(-100)
-    assert input_readers(net, torch.ones(1, 4)) == {"", "0"}
-    assert input_readers(net, torch.full((1, 4), torch.nan)) >= {"", "0"}

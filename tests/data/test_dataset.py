@@ -6,8 +6,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 
 from experiments import data as datasets
-from experiments.data import DataError, Dataset, Split, pictures
-from experiments.data.files import FILES
+from experiments.data import Dataset, Split, pictures
 from experiments.data.pictures import picture_set
 from experiments.data.tables import regression, standardised
 from tests.data.conftest import put
@@ -178,12 +177,3 @@ def test_status_sees_complete_sets_only(folder, cache):
     put(cache, "imdb/imdb.npz", b"1")
     assert present().keys() == {"mnist", "static-mnist", "imdb"}
     assert present()["mnist"] == datasets.Status("mnist", str(folder / "mnist"), 20)
-
-
-def test_missing_file_message(monkeypatch, cache):
-    file = "train-images-idx3-ubyte.gz"
-    monkeypatch.setitem(FILES, f"mnist/{file}", (f"http://127.0.0.1:9/mnist/{file}", None))
-    with pytest.raises(DataError) as caught:
-        datasets.load("mnist")
-    for part in ("KASURI_DATA", f"http://127.0.0.1:9/mnist/{file}", str(cache / "mnist" / file)):
-        assert part in str(caught.value)

@@ -94,13 +94,6 @@ def test_cifar_from_the_archive(name, way, folder, server, monkeypatch):
     assert list(folder.rglob("*.bin")) == [], "nothing is unpacked"
 
 
-def test_a_damaged_cifar_archive_is_refused(folder):
-    source = pictures.CIFAR["cifar-100"]
-    put(folder, source.archive, cifar_archive(source)[1])
-    with pytest.raises(DataError, match=FILES[source.archive][1].removeprefix("md5:")):
-        datasets.load("cifar-100")
-
-
 def uci_archive(arrays: dict[str, np.ndarray], folder: str = "yacht") -> bytes:
     """The repository's archive with one table, as text files."""
     x, y = arrays["X"], arrays["y"]
@@ -225,11 +218,3 @@ def test_imdb_that_converts_to_something_else(tiny_imdb, monkeypatch, cache):
     with pytest.raises(DataError, match="0000"):
         datasets.load("imdb")
     assert not (cache / text.PREPARED).exists()
-
-
-def test_imdb_pickled_by_keras_is_refused(folder):
-    ragged = np.empty(2, dtype=object)
-    ragged[:] = [[1, 2], [3]]
-    np.savez(put(folder, text.PREPARED, b""), x_train=ragged, train_tokens=ragged)
-    with pytest.raises(DataError, match=r"(?s)imdb\.npz.*pickle"):
-        datasets.load("imdb")

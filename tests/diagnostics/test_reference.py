@@ -108,7 +108,7 @@ def test_nuts_finds_the_exact_posterior_and_repeats_itself():
     elbo, data = linear()
     joint, (mean, covariance) = LogJoint(elbo, data), textbook(*data)
     state = torch.get_rng_state()
-    truth = nuts(joint, samples=300, warmup=80, seed=3)
+    truth = nuts(joint, samples=200, warmup=60, seed=3)
     assert torch.equal(torch.get_rng_state(), state)
     spread = covariance.diagonal().sqrt()
     assert ((truth.weights.mean(0) - mean) / spread).abs().max() < 0.35
@@ -129,23 +129,23 @@ def test_distances_are_those_of_normal_distributions():
     """Against q = N(m, s² I): mean error, spread and KL from torch.distributions."""
     elbo, data = linear(kasuri.MeanField(scale=0.2, noise=0.0))
     mean, covariance = textbook(*data)
-    truth = conjugate(LogJoint(elbo, data), samples=4000)
+    truth = conjugate(LogJoint(elbo, data), samples=1500)
     q = td.MultivariateNormal(torch.tensor([0.9, 0.0, 0.1]).double(), 0.04 * torch.eye(3).double())
     with torch.no_grad():
         named = dict(kasuri.named_posteriors(elbo.bnn))
         named["weight"].loc.copy_(q.mean[:2].unsqueeze(0))
         named["bias"].loc.copy_(q.mean[2:])
-    found = distance(elbo, truth, data, data[0], samples=4000)
+    found = distance(elbo, truth, data, data[0], samples=1500)
     exact = td.MultivariateNormal(mean, covariance)
     assert found.kl == pytest.approx(float(td.kl_divergence(q, exact)), abs=5 * found.kl_error)
     spread = covariance.diagonal().sqrt()
     away = ((q.mean - mean) / spread).square().mean().sqrt()
     assert found.mean == pytest.approx(float(away), rel=0.05)
-    assert found.spread == pytest.approx(float((0.2 / spread).log().mean().exp()), rel=0.03)
+    assert found.spread == pytest.approx(float((0.2 / spread).log().mean().exp()), rel=0.05)
     design = torch.cat([data[0], torch.ones(12, 1).double()], 1)
     outputs = (design @ covariance @ design.T).diagonal().sqrt()
     ratio = 0.2 * design.norm(dim=1) / outputs
-    assert found.predictive_spread == pytest.approx(float(ratio.log().mean().exp()), rel=0.03)
+    assert found.predictive_spread == pytest.approx(float(ratio.log().mean().exp()), rel=0.05)
     away = ((design @ (q.mean - mean)) / outputs).square().mean().sqrt()
     assert found.predictive_mean == pytest.approx(float(away), rel=0.05)
 
@@ -161,21 +161,21 @@ def test_richer_families_come_nearer_to_the_truth():
     for name, family in families.items():
         torch.manual_seed(0)
         bnn = kasuri.bayesianize(nn.Linear(3, 1, bias=False), family)
-        elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 30, samples=8)
-        optimiser = torch.optim.Adam(elbo.parameters(), 0.03)
+        elbo = kasuri.ELBO(bnn, kasuri.Gaussian(0.5), kasuri.Normal(1.0), 30, samples=4)
+        optimiser = torch.optim.Adam(elbo.parameters(), 0.06)
         for step in range(400):
             if step == 300:
-                optimiser.param_groups[0]["lr"] = 0.003
+                optimiser.param_groups[0]["lr"] = 0.006
             optimiser.zero_grad()
             elbo(*data).loss.backward()
             optimiser.step()
         elbos[name] = elbo
     truth = conjugate(LogJoint(elbos["full"], data), samples=500)
-    field, full = (distance(elbo, truth, data, x, 300) for elbo in elbos.values())
+    field, full = (distance(elbo, truth, data, x, 200) for elbo in elbos.values())
     assert full.kl < 0.1 < field.kl
     assert field.spread < 0.75 < full.spread < 1.25
     assert max(field.predictive_mean, full.predictive_mean) < 0.3
-    table = distances(elbos, truth, data, x, 300).splitlines()
+    table = distances(elbos, truth, data, x, 200).splitlines()
     assert [line.split("|")[1].strip() for line in table[2:]] == list(elbos)
     assert f"{full.kl:.3f}" in table[3]
     assert math.isfinite(full.kl_error)

@@ -12,7 +12,6 @@ from torch import distributions as td
 
 import kasuri
 from kasuri.diagnostics import choose_rank, factors, tie
-from kasuri.network.random import conversion_of
 from kasuri.posteriors.k_tied import KTiedPosterior
 from tests.diagnostics.networks import (
     INPUTS,
@@ -76,29 +75,6 @@ def test_every_update_lowers_the_loss_and_more_rank_never_fits_worse(seed):
             before = now
     assert all(b <= a + 1e-12 for a, b in pairwise(losses))
     assert losses[5] < 0.8 * losses[0]
-
-
-def test_updates_below_a_ceiling_are_monotone_and_optimal():
-    scale = low_rank(1, 8, 6)
-    fit = next(factors.growing(scale))
-    rows, columns = factors.balanced(fit.rows, fit.columns)
-    ceiling = 0.5 * float(rows.max())
-    rows, columns = rows.clamp(max=ceiling), columns.clamp(max=ceiling)
-    before = factors.loss_per_weight(scale, rows, columns)
-    for _ in range(50):
-        rows, columns, now = factors.improved(scale, rows, columns, 1, ceiling)
-        assert now <= before + 1e-12
-        before = now
-
-    def loss(logs):
-        ratio = np.exp(logs[:8, None] + logs[None, 8:]) / scale.numpy()
-        return (ratio**2 / 2 - np.log(ratio) - 0.5).mean()
-
-    best = minimize(
-        loss, np.full(14, -4.0), method="L-BFGS-B", bounds=[(None, math.log(ceiling))] * 14
-    )
-    rows, columns, now = factors.improved(scale, rows, columns, 3000, ceiling)
-    assert float(now) == pytest.approx(best.fun, rel=1e-3)
 
 
 def test_losses_are_the_kl_of_what_tie_makes():
@@ -177,22 +153,6 @@ def test_result_trains_further_and_goes_through_a_file(make, tmp_path):
     fitted = kasuri.fit(tied, (x, y), temperature=1.0, epochs=2, seed=0, show=False)
     assert math.isfinite(fitted.history[-1]["loss"])
     assert kasuri.predict(tied, x, samples=3).mean.shape == (8, 3)
-
-
-def test_bounds_hold_and_are_kept():
-    wide = kasuri.MeanField(scale=0.01, max_scale=0.2)
-    bnn = randomised(dense(), wide, spread=0.1)
-    free = copy.deepcopy(bnn)
-    q, plain = (weight_of(tie(net, 2)[0]) for net in (bnn, free))
-    assert q.max_scale == 0.2
-    torch.testing.assert_close(q.scale, plain.scale)
-    with torch.no_grad():
-        weight_of(bnn[0]).log_scale.add_(4.0)  # most of them close to the bound
-    tied = tie(bnn, 2)
-    given, q = weight_of(bnn[0]).scale, weight_of(tied[0]).scale
-    assert (q < 0.2).all()
-    assert ((q / given).log().abs() < 0.35).all()
-    assert conversion_of(tied[0]).families["weight"] == kasuri.KTied(rank=2, max_scale=0.2)
 
 
 def test_other_elementwise_families_can_be_tied():

@@ -155,14 +155,6 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     assert again.at(3) == 5.0
 
 
-def test_no_annealing_means_the_whole_kl_from_the_first_step():
-    experiment = variants("k-tied/convergence")["mean-field"]
-    settings = experiment.objective(MNIST)
-    assert settings["kl_weight"] == 1.0
-    net = experiment.convert(experiment.network(MNIST))
-    assert kasuri.ELBO(net, kasuri.Categorical(), num_data=10, **settings).weight_at(None) == 1.0
-
-
 def test_the_report_draws_what_these_experiments_store(tmp_path):
     plan = Plan(tmp_path / "results", tmp_path / "runs")
     chosen = [
@@ -180,4 +172,3 @@ def test_the_report_draws_what_these_experiments_store(tmp_path):
         assert f">{heading}<" in page
     assert "First share: σ" in page
     assert "log_rows" in page
-    assert "Without usable data: " not in page

@@ -65,12 +65,6 @@ def test_the_kl_is_off_first_and_then_rises():
     )
 
 
-def test_the_paper_prunes_inputs_as_rows():
-    rows = variants("matrix-normal/cifar10-group-4x")
-    assert rows["inputs"].relevance == "columns"
-    assert rows["outputs"].relevance == "rows"
-
-
 def test_the_wide_network_is_annealed_exponentially_as_published():
     wide = variants("matrix-normal/cifar10-group-4x")["free"]
     data = datasets.load("digits")

@@ -11,6 +11,7 @@ import pytest
 from experiments import catalog, results
 from experiments import data as datasets
 from experiments.compressed import Compressed
+from experiments.data import pictures
 from experiments.k_tied import Truncation
 from experiments.networks import (
     ELUMLP,
@@ -53,7 +54,7 @@ def needs(experiment: Experiment) -> set[str]:
         return {f"uci/{experiment.table}"}
     trained = getattr(experiment, "base", experiment)
     names = {getattr(trained, "data", None), getattr(trained, "outside", None)}
-    return {name for name in names if isinstance(name, str)} - {"noise"}
+    return {name for name in names if isinstance(name, str)} - {"noise", *pictures.CIFAR}
 
 
 def shrunk(experiment: Experiment) -> Experiment:

@@ -69,10 +69,10 @@ def test_settings_whose_loss_is_no_number_are_not_the_best(tmp_path, monkeypatch
     assert run(tmp_path)["best"]["settings"]["learning_rate"] == 1e-5
 
 
-def test_command_line_with_two_workers(tmp_path, monkeypatch, capsys):
+def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(catalog, "ALL", (replace(TINY, name="tiny/digits"),))
     monkeypatch.chdir(tmp_path)
-    line = "sweep tiny/digits --variant k-tied-1 --trials 2 --workers 2 --threads 1"
+    line = "sweep tiny/digits --variant k-tied-1 --trials 2 --threads 1"
     assert main(line.split()) == 0
     assert "best validation nll" in capsys.readouterr().out
     assert len(list(tmp_path.rglob("sweep/*.json"))) == 2

@@ -63,18 +63,6 @@ def test_the_settings_are_those_of_the_paper(z, sizes):
         assert short.epochs * short.limit <= 1000 * 50_000 / 100
 
 
-@pytest.mark.parametrize(
-    ("annealing", "values"),
-    [("exponential", [0.01, 0.1, 1, 1]), ("linear", [0, 0.5, 1, 1]), ("none", None)],
-)
-def test_the_kl_is_annealed(annealing, values):
-    weight = replace(TINY, annealing=annealing, warm_up=4).kl_weight(num_data=200)
-    if values is None:
-        assert weight == 1.0
-    else:
-        assert [weight(4 * epoch) for epoch in (0, 2, 4, 9)] == pytest.approx(values)
-
-
 def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path):
     plan = Plan(tmp_path / "results", tmp_path / "runs")
     for seed in (0, 1):

@@ -42,7 +42,7 @@ def test_one_function(name, form, kind):
         onnx.checker.check_model(onnx.load_model_from_string(file.data))
 
 
-@pytest.mark.parametrize(("name", "form"), [*((name, "onnx") for name in NAMES), ("mlp", "torch")])
+@pytest.mark.parametrize(("name", "form"), [("mlp", "onnx"), ("lstm", "onnx"), ("mlp", "torch")])
 def test_an_ensemble_says_what_predict_says(name, form):
     net, x = make(name)
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.1))
@@ -63,14 +63,13 @@ def small(name):
     if name == "dense":
         return nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 2)), torch.randn(6, 3)
     convolution = nn.Conv2d(2, 2, 3, stride=2, padding=1)
-    layers = nn.BatchNorm2d(2), convolution, nn.ReLU(), nn.Conv2d(2, 2, 2), nn.Flatten()
+    layers = nn.BatchNorm2d(2), convolution, nn.ReLU(), nn.Conv2d(2, 1, 2), nn.Flatten()
     return nn.Sequential(*layers), torch.randn(6, 2, 4, 4)
 
 
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        ("dense", "torch"),
         ("dense", "onnx"),
         ("convolution", "onnx"),
         *(pytest.param(name, "onnx", marks=pytest.mark.thorough) for name in NAMES),
@@ -80,7 +79,7 @@ def test_a_variance_says_what_predict_moments_says(name, form):
     net, x = make(name) if name in NAMES else small(name)
     x = x[:, :2] if name == "lstm" else x  # every step of a sequence is a hundred operations
     bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1))
-    likelihood = kasuri.Categorical()
+    likelihood = None if name == "convolution" else kasuri.Categorical()  # which has one output
     file = kasuri.export(bnn, x, kind="variance", likelihood=likelihood, format=form)
     assert file.error <= 1e-5
     batch = x[torch.arange(8) % len(x)]
@@ -92,32 +91,28 @@ def test_a_variance_says_what_predict_moments_says(name, form):
 def test_a_diagonal_variance():
     net, x = small("dense")
     bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=0.1))
-    file = kasuri.export(bnn, x, kind="variance", covariance="diagonal")
+    file = kasuri.export(bnn, x, kind="variance", covariance="diagonal", format="torch")
     assert file.outputs == ("mean", "std")
     pred = kasuri.predict_moments(bnn, x, covariance="diagonal")
     close(run_file(file, x)["std"], pred.std)
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "kind"),
+    "likelihood",
     [
-        (kasuri.Gaussian(0.3), "ensemble"),
-        (kasuri.GammaGaussian(), "ensemble"),
-        (kasuri.HeteroscedasticGaussian(), "ensemble"),
-        (kasuri.Bernoulli(), "ensemble"),
-        (kasuri.HeteroscedasticGaussian(), "variance"),
+        kasuri.Gaussian(0.3),
+        kasuri.GammaGaussian(),
+        kasuri.HeteroscedasticGaussian(),
+        kasuri.Bernoulli(),
     ],
 )
-def test_every_likelihood(likelihood, kind):
+def test_every_likelihood(likelihood):
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(3, 2)), kasuri.MeanField(scale=0.2))
     elbo = kasuri.ELBO(bnn, likelihood, kasuri.Normal(1.0), num_data=10)
     x = torch.randn(5, 3)
-    file = kasuri.export(elbo, x, kind=kind, members=4, format="torch")
-    if kind == "ensemble":
-        pred = kasuri.predict(elbo, x, samples=4, seed=0)
-    else:
-        pred = kasuri.predict_moments(elbo, x)
+    file = kasuri.export(elbo, x, kind="ensemble", members=4, format="torch")
+    pred = kasuri.predict(elbo, x, samples=4, seed=0)
     for word, value in run_file(file, x).items():
         close(value, getattr(pred, word))
 
@@ -187,17 +182,18 @@ class Two(nn.Module):
 
 def test_several_named_inputs_and_an_output_to_take_out():
     bnn = kasuri.bayesianize(Two(), kasuri.MeanField(scale=0.1)).eval()
-    x = {"right": torch.randn(4, 4), "left": torch.randn(4, 3)}
+    x = {"right": torch.randn(5, 4), "left": torch.randn(5, 3)}
 
     def take(out):
         return out["logits"]
 
-    for kind in ("ensemble", "variance"):
-        file = kasuri.export(bnn, x, kind=kind, members=2, output=take, format="torch")
-        assert file.inputs == ("right", "left")
-        assert file.metadata["kasuri.inputs"] == "right, left"
-    named = kasuri.export(bnn, x, output=take, input_names=["r", "l"])
+    named = kasuri.export(bnn, x, output=take)
+    assert named.inputs == ("right", "left")
+    assert named.metadata["kasuri.inputs"] == "right, left"
     close(run_file(named, x["right"], x["left"])["output"], take(bnn(**x)).detach())
+    moments = kasuri.export(bnn, x, kind="variance", format="torch")
+    pred = kasuri.predict_moments(bnn, x, output=take)
+    close(run_file(moments, x["right"], x["left"])["std"], pred.std)
 
 
 def test_what_a_file_says_about_itself(tmp_path):
@@ -272,21 +268,21 @@ def test_what_onnx_has_not_is_said():
     assert kasuri.export(bnn, torch.randn(2, 3), format="torch").error == 0
 
 
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_encoders_with_masks_are_exported_without_shortcuts(format):
+def test_encoders_with_masks_are_exported_without_shortcuts():
     """In evaluation mode torch writes zeros at masked positions, if it takes its shortcut."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     bnn = kasuri.bayesianize(nn.TransformerEncoder(layer, 1), kasuri.MeanField())
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[:, 4:] = True
     example = {"src": torch.randn(3, 6, 8), "src_key_padding_mask": mask}
-    assert kasuri.export(bnn, example, format=format).error < 1e-5
+    assert kasuri.export(bnn, example, format="torch").error < 1e-5
 
 
 @pytest.mark.parametrize(
     ("kind", "form"),
     [
-        *((kind, form) for kind in ("mean", "ensemble") for form in ("onnx", "torch")),
+        ("mean", "onnx"),
+        ("ensemble", "torch"),
         ("variance", "torch"),
         pytest.param("variance", "onnx", marks=pytest.mark.thorough),
     ],
@@ -326,10 +322,12 @@ def test_what_changes_is_not_computed_beforehand():
 
 
 def test_files_do_not_hold_weights_twice():
-    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
+    net = nn.Sequential(nn.Linear(64, 128), nn.ELU(), nn.Linear(128, 2))
     held = sum(parameter.numel() for parameter in net.parameters())
-    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=1))
-    made = kasuri.export(bnn, torch.randn(2, 64), kind="variance", format="torch")
+    bnn, x = kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.1)), torch.randn(2, 64)
+    likelihood = kasuri.Categorical()
+    made = kasuri.export(bnn, x, kind="variance", likelihood=likelihood, format="torch")
+    close(run_file(made, x)["std"], kasuri.predict_moments(bnn, x, likelihood=likelihood).std)
     program = torch.export.load(io.BytesIO(made.data))
     stored = (*program.constants.values(), *program.state_dict.values())
     assert sum(value.numel() for value in stored) < 2.2 * held  # means and standard deviations

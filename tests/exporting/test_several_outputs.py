@@ -84,19 +84,16 @@ def test_an_ensemble_has_a_mean_and_a_spread_for_each():
         np.testing.assert_allclose(found[f"{name}_std"], alone.std, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["ensemble", "variance"])
-def test_one_named_output_is_enough_for_a_likelihood(kind):
+def test_one_named_output_is_enough_for_a_likelihood():
     bnn, x = bayesian(lambda logits, value: {"logits": logits}), torch.randn(6, 4)
-    assert kasuri.export(bnn, x).outputs == ("logits",)
-    options = {"kind": kind, "members": 2, "likelihood": kasuri.Categorical(), "format": "torch"}
+    assert kasuri.export(bnn, x, format="torch").outputs == ("logits",)
+    likelihood = kasuri.Categorical()
+    options = {"kind": "ensemble", "members": 2, "likelihood": likelihood, "format": "torch"}
     file = kasuri.export(bnn, x, **options)
     assert file.outputs == ("mean", "std", "entropy", "mutual_information")
     mean = torch.export.load(io.BytesIO(file.data)).module()(x)[0]
-    asked = {"likelihood": kasuri.Categorical(), "output": lambda out: out["logits"]}
-    if kind == "ensemble":
-        pred = kasuri.predict(bnn, x, samples=2, seed=0, **asked)
-    else:
-        pred = kasuri.predict_moments(bnn, x, **asked)
+    output = {"output": lambda out: out["logits"]}
+    pred = kasuri.predict(bnn, x, samples=2, seed=0, likelihood=likelihood, **output)
     torch.testing.assert_close(mean, pred.mean, atol=1e-5, rtol=0)
 
 

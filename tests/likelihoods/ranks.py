@@ -1,7 +1,4 @@
-"""What the processes of test_learning.py run: torchrun ... ranks.py FOLDER."""
-
-import sys
-from pathlib import Path
+"""What the processes of test_learning.py run."""
 
 import torch
 
@@ -14,10 +11,6 @@ def main(folder):
     torch.set_num_threads(1)
     with started_by_torchrun() as group:
         likelihood = kasuri.GammaGaussian(learn="closed form")
-        options = {"temperature": 1.0, "epochs": 40, "batch_size": 20, "learning_rate": 0.03}
+        options = {"temperature": 1.0, "epochs": 2, "batch_size": 20, "learning_rate": 0.03}
         kasuri.fit(bayesian(), line(100), likelihood=likelihood, seed=0, **options)
         torch.save(likelihood.state_dict(), folder / f"{group.rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -56,6 +56,7 @@ def test_nll_is_of_the_mixture_over_draws_and_changes_with_the_unit(name):
     noise_kl = elbo.likelihood.kl()
     own = 0.0 if noise_kl is None else noise_kl.item()
     kl = elbo.kl().item()
+    one = kasuri.evaluate(elbo, (x, y), samples=12)
     for unit in (torch.ones(2), torch.tensor([7.0, 0.02])):
         told = kasuri.evaluate(elbo, (x, y), samples=12, target_scale=unit)
         density = unit.log().sum().item()
@@ -69,11 +70,10 @@ def test_nll_is_of_the_mixture_over_draws_and_changes_with_the_unit(name):
         mean = elbo.likelihood.moments(fs)[0].mean(0)
         squares = ((mean - y) * unit).square()
         assert told["rmse"] == pytest.approx(squares.mean().sqrt().item(), rel=1e-5)
-        one = kasuri.evaluate(elbo, (x, y), samples=12)
         assert told["coverage_90"] == one["coverage_90"]
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", ["gaussian", "each"])
 def test_one_unit_for_all_outputs_multiplies_every_error(name):
     elbo, x, y, _ = model(name)
     plain = kasuri.evaluate(elbo, (x, y), samples=12)
@@ -84,7 +84,7 @@ def test_one_unit_for_all_outputs_multiplies_every_error(name):
         assert scaled[key] == pytest.approx(plain[key] + 2 * math.log(3))
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", ["gaussian", "shared", "heteroscedastic"])
 def test_a_function_is_scored_like_the_network_it_is_made_of(name):
     elbo, x, y, fs = model(name)
 

@@ -8,7 +8,7 @@ import torch
 import kasuri
 from kasuri.numerics import kronecker
 from kasuri.testing import randomised
-from tests.posteriors.matrix_normal.oracles import covariance, dense_normal
+from tests.posteriors.matrix_normal.oracles import dense_normal
 
 FREE = kasuri.MatrixNormalDiagonal(diagonal="free")
 
@@ -61,18 +61,6 @@ def test_bound_is_exact_for_independent_weights_and_any_diagonal():
     torch.testing.assert_close(bound(u, v, logs), exact(u, v, logs))
 
 
-@pytest.mark.parametrize(("spread", "nats"), [(0.3, 0.05), (1.0, 0.4), (2.0, 1.1)])
-def test_gap_per_weight_is_of_the_known_size(spread, nats):
-    """24 x 20, worst over ratios and correlations: the reference found 0.04, 0.34 and 0.94."""
-    worst = 0.0
-    for ratio in (0.01, 0.1, 1.0, 10.0):
-        for strength in (0.5, 1.5):
-            u, v = spd(2, 24, strength), spd(2, 20, strength)
-            logs = math.log(ratio) + spread * torch.randn(2, 24, 20).double()
-            worst = max(worst, ((exact(u, v, logs) - bound(u, v, logs)).max() / 480).item())
-    assert worst < nats
-
-
 def test_gradient_is_that_of_the_bound_at_fixed_eigenvectors():
     """An independent form: 1 / qᵀK⁻¹q in the place of eigenvalues, differentiated by autograd."""
     torch.manual_seed(3)
@@ -120,26 +108,8 @@ def test_log_det_plus_identity(shape):
     torch.testing.assert_close(found, torch.logdet(dense + torch.eye(len(dense))))
 
 
-def test_gradient_is_finite_where_all_eigenvalues_coincide():
-    q = kasuri.MatrixNormalDiagonal(diagonal="free", noise=0.0)(torch.randn(6, 5))
-    for value in (q.entropy(), q.kl(kasuri.Normal(1.0))):
-        for grad in torch.autograd.grad(value, list(q.parameters()), allow_unused=True):
-            assert grad is None or torch.isfinite(grad).all()
-
-
 @pytest.mark.parametrize("shape", [(4, 5), (2, 3, 4), (6, 1)])
 @pytest.mark.parametrize("options", [{}, {"rows": "diagonal", "max_scale": 2.0}], ids=str)
 def test_entropy_of_the_free_diagonal_is_below_the_dense_one(shape, options):
     q = randomised(kasuri.MatrixNormalDiagonal(diagonal="free", **options), shape)
     assert q.entropy() <= dense_normal(q).entropy() + 1e-9
-
-
-def test_a_kl_with_the_bound_is_never_below_the_true_one():
-    for _ in range(20):
-        q = randomised(FREE, (4, 3))
-        dense = torch.distributions.MultivariateNormal(q.mean.reshape(-1), covariance(q))
-        prior = torch.distributions.MultivariateNormal(
-            torch.zeros(12, dtype=torch.float64), torch.eye(12, dtype=torch.float64)
-        )
-        true = torch.distributions.kl_divergence(dense, prior)
-        assert q.kl(kasuri.Normal(1.0)) >= true - 1e-9

@@ -62,11 +62,6 @@ def test_square_has_rank_k_k_plus_1_over_2(rank):
     assert left.shape[0] == rank * (rank + 1) // 2 == torch.linalg.matrix_rank(square)
 
 
-def test_bounded_move_nothing_in_reasonable_range():
-    logs = (torch.randn(3, 50) * 5).clamp(-14, 14)
-    torch.testing.assert_close(low_rank.bounded(logs), logs, rtol=1e-6, atol=1e-6)
-
-
 def test_bounded_keep_every_entry_of_the_product_positive():
     rows, columns = torch.tensor([[100.0], [-100.0]]), torch.tensor([[-100.0], [100.0]])
     r, c = low_rank.bounded(rows), low_rank.bounded(columns)

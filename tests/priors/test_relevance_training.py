@@ -1,4 +1,4 @@
-"""Training under ARD drops inputs that do not matter; runs resume to the same bits; schedules."""
+"""Training under ARD drops inputs that do not matter; schedules."""
 
 import functools
 import itertools
@@ -9,22 +9,17 @@ import torch
 import kasuri
 from kasuri.compression.importance import matrices_of, signal_and_noise
 from kasuri.objectives import schedules
-from kasuri.training import checkpoint
 from tests.priors.relevance_examples import line, network, some_inputs_matter, trained
-from tests.training import jobs
-from tests.training.jobs import Boom, Stop, differences, ending
 
 PRIORS = {
     "ARD": kasuri.ARD,
     "columns": lambda: kasuri.GroupARD("columns"),
     "both": kasuri.GroupARD,
-    "gradient": lambda: kasuri.GroupARD(learn="gradient"),
 }
 EVERYTHING = ("weights", "rows", "columns")
 FAMILIES = {
     "mean-field": kasuri.MeanField(scale=0.05),
     "2-tied": kasuri.KTied(rank=2, scale=0.05),
-    "matrix normal": kasuri.MatrixNormal(scale=0.05),
 }
 
 
@@ -53,7 +48,7 @@ def under_a_normal_prior():
 
 @pytest.mark.parametrize(
     ("prior", "family"),
-    [("ARD", "mean-field"), ("both", "mean-field"), ("both", "2-tied"), ("ARD", "matrix normal")],
+    [("both", "mean-field"), ("ARD", "2-tied")],
 )
 def test_a_network_becomes_sparse_and_predicts_as_before(prior, family, under_a_normal_prior):
     elbo = trained_once(prior, family)
@@ -79,52 +74,6 @@ def test_group_prior_separates_inputs_by_columns():
     _, by_column = signal_and_noise("0.weight", matrices_of(elbo)["0.weight"], "group_ard")
     columns = by_column[0].sum(0) / by_column[1].sum(0)
     assert columns[:2].min() > 10 * columns[2:].max()
-
-
-def test_closed_form_and_gradient_end_alike():
-    closed, learned = trained_once("both", "mean-field"), trained_once("gradient", "mean-field")
-    assert learned.kl().item() == pytest.approx(closed.kl().item(), rel=0.05)
-    q = learned._posteriors[0]
-    gap = learned.kl() - kasuri.GroupARD().kl(*q)
-    assert 0 <= gap < 2  # parameters follow the posterior
-
-
-def run(prior, folder, callback=None, start=1):
-    checkpoint.EVERY = 0
-    return kasuri.fit(
-        jobs.bayesian(seed=start, family=kasuri.MeanField()),
-        jobs.moons(40),
-        jobs.moons(20, seed=1),
-        prior=prior(),
-        temperature=1.0,
-        kl_weight=schedules.HoldThenRamp(1, 2, steps_per_epoch=4),
-        batch_size=10,
-        epochs=4,
-        show=False,
-        seed=5,
-        folder=folder,
-        callbacks=[callback or Stop()],
-    )
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_resumed_runs_end_in_the_same_bits(tmp_path, prior):
-    whole = run(prior, tmp_path / "whole")
-    for step in (6, 9, 14):
-        folder = tmp_path / str(step)
-        with pytest.raises((Boom, kasuri.training.Interrupted)):
-            run(prior, folder, Stop(step, jobs.interrupt if step == 6 else jobs.raise_boom))
-        again = run(prior, folder, start=100)  # network and prior begin elsewhere
-        assert differences(ending(tmp_path / "whole"), ending(folder)) == []
-        assert jobs.equal(whole.objective, again.objective)
-        assert torch.equal(whole.objective.kl(), again.objective.kl())
-
-
-def test_other_group_settings_are_refused_on_resume(tmp_path):
-    with pytest.raises(Boom):
-        run(kasuri.GroupARD, tmp_path, Stop(9, jobs.raise_boom))
-    with pytest.raises(kasuri.training.CheckpointError, match="prior"):
-        run(lambda: kasuri.GroupARD("rows"), tmp_path)
 
 
 # -- schedules ---------------------------------------------------------------------------------------

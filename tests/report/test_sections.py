@@ -4,7 +4,6 @@ import pytest
 
 from experiments.report import Result, compare
 from experiments.report.calibration import foreign_inputs, intervals, reliability
-from experiments.report.plots import chart
 from experiments.report.posteriors import gradient_snr, layers, maps, spectra
 from experiments.report.sizes import compressions, frontiers, sparsities
 from experiments.report.sweeps import pooled, sweeps
@@ -44,10 +43,6 @@ def test_the_axis_is_logarithmic_for_positive_numbers_of_different_sizes(values,
     figure = convergence(rows(elbo(values))).figures[0]
     assert figure.layout["yaxis"].get("type") == kind
     assert ("log scale" in figure.title) == (kind == "log")
-
-
-def test_no_points_no_figure():
-    assert chart("t", [], "x") == []
 
 
 def test_drift_has_a_figure_per_layer():

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from experiments.report import Result, compare, markdown_table, print_table, text_table
+from experiments.report import Result, compare, markdown_table, text_table
 from tests.report import samples
 
 
@@ -65,11 +65,6 @@ def test_markdown_rows_have_equal_length(full):
         assert any("published" in row for row in rows) == ("k-tied/mnist" in block)
 
 
-def test_a_pipe_gets_plain_text(full, capsys):
-    print_table(full)
-    assert capsys.readouterr().out == text_table(full) + "\n"
-
-
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_numbers_are_whole_in_a_terminal_of_any_width(full, width):
     text = text_table(full, width)
@@ -78,8 +73,3 @@ def test_numbers_are_whole_in_a_terminal_of_any_width(full, width):
     )
     for table in full:
         assert all(str(cell) in text for row in table.rows for cell in row.cells.values())
-
-
-def test_nothing_to_compare():
-    assert text_table(compare([])) == ""
-    assert markdown_table(compare([])) == ""

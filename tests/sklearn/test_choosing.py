@@ -9,24 +9,11 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.sklearn import BayesianClassifier, BayesianRegressor, choosing
+from kasuri.sklearn import BayesianClassifier, BayesianRegressor, choosing, estimator
 
 QUICK = {"hidden_layer_sizes": (4,), "max_epochs": 2, "n_samples": 5, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(43, 3))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=43)
-
-
-@pytest.fixture
-def fits(monkeypatch):
-    """Arguments of all fits of single networks."""
-    options_of, whole = [], choosing.fit
-
-    def counted(*args, **options):
-        options_of.append(options)
-        return whole(*args, **options)
-
-    monkeypatch.setattr(choosing, "fit", counted)
-    return options_of
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 14, 200])
@@ -77,20 +64,18 @@ def test_every_class_is_trained_on_and_as_many_rows_held_out_as_asked_for():
 @pytest.mark.parametrize(
     ("count", "share", "is_chosen", "has_patience", "held", "folds"),
     [
-        (100, 0.1, True, False, None, 5),
+        (100, 0.1, True, False, 0, 5),
         (100, 0.1, True, True, 10, 5),
         (100, 0.1, False, False, 10, 0),
-        (100, 0.0, False, False, None, 0),
+        (100, 0.0, False, False, 0, 0),
         (5000, 0.1, True, False, 500, 1),
-        (5000, 0.0, True, False, None, 5),
+        (5000, 0.0, True, False, 0, 5),
         (5000, 0.1, False, True, 500, 0),
     ],
 )
 def test_what_rows_are_for(count, share, is_chosen, has_patience, held, folds):
     rows, parts = choosing.split(count, 0, share, is_chosen, has_patience)
-    assert (None if rows.held is None else len(rows.held)) == held
-    assert len(parts) == folds
-    assert len(rows.rest) == count - (held or 0)
+    assert (len(rows.held), len(rows.rest), len(parts)) == (held, count - held, folds)
     if folds == 1:
         assert parts[0] is rows
 
@@ -101,6 +86,7 @@ def test_all_rows_are_trained_on_in_the_end(tmp_path):
     assert "valid_nll" not in model.history_[-1]
     assert tuple(model.temperatures_) == choosing.REAL
     assert model.temperature_ == min(model.temperatures_, key=model.temperatures_.get)
+    assert model.n_iter_ == model.best_epoch_ == len(model.history_) == 2
     model.save(tmp_path / "model")
     assert BayesianRegressor.load(tmp_path / "model").temperatures_ == model.temperatures_
     given = BayesianRegressor(temperature=0.3, **QUICK).fit(X, Y)
@@ -126,7 +112,7 @@ def test_of_many_rows_the_best_trial_is_kept(monkeypatch):
         return trained
 
     monkeypatch.setattr(choosing, "fit_many", noted)
-    monkeypatch.setattr(choosing, "fit", None)  # there is no second fit
+    monkeypatch.setattr(estimator, "fit", None)  # there is no second fit
     model = BayesianRegressor(**QUICK).fit(X, Y)
     assert len(trained) == len(choosing.REAL)
     kept = trained[choosing.REAL.index(model.temperature_)]
@@ -138,8 +124,8 @@ def test_noise_wants_all_of_the_kl_and_a_clean_curve_less():
     """Ten columns of noise and targets of noise: a low temperature believes in it."""
     rng = np.random.default_rng(0)
     rows, noise = rng.normal(size=(60, 10)), rng.normal(size=60)
-    changes = {"hidden_layer_sizes": (30,), "max_epochs": 100, "batch_size": 48}
-    changes["learning_rate"] = 0.04
+    changes = {"hidden_layer_sizes": (20,), "max_epochs": 60, "batch_size": 48}
+    changes["learning_rate"] = 0.05
     model = BayesianRegressor(**(QUICK | changes)).fit(rows, noise)
     assert model.temperature_ > 0.3
     assert model.temperatures_[0.1] > model.temperatures_[1.0] + 0.5
@@ -164,23 +150,22 @@ def test_what_cannot_be_stacked_is_refused_with_a_way_out():
     assert BayesianRegressor(prior=Own(), temperature=0.3, **QUICK).fit(X, Y).temperature_ == 0.3
 
 
-FAMILIES = ["k-tied", "mean-field", "matrix-normal", "matrix-normal-diagonal"]
-FAMILIES += ["scaled-matrix-normal", "full-normal", "radial", "point"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"posterior": name} for name in FAMILIES),
-        *({"likelihood": name} for name in ("gamma", "heteroscedastic")),
-        *({"prior": prior} for prior in ("normal", "ard", "group-ard", 0.5)),
-        {"prior": "radial", "posterior": "radial", "likelihood": "gamma"},
+        {"posterior": "mean-field", "prior": "normal", "likelihood": "gamma"},
+        {"posterior": "matrix-normal", "prior": "ard", "likelihood": "heteroscedastic"},
+        {"posterior": "matrix-normal-diagonal", "prior": 0.5},
+        {"posterior": "scaled-matrix-normal"},
+        {"posterior": "full-normal", "prior": "group-ard"},
+        {"posterior": "radial", "prior": "radial"},
+        {"posterior": "point"},
     ],
     ids=str,
 )
-def test_all_that_has_a_name_is_stacked(changes, fits):
-    BayesianRegressor(**QUICK | {"max_epochs": 1} | changes).fit(X, Y)
-    assert len(fits) == 1
+def test_all_that_has_a_name_is_stacked(changes):
+    model = BayesianRegressor(**QUICK | {"max_epochs": 1} | changes).fit(X, Y)
+    assert np.isfinite(list(model.temperatures_.values())).all()
 
 
 def test_an_error_is_that_of_one_fit():

@@ -1,5 +1,6 @@
 """The examples behind the page on tables run, and draw and print what the page shows."""
 
+import importlib.util
 import runpy
 import sys
 from pathlib import Path
@@ -32,16 +33,28 @@ def test_the_picture_of_the_page_is_one_of_a_whole_run():
     assert 0.87 < float(told.partition("%")[0]) / 100 < 0.96
 
 
-def test_the_table_has_a_row_per_model(monkeypatch, capsys):
-    run(monkeypatch, "tabular_coverage.py", "--epochs=1", "--folds=2", "--samples=3")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 5
-    assert {line.count("|") for line in lines} == {7}
+def printed(monkeypatch, capsys, name, arguments, **smaller):
+    """Lines of the table that an example prints, with fewer models or tables."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    for constant, make in smaller.items():
+        monkeypatch.setattr(example, constant, make(example))
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    example.main()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_table_of_coverage_has_a_row_per_model(monkeypatch, capsys):
+    few = {"MODELS": lambda example: {"cold": {"temperature": 0.1}}}
+    arguments = ["--epochs=1", "--folds=2", "--samples=3"]
+    lines = printed(monkeypatch, capsys, "tabular_coverage", arguments, **few)
+    assert [line.count("|") for line in lines] == [7] * 4
     assert all("±" in line for line in lines[2:])
 
 
 def test_the_table_of_temperatures_has_a_row_per_setting(monkeypatch, capsys):
-    run(monkeypatch, "tabular_temperature.py", "--epochs=1", "--seeds=1")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 5 * 4
-    assert {line.count("|") for line in lines} == {8}
+    few = {"TABLES": lambda example: [("a sine", example.sine, 20)]}
+    arguments = ["--epochs=1", "--seeds=1"]
+    lines = printed(monkeypatch, capsys, "tabular_temperature", arguments, **few)
+    assert [line.count("|") for line in lines] == [8] * (2 + 4)

@@ -25,12 +25,11 @@ CHANGES = [
     {"posterior": kasuri.MatrixNormal(), "prior": kasuri.GroupARD(), "activation": "tanh"},
     {"posterior": "point", "prior": kasuri.Normal(0.3, learn="gradient")},
     {"likelihood": kasuri.Gaussian(0.2), "temperature": np.float64(0.1), "batch_size": np.int64(8)},
-    {"likelihood": "heteroscedastic"},
     {"likelihood": kasuri.GammaGaussian((3.0, 2.0), learn="closed form")},
-    {"likelihood": "gamma", "posterior": "mean-field"},
+    {"likelihood": "heteroscedastic", "posterior": "mean-field"},
     {
         "posterior": kasuri.Radial(),
-        "prior": kasuri.RadialPrior(mean="initial"),
+        "prior": kasuri.RadialPrior(mean="uniform"),
         "hidden_layer_sizes": [4],
     },
     {"validation_fraction": 0, "temperature": 1, "prior": 0.5, "random_state": None},
@@ -65,22 +64,23 @@ def test_what_was_fitted_is_saved_whatever_is_set_afterwards(tmp_path):
     assert np.allclose(BayesianRegressor.load(tmp_path / "again.kasuri").predict(X), expected)
 
 
-def test_predictions_are_equal_bit_for_bit(tmp_path):
-    model = regressor(posterior=kasuri.MatrixNormal())
+def test_several_targets_are_equal_bit_for_bit(tmp_path):
+    y = np.stack([Y, -1000 * Y], 1)
+    model = BayesianRegressor(**SMALL, posterior=kasuri.MatrixNormal()).fit(X, y)
     model.save(tmp_path / "model")
     again = BayesianRegressor.load(tmp_path / "model")
     assert np.array_equal(again.predict_interval(X), model.predict_interval(X))
-    assert again.evaluate(X, Y) == model.evaluate(X, Y)
+    assert again.evaluate(X, y) == model.evaluate(X, y)
+    assert torch.equal(again.objective_.kl(), model.objective_.kl())
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        model.save(tmp_path / "missing" / "model.kasuri")
 
 
-def test_several_targets(tmp_path):
-    y = np.stack([Y, -1000 * Y], 1)
-    model = BayesianRegressor(**SMALL).fit(X, y)
-    model.save(tmp_path / "model")
-    assert np.array_equal(BayesianRegressor.load(tmp_path / "model").predict(X), model.predict(X))
-
-
-@pytest.mark.parametrize("labels", [["no", "yes"], [1, 7], [False, True], [0.0, 2.0]], ids=str)
+@pytest.mark.parametrize(
+    "labels",
+    [["no", "yes"], [1, 7], [False, True], np.array(["no", "yes"], object)],
+    ids=str,
+)
 def test_a_loaded_classifier_has_the_same_labels(labels, tmp_path):
     y = np.array(labels)[(Y > 1).astype(int)]
     model = BayesianClassifier(**SMALL).fit(X, y)
@@ -89,14 +89,6 @@ def test_a_loaded_classifier_has_the_same_labels(labels, tmp_path):
     assert again.classes_.dtype == model.classes_.dtype
     assert np.array_equal(again.predict(X), model.predict(X))
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
-
-
-def test_labels_that_are_objects(tmp_path):
-    model = BayesianClassifier(**SMALL).fit(X, np.array(["no", "yes"], object)[(Y > 1).astype(int)])
-    model.save(tmp_path / "model")
-    again = BayesianClassifier.load(tmp_path / "model")
-    assert again.classes_.dtype == object
-    assert again.predict(X).tolist() == model.predict(X).tolist()
 
 
 def test_names_of_columns_are_kept(tmp_path):
@@ -172,18 +164,3 @@ def test_what_cannot_be_saved_leaves_the_old_file(tmp_path):
         model.save(path)
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
-
-
-def test_an_estimator_that_was_not_fitted_has_nothing_to_save(tmp_path):
-    with pytest.raises(ValueError, match="not fitted"):
-        BayesianRegressor().save(tmp_path / "model")
-
-
-def test_priors_are_saved_exactly(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(30, 2))
-    model = BayesianRegressor((4,), prior=0.3, max_epochs=1, random_state=0).fit(rows, rows[:, 0])
-    model.save(tmp_path / "model.kasuri")
-    again = BayesianRegressor.load(tmp_path / "model.kasuri")
-    assert torch.equal(again.objective_.kl(), model.objective_.kl())
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        model.save(tmp_path / "missing" / "model.kasuri")

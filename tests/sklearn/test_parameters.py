@@ -10,7 +10,7 @@ from torch import nn
 
 import kasuri
 from kasuri.posteriors.base import Family
-from kasuri.sklearn import BayesianClassifier, BayesianRegressor, settings
+from kasuri.sklearn import BayesianRegressor, settings
 
 SMALL = {"hidden_layer_sizes": (4,), "max_epochs": 2, "n_samples": 3, "random_state": 0}
 GIVEN = {"temperature": 0.5}  # which saves choosing it
@@ -59,9 +59,8 @@ def test_a_name_that_two_classes_begin_with_is_refused():
         settings.named("posterior", "matrix", Family)
 
 
-@pytest.mark.parametrize("name", ["k-tied", "matrix-normal", "radial", "point", "rank one"])
-def test_families_by_name(name):
-    model = regressor(posterior=name).fit(X, Y)
+def test_a_family_of_the_users_own_is_known_by_its_name():
+    model = regressor(posterior="rank one").fit(X, Y)
     assert np.isfinite(model.predict_interval(X)).all()
 
 
@@ -81,12 +80,6 @@ def test_priors(prior, kind):
         assert governing.scale == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("name", settings.ACTIVATIONS)
-def test_activations(name):
-    net = settings.network(3, (4, 3), 1, name)
-    assert [type(layer) is settings.ACTIVATIONS[name] for layer in net][1::2] == [True, True]
-
-
 @pytest.mark.parametrize(
     ("hidden", "shapes"),
     [
@@ -103,23 +96,14 @@ def test_hidden_layers(hidden, shapes):
 
 def test_the_start_is_the_one_the_defaults_were_measured_with():
     """He's: variance 2 / fan-in; thresholds of the first layer all over the data, the others at 0."""
-    net = settings.network(400, (300, 5), 1, "relu")
+    net = settings.network(400, (300, 5), 1, "tanh")
+    assert [type(layer) for layer in net] == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
     assert float(net[0].weight.detach().std()) == pytest.approx((2 / 400) ** 0.5, rel=0.02)
     biases = net[0].bias.detach()
     assert float(biases.std()) == pytest.approx(2 / 3**0.5, rel=0.1)
     assert biases.abs().max() <= 2
     assert not net[2].bias.any()
     assert not settings.network(4, (), 1, "relu")[0].bias.any()
-
-
-def test_held_out_rows():
-    share = regressor(validation_fraction=0.25).fit(X, Y)
-    assert share.objective_.num_data == 30
-    assert "valid_nll" in share.history_[-1]
-    everything = regressor(validation_fraction=0).fit(X, Y)
-    assert everything.objective_.num_data == 40
-    assert "valid_nll" not in everything.history_[-1]
-    assert everything.best_epoch_ == everything.n_iter_ == 2
 
 
 def test_scaling_is_by_the_rows_trained_on():
@@ -170,15 +154,14 @@ def test_rate_and_batch_if_nothing_is_said():
 
 
 @pytest.mark.parametrize("name", ["gaussian", "gamma", "heteroscedastic"])
-@pytest.mark.parametrize("targets", [1, 2])
-def test_every_likelihood_by_name(name, targets):
-    y = np.stack([Y, 100 * X[:, 1]], 1)[:, :targets]
+def test_every_likelihood_by_name(name):
+    y = np.stack([Y, 100 * X[:, 1]], 1)
     model = regressor(likelihood=name).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     low, high = model.predict_interval(X, 0.5)
-    assert mean.shape == std.shape == (40, targets)
+    assert mean.shape == std.shape == (40, 2)
     assert ((low < mean) & (mean < high)).all()
-    assert model.sample_y(X, 3).shape == (40, targets, 3)
+    assert model.sample_y(X, 3).shape == (40, 2, 3)
     assert np.isfinite(model.log_likelihood(X, y))
 
 
@@ -186,7 +169,7 @@ def test_noise_that_depends_on_the_row():
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, size=(400, 1))
     y = rng.normal(size=400) * (1.6 + 1.4 * x[:, 0])  # standard deviation 0.2 to 3
-    changes = {"hidden_layer_sizes": (20,), "max_epochs": 30, "learning_rate": 0.04}
+    changes = {"hidden_layer_sizes": (10,), "max_epochs": 20, "learning_rate": 0.05}
     changes |= {"batch_size": 40, "n_samples": 30}
     ours = regressor(likelihood="heteroscedastic", **changes).fit(x, y)
     quiet, loud = ours.predict([[-0.8], [0.8]], return_std=True)[1]
@@ -255,20 +238,10 @@ def test_refusals_of_predictions():
         regressor().fit(X, Y, sample_weight=np.ones(40))
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_interval", "sample_y", "export"])
+@pytest.mark.parametrize("method", ["predict", "predict_interval", "sample_y", "export", "save"])
 def test_methods_say_that_fit_comes_first(method):
     with pytest.raises(NotFittedError):
         getattr(BayesianRegressor(), method)(np.zeros((2, 3)))
-
-
-@pytest.mark.parametrize("far", [1e308, 1e200])
-def test_rows_as_far_away_as_numbers_go_are_predicted(far):
-    rows = [[far, 0.0], [far, -far], [-far, far]]
-    sure = BayesianClassifier(**SMALL | GIVEN).fit(X, (X[:, 0] > 0).astype(int))
-    assert np.allclose(sure.predict_proba(rows).sum(1), 1.0)
-    real = regressor().fit(X, Y)
-    assert np.isfinite(real.predict(rows)).all()
-    assert np.isfinite(real.log_likelihood(rows, [0.0, 1.0, 2.0]))
 
 
 def test_a_network_of_the_estimator_is_an_ordinary_one():

@@ -8,7 +8,7 @@ import torch
 
 from tests.training.jobs import run
 
-EPOCHS = 25
+EPOCHS = 6
 
 
 def train(folder, wound=None):

@@ -1,11 +1,10 @@
-"""What the processes of test_distributed.py run: torchrun ... ranks.py TASK FOLDER."""
+"""What the processes of test_distributed.py run."""
 
 import contextlib
 import os
 import random
 import signal
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import kasuri
 from kasuri.network import calls
-from kasuri.objectives.elbo import Objective, Terms
+from kasuri.objectives.elbo import Objective
 from kasuri.training import Batches, checkpoint, defaults, started_by_torchrun
 from tests.training.jobs import SEED, Stop, interrupt, moons, network
 
@@ -52,9 +51,8 @@ class OnlyKL(Objective):
         kl = self.elbo.kl()
         return torch.zeros_like(kl), kl
 
-    def forward(self, x, y, step=None):
-        nll, kl = self.parts(x, y)
-        return Terms(nll + kl / 40, nll, kl)
+    def kl_factor(self, step):
+        return 1 / 40
 
 
 def converted(seed=0):
@@ -184,14 +182,13 @@ def stopped_by_one(folder, group):
     return "nobody stopped"
 
 
-def long_run(folder, group):
-    """To be killed in the middle: rank 1 kills itself if the environment says when."""
+def long_run(folder, group, death=None):
+    """To be killed in the middle: rank 1 kills itself at the step of its death, if any."""
     random.seed(0)
     np.random.seed(0)
-    step = os.environ.get("DIE_AT_STEP")
     die = Stop()
-    if step is not None and group.rank == 1:
-        die = Stop(int(step), lambda: os.kill(os.getpid(), signal.SIGKILL))
+    if death is not None and group.rank == 1:
+        die = Stop(death, lambda: os.kill(os.getpid(), signal.SIGKILL))
     fitted = learn(converted(), [die], folder=folder)
     return {"epochs": len(fitted.history)}
 
@@ -214,15 +211,11 @@ def command_line(words, log):
         return main(words)
 
 
-def main(task, folder):
+def main(task, folder, *more):
     torch.set_num_threads(1)
     checkpoint.EVERY = 0.0
     with started_by_torchrun() as group:
-        found = {"things": many_things, "long": long_run}[task](folder, group)
+        found = {"things": many_things, "long": long_run}[task](folder, group, *more)
         torch.save(found, folder / f"found {task} {group.rank}.pt")
         if task == "things":  # the reference for the run that is killed
             long_run(folder / "whole", group)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))

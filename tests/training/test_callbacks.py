@@ -1,8 +1,8 @@
 """What a run tells: history, callbacks, CSV file, the progress bar."""
 
-import builtins
 import csv
 import io
+import sys
 
 import pytest
 import rich.console
@@ -10,16 +10,7 @@ import torch
 
 import kasuri
 from kasuri.training import callbacks, checkpoint, defaults
-from tests.training.jobs import (
-    Boom,
-    Stop,
-    bayesian,
-    interrupt,
-    line,
-    moons,
-    network,
-    timeless,
-)
+from tests.training.jobs import Boom, Stop, bayesian, interrupt, line, moons, network
 
 COMMON = ["epoch", "step", "loss", "nll", "kl", "learning_rate"]
 
@@ -149,31 +140,6 @@ def test_the_csv_file_is_the_history(tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint.pt", "history.csv"]
 
 
-@pytest.fixture
-def without(monkeypatch):
-    """Makes packages impossible to import."""
-
-    def block(*packages):
-        real = builtins.__import__
-
-        def refuse(name, *rest):
-            if name.startswith(packages):
-                raise ImportError(name)
-            return real(name, *rest)
-
-        monkeypatch.setattr(builtins, "__import__", refuse)
-
-    return block
-
-
-def test_a_folder_changes_nothing(tmp_path):
-    settings = {"epochs": 3, "batch_size": 10, "seed": 0}
-    with_one = kasuri.fit(bayesian(), moons(40), folder=str(tmp_path / "a" / "b"), **settings)
-    without = kasuri.fit(bayesian(), moons(40), **settings)
-    assert timeless(with_one.history) == timeless(without.history)
-    assert (tmp_path / "a" / "b" / "checkpoint.pt").is_file()
-
-
 # -- the progress bar --------------------------------------------------------------------------------
 
 
@@ -234,20 +200,8 @@ def test_between_validations_the_last_one_is_shown(monkeypatch):
         assert told.get("accuracy") == (known[-1] if known else None)
 
 
-def test_the_bar_goes_on_where_a_resumed_run_does(terminal, tmp_path):
-    settings = {"show": True, "folder": tmp_path, "temperature": 0.1}
-    with pytest.raises(kasuri.training.Interrupted):
-        go(bayesian(), moons(40), callbacks=[Stop(5, interrupt)], **settings)
-    assert " 50%" in terminal.getvalue()
-    assert "100%" not in terminal.getvalue()
-    terminal.truncate(0)
-    go(bayesian(), moons(40), callbacks=[Stop()], **settings)
-    assert "100%" in terminal.getvalue()
-    assert " 25%" not in terminal.getvalue()
-
-
-def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(without, monkeypatch):
-    without("rich")
+def test_without_rich_there_is_a_sentence_only_if_a_bar_was_asked_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ImportError, match=r"show=True.*pip install kasuri\[train\]"):
         go(network(), moons(40), show=True)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

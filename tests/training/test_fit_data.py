@@ -164,19 +164,6 @@ def test_data_that_cannot_be_used_is_refused():
             kasuri.fit(net(), data, epochs=1, **more)
 
 
-def test_batches_keep_their_own_ways():
-    calls = []
-
-    def shake(x, generator):
-        calls.append(len(x))
-        return x
-
-    x, y = moons(40)
-    fitted = kasuri.fit(network(), Batches(x, y, 16, augment=shake), epochs=2, seed=0)
-    assert [row["step"] for row in fitted.history] == [3, 6]
-    assert set(calls) == {16, 8}
-
-
 def test_default_sizes():
     assert defaults.epochs(10**9, 128) == defaults.EPOCHS
     assert defaults.epochs(1, 128) == defaults.STEPS

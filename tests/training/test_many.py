@@ -148,7 +148,7 @@ def test_temperatures_are_chosen_on_each_ones_validation_data(monkeypatch):
     assert all(wanted[id(objective)] == total for objective, total in seen)
     for fit, (x, y) in zip(fits, valids, strict=True):
         last = fit.history[-1]
-        again = kasuri.evaluate(fit.objective, (x, y), samples=400)["nll"]
+        again = kasuri.evaluate(fit.objective, (x, y), samples=100)["nll"]
         assert last["valid_nll"] == pytest.approx(again, abs=0.2)
     assert fits[0].objective.temperature is not fits[1].objective.temperature
 
@@ -167,7 +167,7 @@ def test_gaussian_linear_models_reach_their_exact_posteriors():
         kasuri.ELBO(net, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=30, samples=4)
         for net in nets
     ]
-    kasuri.training.fit_many(elbos, data, epochs=400, batch_size=30, learning_rate=0.05, seed=0)
+    kasuri.training.fit_many(elbos, data, epochs=250, batch_size=30, learning_rate=0.05, seed=0)
     for net, (x, y) in zip(nets, data, strict=True):
         precision = x.T @ x + torch.eye(2)
         mean = torch.linalg.solve(precision, x.T @ y).T
@@ -207,16 +207,6 @@ def test_repeatable_and_leaves_the_generator_alone():
     assert all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1], strict=True))
 
 
-def test_a_saved_member_stands_alone(tmp_path):
-    nets = converted(kasuri.KTied(rank=2), 2)
-    fits = kasuri.training.fit_many(nets, [table(0), table(1)], temperature=1.0, epochs=1, seed=0)
-    kasuri.save(fits[1].net, tmp_path / "one.safetensors")
-    again = kasuri.load(tmp_path / "one.safetensors", network())
-    x = table(3)[0]
-    with torch.no_grad():
-        torch.testing.assert_close(again.eval()(x), fits[1].net.eval()(x))
-
-
 def test_what_cannot_be_stacked_is_refused():
     nets, data = converted(kasuri.MeanField(), 2), [table(0), table(1)]
     cold = {"temperature": 1.0}
@@ -232,8 +222,8 @@ def test_what_cannot_be_stacked_is_refused():
         ("3 temperatures for 2", nets, data, {"temperature": [1.0] * 3}),
         ("valids=", nets, data, {}),
         ("out_features=8.*out_features=9", wider, data, cold),
-        (r"priors.*1\.0.*2\.0", elbos, data, {}),
-        ("without rows", nets, data, {"valids": [table(0), table(1, rows=0)]}),
+        (r"prior.*1\.0.*2\.0", elbos, data, {}),
+        ("valids=", nets, data, {"valids": [table(0), table(1, rows=0)]}),
     ):
         with pytest.raises(ValueError, match=words):
             kasuri.training.fit_many(models, given, **more)
@@ -250,7 +240,7 @@ def _frozen(net):
 
 
 DIFFERENT = {
-    "module": lambda: _elbo(
+    "Tanh.*ReLU": lambda: _elbo(
         kasuri.bayesianize(
             nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), kasuri.MeanField()
         )

@@ -46,8 +46,7 @@ def straight(convert, outputs=2):
     return kasuri.bayesianize(net, kasuri.KTied(rank=1), estimator="local") if convert else net
 
 
-@pytest.mark.parametrize("convert", [False, True])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("convert", "bad"), [(False, math.nan), (True, -math.inf)])
 def test_bad_inputs(convert, bad):
     x, y = moons(40)
     x[17, 1] = bad
@@ -105,20 +104,16 @@ def test_a_learning_rate_that_explodes(convert):
     assert any(f"parameter {name} " in told for name in names) or "layer '" in told
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_layer_that_breaks_is_named(place):
-    for convert in (False, True):
-        layers = [nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 2)]
-        layers.insert(place, Break(first=6))
-        net = nn.Sequential(*layers)
-        if convert:
-            net = kasuri.bayesianize(net, kasuri.KTied(rank=1), inplace=True)
-        with pytest.raises(
-            kasuri.training.NonFiniteLoss, match=r"step 6 \(epoch 2, batch 3\)"
-        ) as caught:
-            go(net, moons(40), **({"temperature": 0.1} if convert else {}))
-        assert f"layer '{place}' gave" in str(caught.value)
-        assert "non-finite outputs for inputs up to" in str(caught.value)
+@pytest.mark.parametrize("convert", [False, True])
+def test_a_layer_that_breaks_is_named(convert):
+    net = nn.Sequential(nn.Linear(2, 6), Break(first=6), nn.ReLU(), nn.Linear(6, 2))
+    if convert:
+        net = kasuri.bayesianize(net, kasuri.KTied(rank=1), inplace=True)
+    with pytest.raises(
+        kasuri.training.NonFiniteLoss, match=r"step 6 \(epoch 2, batch 3\)"
+    ) as caught:
+        go(net, moons(40), **({"temperature": 0.1} if convert else {}))
+    assert "layer '1' gave 6 non-finite outputs for inputs up to" in str(caught.value)
 
 
 def test_the_inner_layer_is_named_not_the_block_around_it():

@@ -1,6 +1,7 @@
 """Any optimiser and any schedule: used as by hand, resumed bit by bit."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,28 +11,43 @@ from kasuri.training import Clip
 from tests.training import jobs
 from tests.training.jobs import Stop, bayesian, equal, line, moons, network
 
-SCHEDULES = {
-    "one cycle": lambda o, steps: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=steps),
-    "sequence": lambda o, steps: torch.optim.lr_scheduler.SequentialLR(
-        o,
-        [
-            torch.optim.lr_scheduler.LinearLR(o, 0.1, total_iters=2),
-            torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
-        ],
-        milestones=[2],
+
+def sequence(optimiser, steps):
+    rising = torch.optim.lr_scheduler.LinearLR(optimiser, 0.1, total_iters=2)
+    falling = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+    return torch.optim.lr_scheduler.SequentialLR(optimiser, [rising, falling], milestones=[2])
+
+
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3)
+CASES = {
+    "SGD, a sequence": (lambda o: SGD(o.parameters()), sequence),
+    "AdamW, a function": (
+        lambda o: torch.optim.AdamW(o.parameters(), 0.01, amsgrad=True),
+        lambda o, steps: torch.optim.lr_scheduler.LambdaLR(o, lambda s: 0.5**s),
     ),
-    "function": lambda o, steps: torch.optim.lr_scheduler.LambdaLR(o, lambda s: 0.5**s),
+    "two groups": (
+        lambda o: torch.optim.Adam(
+            [
+                {"params": list(o.parameters())[:1], "lr": 0.02},
+                {"params": list(o.parameters())[1:], "betas": (0.8, 0.9)},
+            ]
+        ),
+        kasuri.training.constant,
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", SCHEDULES)
-def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
+@pytest.mark.parametrize("case", CASES)
+def test_every_optimiser_and_schedule_steps_per_batch_and_is_resumed(tmp_path, case):
+    make, schedule = CASES[case]
+
     def go(folder, step=None):
         return kasuri.fit(
-            network(),
+            bayesian(),
             moons(40),
-            optimiser=lambda o: torch.optim.SGD(o.parameters(), 0.1, momentum=0.9),
-            scheduler=SCHEDULES[kind],
+            temperature=0.01,
+            optimiser=make,
+            scheduler=schedule,
             epochs=3,
             batch_size=10,
             seed=0,
@@ -40,47 +56,14 @@ def test_every_schedule_is_stepped_per_batch_and_resumed(tmp_path, kind):
         )
 
     whole = go(tmp_path / "whole")
-    by_hand = torch.optim.SGD(network().parameters(), 0.1, momentum=0.9)
-    schedule = SCHEDULES[kind](by_hand, 12)
-    rates = []
+    assert not equal(whole.net, bayesian())
+    by_hand = make(network())
+    rates, stepped = [], schedule(by_hand, 12)
     for _ in range(12):
         by_hand.step()
-        schedule.step()
+        stepped.step()
         rates.append(by_hand.param_groups[0]["lr"])
     assert [row["learning_rate"] for row in whole.history] == rates[3::4]
-    with pytest.raises(kasuri.training.Interrupted):
-        go(tmp_path / "two", step=5)
-    assert equal(go(tmp_path / "two").net, whole.net)
-
-
-OPTIMISERS = {
-    "SGD": lambda o: torch.optim.SGD(o.parameters(), 0.05, momentum=0.9, weight_decay=1e-3),
-    "AdamW": lambda o: torch.optim.AdamW(o.parameters(), 0.01, amsgrad=True),
-    "two groups": lambda o: torch.optim.Adam(
-        [
-            {"params": list(o.parameters())[:1], "lr": 0.02},
-            {"params": list(o.parameters())[1:], "betas": (0.8, 0.9)},
-        ],
-        lr=0.01,
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", OPTIMISERS)
-def test_every_optimiser_learns_and_is_resumed(tmp_path, kind):
-    def go(folder, step=None):
-        settings = {"epochs": 3, "batch_size": 10, "temperature": 0.01, "seed": 0}
-        return kasuri.fit(
-            bayesian(),
-            moons(40),
-            optimiser=OPTIMISERS[kind],
-            folder=folder,
-            callbacks=[Stop(step, jobs.interrupt)],
-            **settings,
-        )
-
-    whole = go(tmp_path / "whole")
-    assert not equal(whole.net, bayesian())
     with pytest.raises(kasuri.training.Interrupted):
         go(tmp_path / "two", step=5)
     assert equal(go(tmp_path / "two").net, whole.net)

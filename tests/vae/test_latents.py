@@ -5,7 +5,6 @@ import torch
 from torch import distributions as td
 
 from kasuri import vae
-from kasuri.numerics import triangular
 from tests.vae.models import FAMILIES, covariance, dense
 
 every = pytest.mark.parametrize("latent", FAMILIES, ids=str)
@@ -84,26 +83,6 @@ def test_examples_of_a_batch_do_not_see_each_other(latent):
     (gradient,) = torch.autograd.grad(together.rsample()[2].sum() + together.kl()[2], given)
     assert (gradient[[0, 1, 3, 4]] == 0).all()
     assert (gradient[2] != 0).all(), "every number of the encoder matters"
-
-
-@pytest.mark.parametrize("size", [2, 3, 6, 7])
-def test_products_and_sums_of_many_triangles_at_once(size):
-    shape = triangular.folded_shape(size)
-    folded = torch.randn(4, *shape, dtype=torch.float64, requires_grad=True)
-    x = torch.randn(4, 3, size, dtype=torch.float64, requires_grad=True)
-    logs = torch.randn(4, size, dtype=torch.float64, requires_grad=True)
-    matrix = triangular.unfold(folded)
-    torch.testing.assert_close(triangular.times(x, folded), x @ matrix)
-    torch.testing.assert_close(triangular.times_transposed(x, folded), x @ matrix.mT)
-    total, trace = triangular.block_sums(folded, logs, 10.0)
-    torch.testing.assert_close(total, logs.sum(-1))
-    torch.testing.assert_close(trace, (matrix * logs.exp().unsqueeze(1)).square().sum((1, 2)))
-    for function, inputs in (
-        (triangular.times, (x, folded)),
-        (triangular.times_transposed, (x, folded)),
-        (lambda a, b: triangular.block_sums(a, b, 10.0), (folded, logs)),
-    ):
-        assert torch.autograd.gradcheck(function, inputs)
 
 
 @every

@@ -118,6 +118,11 @@ def test_a_bayesian_decoder_draws_functions_where_it_is_evaluated():
     assert found["elbo"] == pytest.approx(gap, rel=1e-5)
 
 
+def test_the_elbo_has_the_weights_kl_at_temperature_one():
+    cold, warm = (vae.elbo(bayesian(temperature=t), patterns(6)[0]) for t in (0.1, 1.0))
+    assert torch.equal(cold, warm)
+
+
 def test_predicted_density_averages_over_weights():
     """A decoder with a random bias only: p(x) = ∫ p(x | b) q(b) db, by quadrature in one dimension."""
     latent = vae.DiagonalLatent(1)

@@ -19,7 +19,6 @@ class _Sphere(constraints.Constraint):
     event_dim = 1
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each of the vectors (..., d) has length 1."""
         eps = torch.finfo(vmf.real_type(value)).eps
         excess = torch.linalg.vector_norm(value.double(), dim=-1) - 1
         return excess.abs() < max(1e-6, 10 * eps * value.shape[-1] ** 0.5)
@@ -77,7 +76,6 @@ class VonMisesFisher(Distribution):
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> "VonMisesFisher":
-        """The same distribution with another batch shape."""
         new: VonMisesFisher = self._get_checked_instance(VonMisesFisher, _instance)
         batch = torch.Size(batch_shape)
         new.loc = self.loc.expand(batch + self.event_shape)
@@ -93,7 +91,6 @@ class VonMisesFisher(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The mean direction, (*batch, d)."""
         return self.loc
 
     @property

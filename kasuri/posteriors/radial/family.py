@@ -131,7 +131,6 @@ class Radial(MatrixFamily):
         return cls(**options)
 
     def for_kernel(self, positions: int) -> "Radial":
-        """The same with columns of so many positions."""
         return replace(self, positions=positions)
 
     def __call__(self, weight: Tensor) -> RadialPosterior | MeanFieldPosterior:
@@ -233,29 +232,23 @@ class Radial(MatrixFamily):
             return [self._published(vectors) for vectors in sides]
         wanted = weight.square().sum((-2, -1)) + weight.shape[-2:].numel() * self.scale**2
         # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: sums over the matrix are taken once
-        sums: dict[tuple[bool, ...], Tensor] = {(): size}
+        terms = size.unsqueeze(-1)
         for side, vectors in zip(SIDES, sides, strict=False):
             share = F.normalize(vectors, dim=-1, eps=0.0).square()
-            share = to_vectors(share, side, self.positions)
-            sums = {
-                (*key, own): part * share if own else part
-                for key, part in sums.items()
-                for own in (False, True)
-            }
-        totals = {key: part.sum((-2, -1)) for key, part in sums.items()}
+            share = to_vectors(share, side, self.positions).unsqueeze(-1)
+            terms = torch.cat([terms, terms * share], -1)
+        totals = terms.sum((-3, -2))
         dimensions = [vectors.shape[-1] for vectors in sides]
         low = torch.full_like(wanted, -12.0)
         high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions)))
         for _ in range(STEPS):
             middle = (low + high) / 2
-            moments = [_second_moment(d * middle.exp(), d) for d in dimensions]
-            square = torch.zeros_like(wanted)
-            for key, total in totals.items():
-                for own, (a, b) in zip(key, moments, strict=True):
-                    total = total * (b if own else a)
-                square = square + total
-            low = torch.where(square > wanted, middle, low)
-            high = torch.where(square > wanted, high, middle)
+            weights = torch.ones_like(wanted).unsqueeze(-1)
+            for d in dimensions:
+                a, b = (part.unsqueeze(-1) for part in _second_moment(d * middle.exp(), d))
+                weights = torch.cat([weights * a, weights * b], -1)
+            above = (totals * weights).sum(-1) > wanted
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
         return [d * ((low + high) / 2).exp().unsqueeze(-1) for d in dimensions]
 
     def _growth(self, vectors: Tensor, common: bool = True) -> Tensor:
@@ -301,5 +294,5 @@ def _squares(vectors: Tensor, growth: Tensor) -> Tensor:
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
     """(a, b) of E x_j² / A² = a + b μ_j²."""
     of = vmf.terms(kappa, d)
-    square = (kappa * of.spread).square()
+    square = of.resultant.square()
     return of.spread / square, 1 + (of.slope - of.spread) / square

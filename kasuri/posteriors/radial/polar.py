@@ -107,10 +107,9 @@ class Directions(nn.Module):
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of every component, (*blocks, n, d): A' along the mean, A/κ across."""
-        mode, kappa = self.mode(), self.concentration().unsqueeze(-1)
+        mode, of = self.mode(), vmf.terms(self.concentration().unsqueeze(-1), self.dimension)
         along_mean, across, resultant = (
-            function(kappa, self.dimension).to(mode.dtype)
-            for function in (vmf.mean_resultant_slope, vmf.tangent_variance, vmf.mean_resultant)
+            part.to(mode.dtype) for part in (of.slope, of.spread, of.resultant)
         )
         squares = mode.square()
         return resultant * mode, along_mean * squares + across * (1 - squares).clamp(min=0)
@@ -119,17 +118,10 @@ class Directions(nn.Module):
         """With respect to the surface of the sphere, in float64, (*blocks, n)."""
         return vmf.entropy(self.concentration(), self.dimension).expand(self.loc.shape[:-1])
 
-    def kl(self, concentration: float, mean: Tensor | None = None) -> Tensor:
-        """KL to vMF priors, by default of the same mean directions, in float64, (*blocks, n)."""
-        kappa, d = self.concentration(), self.dimension
-        if mean is None:
-            return vmf.divergence(kappa, d, concentration).expand(self.loc.shape[:-1])
-        gap = (self.mode().double() - mean.double()).square().sum(-1) / 2
-        return vmf.kl(kappa, torch.full_like(kappa, concentration), gap, d)
-
-    def extra_repr(self) -> str:
-        """Number and dimension."""
-        return f"{self.loc.shape[-2]} in {self.dimension} dimensions"
+    def kl(self, concentration: float) -> Tensor:
+        """KL to vMF priors of the same mean directions, in float64, (*blocks, n)."""
+        kl = vmf.divergence(self.concentration(), self.dimension, concentration)
+        return kl.expand(self.loc.shape[:-1])
 
 
 class Polar(nn.Module):
@@ -140,11 +132,9 @@ class Polar(nn.Module):
         self.directions, self.local, self.layer = directions, local, layer
 
     def radii(self) -> tuple[Radii, Radii]:
-        """Local and common ones."""
         return self.local, self.layer
 
     def rsample(self) -> Tensor:
-        """A draw of the vectors."""
         radius = draw_radius(*self.radii())
         return sample_scaled(self.directions.loc, self.directions.concentration(), radius)
 
@@ -196,12 +186,11 @@ class Polar(nn.Module):
         if after < before:  # else whole vectors, of the same law
             length = torch.linalg.vector_norm(means, dim=-1).clamp(min=SHORTEST)
             means = means / length.unsqueeze(-1)
-            resultant = vmf.mean_resultant(kappa, before)
-            across = vmf.tangent_variance(kappa, before)
+            of = vmf.terms(kappa, before)
             # E‖x‖² of what is left of a unit vector x, and the square of its mean
-            beyond = vmf.mean_resultant_slope(kappa, before) + resultant.square() - across
-            second = beyond * length.square() + across * after
-            first = (resultant * length).square()
+            beyond = of.slope + of.resultant.square() - of.spread
+            second = beyond * length.square() + of.spread * after
+            first = (of.resultant * length).square()
             if not own:  # one concentration for all: in total
                 weights = along(self.squares(), index)
                 first, second = ((weights * m).sum(-1, keepdim=True) for m in (first, second))
@@ -210,7 +199,7 @@ class Polar(nn.Module):
             if bound is not None:  # of the same cosine, see `concentration_at`
                 bound *= (max(4, after) - 3) / (max(4, before) - 3)
                 kappa = kappa.clamp(max=0.99 * bound)
-            factor = length * resultant / vmf.mean_resultant(kappa, after)
+            factor = length * of.resultant / vmf.mean_resultant(kappa, after)
         local = self.local.some(index)
         local.loc.add_(factor.log().unsqueeze(-2))
         directions = Directions(means, kappa, bound).to(old.loc.dtype)

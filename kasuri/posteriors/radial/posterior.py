@@ -47,7 +47,6 @@ class RadialPosterior(Posterior):
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of W."""
         side, polar = next(self.polars())
         *blocks, count, d = polar.directions.loc.shape
         if side == "rows":
@@ -74,7 +73,6 @@ class RadialPosterior(Posterior):
         return self._product(Polar.mean, mean_radius)
 
     def rsample(self) -> Tensor:
-        """One draw."""
         return self._product(Polar.rsample, draw_radius)
 
     def _product(
@@ -108,7 +106,6 @@ class RadialPosterior(Posterior):
         return self.columns if self.rows is None else None
 
     def require_density(self) -> None:
-        """Refuse for rows and columns together."""
         if self._only() is None:
             raise TypeError(
                 "a radial posterior of rows and columns together has no density of the weights that could be "
@@ -116,7 +113,6 @@ class RadialPosterior(Posterior):
             )
 
     def entropy(self) -> Tensor:
-        """Differential entropy, for rows or columns alone."""
         self.require_density()
         polar = self._only()
         assert polar is not None
@@ -176,7 +172,6 @@ class RadialPosterior(Posterior):
         return RadialPosterior(polars.get("rows"), polars.get("columns"), radii, positions)
 
     def extra_repr(self) -> str:
-        """Shape, and what is grouped."""
         sides: list[str] = [side for side, _ in self.polars()]
         sides += ["radii of columns"] if self.column_radii is not None else []
         return f"{super().extra_repr()}, {' and '.join(sides)}"

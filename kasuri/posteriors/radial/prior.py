@@ -18,10 +18,10 @@ from torch import Tensor
 from kasuri.checks import is_number
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior
-from kasuri.posteriors.radial.polar import Polar, Side, concentration_at, to_vectors
+from kasuri.posteriors.radial.polar import concentration_at, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
 from kasuri.posteriors.radial.radii import half_cauchy_kls, kl_to_half_cauchy_augmented
-from kasuri.priors.base import Prior, take_charge
+from kasuri.priors.base import Prior
 from kasuri.priors.normal import Normal
 
 NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights; write prior.kl(posterior)"
@@ -39,8 +39,8 @@ class RadialPrior(Prior):
         form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
             published, which is larger and needs kasuri.Radial(factors=2).
         mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
-            are free and only their concentration costs, as published; "uniform" for a uniform
-            distribution of directions; or "initial" for those the posterior has when the objective is made.
+            are free and only their concentration costs, as published; or "uniform" for a uniform
+            distribution of directions.
         gap: of the prior's κ, at which the most likely cosine to its mean is 1 - gap.
         others: prior of other posteriors, by default kasuri.Normal(1.0).
 
@@ -73,18 +73,14 @@ class RadialPrior(Prior):
         for name, value, top in numbers:
             if not (is_number(value) and 0 < value < top):
                 raise ValueError(f"RadialPrior({name}={value!r}): a number between 0 and {top}")
-        if mean not in ("posterior", "uniform", "initial"):
-            raise ValueError(
-                f'RadialPrior(mean={mean!r}): write "posterior", "uniform" or "initial"'
-            )
+        if mean not in ("posterior", "uniform"):
+            raise ValueError(f'RadialPrior(mean={mean!r}): write "posterior" or "uniform"')
         if form not in ("direct", "augmented"):
             raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
         self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
-        self._governed: list[RadialPosterior] = []  # whose mean directions are buffers, in order
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        """Take down mean directions, if they are to stay; refuse what this prior cannot govern."""
         own, others = _shared_out(posteriors)
         if not own and not any(q.note for q in others):
             raise ValueError(
@@ -92,21 +88,13 @@ class RadialPrior(Prior):
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
             )
         self.others.prepare(others)
-        governed = [q for q, _ in own]
         if self.form == "augmented" and any(
-            radii.loc.shape[-2] != 2 for q in governed for _, radii in q.own_radii()
+            radii.loc.shape[-2] != 2 for q, _ in own for _, radii in q.own_radii()
         ):
             raise ValueError(
                 'RadialPrior(form="augmented") needs two factors of every radius: write '
                 'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
             )
-        if self.mean != "initial" or not take_charge(self, self._governed, governed):
-            return
-        self._governed = governed
-        for index, q in enumerate(governed):
-            for side, polar in q.polars():
-                mode = polar.directions.mode().detach().clone()
-                self.register_buffer(f"mean_{index}_{side}", mode)
 
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p), summed over the given posteriors."""
@@ -135,36 +123,22 @@ class RadialPrior(Prior):
             for side, _ in q.own_radii():
                 each = next(kls)
                 if side in polars:
-                    each = each + self._kl_of_directions(q, side, polars[side])
+                    directions = polars[side].directions
+                    concentration = concentration_at(directions.dimension, self.gap)
+                    uniform = self.mean == "uniform"
+                    each = each + directions.kl(0.0 if uniform else concentration)
                 if mask is not None:
                     each = each * to_vectors(mask, side, q.positions).any(-1)
                 terms.append(each.sum())
         return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
 
-    def _kl_of_directions(self, posterior: RadialPosterior, side: Side, polar: Polar) -> Tensor:
-        directions = polar.directions
-        if self.mean == "uniform":
-            return directions.kl(0.0)
-        kappa = concentration_at(directions.dimension, self.gap)
-        if self.mean == "posterior":
-            return directions.kl(kappa)
-        index = next((i for i, q in enumerate(self._governed) if q is posterior), None)
-        if index is None:
-            raise ValueError(
-                "RadialPrior has no mean directions for this posterior: call prior.prepare([posterior, ...])"
-            )
-        return directions.kl(kappa, self.get_buffer(f"mean_{index}_{side}"))
-
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
-        """Refused: the KL of radii and directions is what this prior has, a bound on that of weights."""
         raise TypeError(NOT_OF_WEIGHTS)
 
     def log_prob(self, weight: Tensor) -> Tensor:
-        """Refused: a weight alone does not say which radii it is made of."""
         raise TypeError(NOT_OF_WEIGHTS)
 
     def options(self) -> dict[str, Any]:
-        """Everything but mean directions, which are buffers."""
         names = ("local", "layer", "form", "mean", "gap", "others")
         return {name: getattr(self, name) for name in names}
 
@@ -172,8 +146,6 @@ class RadialPrior(Prior):
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
         """From a file; those of version 0.2 name the kind of radius, of which one is left."""
         options = {key: value for key, value in options.items() if key != "shape"}
-        if not isinstance(options.get("mean", ""), str):
-            options["mean"] = "initial"  # a weight: its directions are in the file, too
         kind = options.pop("radius", "half-cauchy")
         if kind != "half-cauchy":
             raise ValueError(
@@ -182,7 +154,6 @@ class RadialPrior(Prior):
         return cls(**options)
 
     def extra_repr(self) -> str:
-        """The scales of the radii and the prior of directions."""
         scales = f"local={self.local:g}, layer={self.layer:g}, form={self.form!r}"
         return f"{scales}, mean={self.mean!r}, gap={self.gap:g}"
 

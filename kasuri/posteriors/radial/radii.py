@@ -80,7 +80,6 @@ class Radii(nn.Module):
         self.log_scale = nn.Parameter(log_scale.unsqueeze(-2).expand(shape).clone())
 
     def factors(self) -> list[LogNormal]:
-        """The distribution of each factor."""
         logs = 2 * held(self.log_scale.double(), LOG_SCALE_TOP)
         pairs = zip(self.loc.double().unbind(-2), logs.unbind(-2), strict=True)
         return [LogNormal(loc, log_variance) for loc, log_variance in pairs]
@@ -104,10 +103,6 @@ class Radii(nn.Module):
         for name, value in self.named_parameters():
             setattr(other, name, nn.Parameter(along(value, index.unsqueeze(-2))))
         return other
-
-    def extra_repr(self) -> str:
-        """How many."""
-        return str(self.loc.shape[-1])
 
 
 def kl_to_gamma(q: LogNormal, shape: float, scale: float) -> Tensor:

@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kasuri.numerics.fused import members
 from kasuri.numerics.quadrature import gauss_legendre
 from kasuri.numerics.torch_internals import batched_apart, eager
 from kasuri.posteriors.radial.von_mises_fisher import check_dimension, mean_resultant_complement
@@ -251,7 +250,11 @@ class _SampleScaled(torch.autograd.Function):
         info: Any, dims: tuple[int | None, ...], *inputs: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         token = inputs[3] if dims[3] is None else inputs[3].select(dims[3], 0)
-        found = _SampleScaled.apply(*members(inputs[:3], dims, info.batch_size), token)
+        several = [
+            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
+            for each, dim in zip(inputs[:3], dims, strict=False)
+        ]
+        found = _SampleScaled.apply(*several, token)
         return found, (0,) * len(found)
 
 

@@ -13,7 +13,6 @@ special function is called, so it runs wherever torch does.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kasuri.numerics.torch_internals import eager, is_exporting
+from kasuri.numerics.torch_internals import is_exporting
 
 # Sixteen terms from order 14 on leave 1e-13 relative in each of `Series`, 2e-12 in the derivative of the
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
@@ -35,36 +34,30 @@ CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would b
 
 def ell(kappa: Tensor, d: int) -> Tensor:
     """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere, (...); 0 at κ = 0, convex, at most κ."""
-    return _exactly(_ell, kappa, d)
+    return terms(kappa.double(), d).ell.to(real_type(kappa))
 
 
 def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
     """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) if prior = 0."""
-
-    def formula(k: Tensor, of: Series) -> "tuple[Tensor, Tensor]":  # quoted for torch 2.6
-        return of.divergence - prior * k * of.spread, (k - prior) * of.slope
-
-    value = _exactly(formula, kappa, d)
-    if prior == 0:
-        return value
-    if torch.compiler.is_compiling():  # which sees no caches
-        return value + terms(torch.full_like(value, prior), d).ell
-    return value + _terms_of_number(prior, d)[0]
+    of = terms(kappa.double(), d)
+    value = of.divergence
+    if prior:
+        value = value - prior * of.resultant + terms(value.new_tensor(prior), d).ell
+    return value.to(real_type(kappa))
 
 
 def mean_resultant(kappa: Tensor, d: int) -> Tensor:
     """A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector, (...)."""
-    return _exactly(_ratio, kappa, d)
+    return terms(kappa.double(), d).resultant.to(real_type(kappa))
 
 
 def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
     """1 - A(κ), accurate where A is close to 1, (...)."""
-
-    def formula(k: Tensor, of: Series) -> "tuple[Tensor, Tensor]":  # quoted for torch 2.6
-        # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels
-        return (of.slope + (d - 1) * of.spread) / (1 + k * of.spread), -of.slope
-
-    return _exactly(formula, kappa, d)
+    of = terms(kappa.double(), d)
+    # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels; the derivative is that of -A
+    value = (of.slope + (d - 1) * of.spread) / (1 + of.resultant)
+    value = value.detach() - (of.resultant - of.resultant.detach())
+    return value.to(real_type(kappa))
 
 
 def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
@@ -100,7 +93,7 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     inner, kappa = torch.where(close, 0.0, inner), torch.where(close, 0.0, about)
     for _ in range(NEWTON):
         now = terms(kappa, d)
-        kappa = kappa - (kappa * now.spread - inner) / now.slope
+        kappa = kappa - (now.resultant - inner) / now.slope
     beyond = torch.where(wide == 1, math.inf, math.nan)
     kappa = torch.where(wide < 1, torch.where(close, about, kappa), beyond)
     return kappa.to(real_type(resultant))
@@ -147,72 +140,9 @@ class Series(NamedTuple):
 
     ell: Tensor  # ℓ(κ)
     divergence: Tensor  # κ ℓ'(κ) - ℓ(κ)
+    resultant: Tensor  # ℓ'(κ)
     spread: Tensor  # ℓ'(κ) / κ, which is 1/d at 0
     slope: Tensor  # ℓ''(κ)
-
-
-Formula = Callable[[Tensor, Series], tuple[Tensor, Tensor]]  # a value and its derivative in κ
-
-
-def _ell(kappa: Tensor, of: Series) -> tuple[Tensor, Tensor]:
-    return of.ell, kappa * of.spread
-
-
-def _ratio(kappa: Tensor, of: Series) -> tuple[Tensor, Tensor]:
-    return kappa * of.spread, of.slope
-
-
-def _exactly(formula: Formula, kappa: Tensor, d: int) -> Tensor:
-    """The value of a formula with the derivative it gives, in float64; out comes κ's own type.
-
-    Differentiating the series itself would lose digits where κ is large. Compiled code has the first
-    derivative only.
-    """
-    wide = kappa.double()
-    if torch.compiler.is_compiling():
-        fixed = wide.detach()
-        value, slope = formula(fixed, terms(fixed, d))
-        value = value + slope * (wide - fixed)
-    else:
-        value = _Exactly.apply(wide, formula, d)[0]
-    return value.to(real_type(kappa))
-
-
-class _Exactly(torch.autograd.Function):
-    """Element by element: for vmap a batch is more elements, and every operation is called once."""
-
-    @staticmethod
-    def forward(kappa: Tensor, formula: Formula, d: int) -> tuple[Tensor, Tensor]:
-        is_number = kappa.numel() == 1 and type(kappa) is Tensor and kappa.device.type == "cpu"
-        if not (is_number and eager()):
-            return formula(kappa, terms(kappa, d))
-        known = _terms_of_number(kappa.item(), d)
-        return formula(kappa, Series(*(torch.full_like(kappa, value) for value in known)))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        kappa, ctx.formula, ctx.d = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(kappa, output[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        kappa, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # it will be differentiated again
-            slope = _derivative(ctx.formula, kappa, ctx.d)
-        return grad * slope, None, None
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kappa: Tensor, formula: Formula, d: int
-    ) -> tuple[tuple[Tensor, Tensor], int | None]:
-        both: tuple[Tensor, Tensor] = _Exactly.apply(kappa, formula, d)
-        return both, dims[0]
-
-
-def _derivative(formula: Formula, kappa: Tensor, d: int) -> Tensor:
-    """That of a formula, as a function whose own derivatives are accurate: those of `slope` are."""
-    return mean_resultant(kappa, d) if formula is _ell else formula(kappa, terms(kappa, d))[1]
 
 
 def debye_polynomials(count: int) -> list[dict[int, float]]:
@@ -254,20 +184,15 @@ def _coefficients(b: float) -> tuple[list[list[float]], float, float]:
 def terms(kappa: Tensor, d: int) -> Series:
     """All quantities at κ, a float64 tensor of any shape, for dimension d.
 
-    Differentiable as it stands. The derivative of `slope` is as accurate as `slope`; those of the
-    others lose digits at large κ, and their accurate values are in `slope` and `spread`. Compiled code sees
-    one operation, with first derivatives: a compiler would take a minute over the formula.
+    One operation, whose derivatives are made of its own results (those of `slope` to 1e-6, all others to
+    1e-12): differentiating the series would lose digits where κ is large, and a compiler would take a
+    minute over it. Exported programs hold the series, so
+    that they need nothing of kasuri.
     """
-    if torch.compiler.is_compiling() and not is_exporting():
-        return Series(*_terms_op(kappa, d))
-    return _terms(kappa, d)
-
-
-@lru_cache(maxsize=4096)
-def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
-    """Kept by value: a layer asks for those of its one κ several times in a step, and in every evaluation."""
-    wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
-    return tuple(part.item() for part in _terms(wide, d))
+    if is_exporting():
+        return _terms(kappa, d)
+    function = _terms_op if torch.compiler.is_compiling() else _Terms.apply
+    return Series(*function(kappa, d))
 
 
 def _terms(kappa: Tensor, d: int) -> Series:
@@ -275,7 +200,7 @@ def _terms(kappa: Tensor, d: int) -> Series:
     order = d / 2 - 1
     steps = max(0, math.ceil(LOWEST - order))
     q = kappa.square()
-    now = _expansion(q, order + steps)
+    now = _expansion(kappa, order + steps)
     if not steps:
         return now
     # I_{o-1} = I_{o+1} + (2o/κ) I_o, for spreads and slopes; the others are sums over the orders
@@ -290,22 +215,42 @@ def _terms(kappa: Tensor, d: int) -> Series:
     wide = q.unsqueeze(-1)
     logs = torch.log1p(wide * above / twices).sum(-1)
     rise = (torch.stack(spreads[1:], -1) * (torch.stack(slopes[:-1], -1) + above)).sum(-1)
-    return Series(now.ell + logs, now.divergence + (q * rise - logs), spreads[-1], slopes[-1])
+    return Series(
+        ell=now.ell + logs,
+        divergence=now.divergence + (q * rise - logs),
+        resultant=kappa * spreads[-1],
+        spread=spreads[-1],
+        slope=slopes[-1],
+    )
 
 
-@torch.library.custom_op("kasuri::vmf_terms", mutates_args=())
-def _terms_op(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return tuple(part.clone() for part in _terms(kappa, d))  # type: ignore[return-value]
+@lru_cache(maxsize=4096)
+def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
+    """Kept by value: a layer asks for those of its one κ several times in a step, and in every evaluation."""
+    wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
+    return tuple(part.item() for part in _terms(wide, d))
+
+
+def _computed(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    if kappa.numel() != 1 or kappa.device.type != "cpu":
+        return _terms(kappa, d)
+    ell, divergence, resultant, spread, slope = (
+        torch.full_like(kappa, value) for value in _terms_of_number(kappa.item(), d)
+    )
+    return ell, divergence, resultant, spread, slope
+
+
+_terms_op = torch.library.custom_op("kasuri::vmf_terms", _computed, mutates_args=())
 
 
 @_terms_op.register_fake
-def _(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return tuple(torch.empty_like(kappa) for _ in range(4))  # type: ignore[return-value]
+def _(kappa: Tensor, d: int) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(kappa) for _ in Series._fields)
 
 
 @_terms_op.register_vmap
 def _(info: Any, dims: tuple[int | None, ...], kappa: Tensor, d: int) -> tuple[Any, Any]:
-    return _terms_op(kappa, d), (dims[0],) * 4
+    return _terms_op(kappa, d), (dims[0],) * len(Series._fields)
 
 
 def _save_terms(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
@@ -314,23 +259,40 @@ def _save_terms(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]
 
 
 def _terms_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-    """By Bessel's equation, A'' = -2 A A' - (d-1) (A/κ)'; close to 0 by the first term of a power series."""
-    kappa, spread, slope = ctx.saved_tensors
-    d, small = ctx.d, kappa < 1e-3
-    bend = torch.where(small, -2 * kappa / (d * d * (d + 2)), (slope - spread) / kappa)
-    curve = torch.where(small, 3 * bend, -2 * kappa * spread * slope - (d - 1) * bend)
-    found = grads[0] * (kappa * spread) + grads[1] * (kappa * slope)
-    return found + grads[2] * bend + grads[3] * curve, None
+    """By Bessel's equation, A'' = -2 A A' - (d-1) (A/κ)'; close to 0 by two terms of the power series."""
+    kappa, resultant, spread, slope = ctx.saved_tensors
+    d = ctx.d
+    small = kappa < 0.01 * d
+    first = -2 * kappa / (d * d * (d + 2))
+    second = 8 * kappa.clamp(max=0.01 * d).pow(3) / (d**3 * (d + 2) * (d + 4))
+    quotient = (slope - spread) / torch.where(small, 1.0, kappa)
+    bend = torch.where(small, first + second, quotient)
+    curve = torch.where(small, 3 * first + 5 * second, -2 * resultant * slope - (d - 1) * bend)
+    by_resultant = grads[2] + grads[1] * kappa
+    return grads[0] * resultant + by_resultant * slope + grads[3] * bend + grads[4] * curve, None
 
 
 _terms_op.register_autograd(_terms_backward, setup_context=_save_terms)
 
 
-def _expansion(q: Tensor, b: float) -> Series:
-    """The quantities at a large order b, of q = κ².
+class _Terms(torch.autograd.Function):
+    """The operation for eager code: torch.func cannot differentiate operations of a library."""
+
+    forward = staticmethod(_computed)
+    setup_context = staticmethod(_save_terms)
+    backward = staticmethod(_terms_backward)
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], kappa: Tensor, d: int) -> tuple[Any, Any]:
+        return _Terms.apply(kappa, d), (dims[0],) * len(Series._fields)
+
+
+def _expansion(kappa: Tensor, b: float) -> Series:
+    """The quantities at a large order b.
 
     With R = √(b² + κ²) and p = b/R the sums are S_j = Σ_e c_e e^j p^e; d(p^e)/dκ = -e κ/R² p^e.
     """
+    q = kappa.square()
     rows, first, second = _coefficients(b)
     table = torch.tensor(rows, dtype=q.dtype, device=q.device)
     root = (q + b * b).sqrt()
@@ -344,9 +306,11 @@ def _expansion(q: Tensor, b: float) -> Series:
     s = q / (b * wide)
     log_s = b * torch.log1p(s / 2)
     rest = log_p / 2 + s0
+    spread = 1 / wide - s1 * inverse
     return Series(
         ell=b * s - log_s + rest,
         divergence=log_s - rest - s1 * w,
-        spread=1 / wide - s1 * inverse,
+        resultant=kappa * spread,
+        spread=spread,
         slope=b / (root * wide) + (s1 * (2 * w - 1) + s2 * w) * inverse,
     )

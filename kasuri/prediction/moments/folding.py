@@ -10,19 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-aten = torch.ops.aten
-Linear = Callable[[Tensor, int], Tensor]  # of a tensor with so many more dimensions in front
+Linear = Callable[..., Tensor]  # of a number of dimensions in front, and of tensors that have them
 
 
-def linear(function: Linear, x: Tensor) -> Tensor:
-    """`function(x, 0)`, which is linear in x; inside vmap it is called with more dimensions in front."""
-    return _Forward.apply(x, function, 0)
+def linear(function: Linear, *parts: Tensor) -> Tensor:
+    """`function(0, *parts)`, which is linear in its parts; inside vmap they have more dimensions in front."""
+    return _Forward.apply(function, 0, *parts)
 
 
 def convolve(op: Any, x: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
     """A convolution without bias; the weight is the same for all examples."""
 
-    def pictures(x: Tensor, lead: int) -> Tensor:
+    def pictures(lead: int, x: Tensor) -> Tensor:
         shape = x.shape[: lead + 1]
         result: Tensor = op(x.flatten(0, lead), weight, None, *options)
         return result.unflatten(0, shape) if lead else result
@@ -30,79 +29,51 @@ def convolve(op: Any, x: Tensor, weight: Tensor, options: Sequence[Any]) -> Tens
     return linear(pictures, x)
 
 
-def part(op: Any, x: Tensor, dim: int, *where: Any) -> Tensor:
-    """torch.select or a slice along one dimension."""
-    dim = dim % x.dim()
-    return linear(lambda x, lead: op(x, dim + lead, *where), x)
-
-
 def join(parts: Sequence[Tensor], dim: int) -> Tensor:
     """torch.cat of tensors that have one number of dimensions."""
-    if len(parts) == 1:
-        return parts[0]
-    return _Join.apply(dim % parts[0].dim(), *parts)
-
-
-def _in_front(x: Tensor, dim: int | None, size: int) -> Tensor:
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    dim = dim % parts[0].dim()
+    return linear(lambda lead, *parts: torch.cat(parts, dim + lead), *parts)
 
 
 class _Forward(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, function: Linear, lead: int) -> Tensor:
-        return function(x, lead)
+    def forward(function: Linear, lead: int, *parts: Tensor) -> Tensor:
+        return function(lead, *parts)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        x, ctx.function, ctx.lead = inputs
-        ctx.save_for_backward(x)
+        ctx.function, ctx.lead, *parts = inputs
+        ctx.save_for_backward(*parts)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Any:
-        return _Backward.apply(slope, *ctx.saved_tensors, ctx.function, ctx.lead), None, None
+        return None, None, *_Backward.apply(ctx.function, ctx.lead, slope, *ctx.saved_tensors)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, function: Linear, lead: int) -> Any:
-        return _Forward.apply(x.movedim(in_dims[0], 0), function, lead + 1), 0
+    def vmap(info: Any, in_dims: Any, function: Linear, lead: int, *parts: Tensor) -> Any:
+        return _Forward.apply(function, lead + 1, *_in_front(info, in_dims, parts)), 0
 
 
 class _Backward(torch.autograd.Function):
     @staticmethod
-    def forward(slope: Tensor, x: Tensor, function: Linear, lead: int) -> Tensor:
+    def forward(function: Linear, lead: int, slope: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
-            zeros = torch.zeros_like(x).requires_grad_()
-            (gradient,) = torch.autograd.grad(function(zeros, lead), zeros, slope)
-        return gradient
+            zeros = [torch.zeros_like(part).requires_grad_() for part in parts]
+            return torch.autograd.grad(function(lead, *zeros), zeros, slope)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, slope: Tensor, x: Tensor, function: Linear, lead: int) -> Any:
-        size = info.batch_size
-        slope, x = _in_front(slope, in_dims[0], size), _in_front(x, in_dims[1], size)
-        return _Backward.apply(slope, x, function, lead + 1), 0
+    def vmap(info: Any, in_dims: Any, function: Linear, lead: int, *tensors: Tensor) -> Any:
+        gradients = _Backward.apply(function, lead + 1, *_in_front(info, in_dims, tensors))
+        return gradients, (0,) * len(gradients)
 
 
-class _Join(torch.autograd.Function):
-    @staticmethod
-    def forward(dim: int, *parts: Tensor) -> Tensor:
-        return torch.cat(parts, dim)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.dim, *parts = inputs
-        ctx.sizes = [part.shape[ctx.dim] for part in parts]
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
-        return None, *slope.split(ctx.sizes, ctx.dim)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, dim: int, *parts: Tensor) -> Any:
-        moved = [
-            _in_front(part, at, info.batch_size)
-            for part, at in zip(parts, in_dims[1:], strict=True)
-        ]
-        return _Join.apply(dim + 1, *moved), 0
+def _in_front(info: Any, in_dims: Any, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors with the dimension of vmap as their first; in_dims begins with two that are no tensors."""
+    return [
+        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip(tensors, in_dims[2:], strict=True)
+    ]

@@ -39,7 +39,6 @@ class Tap:
 
     @property
     def op(self) -> Any:
-        """What is called."""
         return self.node.target
 
 

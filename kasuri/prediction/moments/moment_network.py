@@ -55,7 +55,6 @@ class MomentNetwork(nn.Module):
             )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
-        self.noisy = [is_random(values[tap.source]) for tap in self.taps]
 
     @property
     def _output(self) -> fx.Node:
@@ -92,21 +91,16 @@ class MomentNetwork(nn.Module):
             shift = dict(zip(self.zeros, shifts, strict=True))
             values = self._run(rows, lambda node, x: x + shift[node] if node in shift else x)
             mean = mean_of(values[self._output])[0]
-            sources = [values[tap.source] for tap in self.taps]
-            noise = [source.variance for source in sources if is_random(source)]
-            return mean.reshape(-1), (mean, mean_of(sources), noise)
+            return mean.reshape(-1), (mean, [values[tap.source] for tap in self.taps])
 
         zeros = list(self.zeros.values())
         linearised: Any = torch.func.vjp(outputs, zeros, has_aux=True)
-        _, pull_back, (mean, centres, noise) = linearised
+        _, pull_back, (mean, sources) = linearised
         each = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
         (slopes,) = torch.vmap(pull_back)(each)
-        variances = iter(noise)
         uses = [
-            Use(tap, Gauss(centre, next(variances)) if noisy else centre, per_feature(tap, slope))
-            for tap, noisy, centre, slope in zip(
-                self.taps, self.noisy, centres, slopes, strict=True
-            )
+            Use(tap, source, per_feature(tap, slope))
+            for tap, source, slope in zip(self.taps, sources, slopes, strict=True)
         ]
         derivatives, rest = directions(uses, self.traced.random, self.variances)
         return mean, derivatives, rest
@@ -155,6 +149,6 @@ def _refuse(kind: str, reason: str, other: str) -> NoReturn:
 
 def _is_certain(value: Any) -> bool:
     """Whether it holds numbers without a variance."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not isinstance(value, Gauss):
         return any(map(_is_certain, value))
     return isinstance(value, Tensor) and value.is_floating_point()

@@ -4,27 +4,26 @@ A rule gives mean and variance of the result, (op, *arguments) -> (mean, varianc
 are taken at the mean of their arguments, and the variance of what they give is unknown.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.numerics import gaussian_moments as gm
-from kasuri.prediction.moments.folding import convolve, join, linear, part
+from kasuri.prediction.moments.folding import convolve, join, linear
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
 _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
 
 
-@dataclass(frozen=True)
-class Gauss:
+class Gauss(NamedTuple):
     """Independent normal numbers; the variance is shaped like the mean."""
 
     mean: Tensor
@@ -42,16 +41,16 @@ def apply(op: Any, args: Any, kwargs: Any) -> Any:
 
 def mean_of(value: Any) -> Any:
     """The mean of a Gauss, also inside lists; anything else as it is."""
-    if isinstance(value, list | tuple):
-        return type(value)(mean_of(item) for item in value)
-    return value.mean if isinstance(value, Gauss) else value
+    if isinstance(value, Gauss):
+        return value.mean
+    return type(value)(map(mean_of, value)) if isinstance(value, list | tuple) else value
 
 
 def is_random(value: Any) -> bool:
     """Whether a variance is known for it, or for something inside it."""
-    if isinstance(value, list | tuple):
-        return any(is_random(item) for item in value)
-    return isinstance(value, Gauss)
+    if isinstance(value, Gauss):
+        return True
+    return isinstance(value, list | tuple) and any(map(is_random, value))
 
 
 def variance_of(value: Any) -> Tensor | None:
@@ -59,9 +58,11 @@ def variance_of(value: Any) -> Tensor | None:
     return value.variance if isinstance(value, Gauss) else None
 
 
-def known_variance(value: Any) -> Tensor:
+def known_variance(value: Any) -> Any:
     """The variance of an argument, zeros for what is certain."""
-    return value.variance if isinstance(value, Gauss) else torch.zeros_like(value)
+    if isinstance(value, Gauss):
+        return value.variance
+    return torch.zeros_like(value) if isinstance(value, Tensor) else 0.0
 
 
 def _joined(mean: Any, variance: Any) -> Any:
@@ -77,36 +78,34 @@ def _moved(op: Call, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """Operations that move numbers about move variances likewise."""
 
     def variances(value: Any) -> Any:
-        if isinstance(value, list | tuple) and is_random(value):
-            return [known_variance(item) for item in value]
-        return value.variance if isinstance(value, Gauss) else value
+        if isinstance(value, Gauss):
+            return value.variance
+        return [known_variance(item) for item in value] if is_random(value) else value
 
     return op(*mean_of(args), **kwargs), op(*map(variances, args), **kwargs)
 
 
-def _joined_parts(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
+def _cat(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
     """Those that are certain have no variance."""
     spread = join([known_variance(part) for part in parts], dim) if is_random(parts) else None
     return join(mean_of(parts), dim), spread
 
 
 def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor | None]:
-    spread = None if variance_of(x) is None else op(x.variance, dim, *where)
-    return part(op, mean_of(x), dim, *where), spread
+    """torch.select or a slice along one dimension."""
+    mean, dim = mean_of(x), dim % mean_of(x).dim()
+    spread = op(x.variance, dim, *where) if is_random(x) else None
+    return linear(lambda lead, x: op(x, dim + lead, *where), mean), spread
 
 
 def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
     mean, dim = mean_of(x), dim % mean_of(x).dim()
 
     def piece(index: int) -> Tensor:
-        return linear(lambda x, lead: op(x, sizes, dim + lead)[index], mean)
+        return linear(lambda lead, x: op(x, sizes, dim + lead)[index], mean)
 
     means = [piece(index) for index in range(len(op(mean, sizes, dim)))]
     return means, op(x.variance, sizes, dim) if is_random(x) else None
-
-
-def _same(op: Call, x: Gauss, *rest: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    return op(x.mean, *rest, **kwargs), x.variance
 
 
 # arithmetic
@@ -114,10 +113,7 @@ def _same(op: Call, x: Gauss, *rest: Any, **kwargs: Any) -> tuple[Tensor, Tensor
 
 def _added(op: Call, a: Any, b: Any, alpha: float = 1) -> tuple[Tensor, Tensor]:
     mean = op(mean_of(a), mean_of(b), alpha=alpha)
-    parts = [
-        value.variance * factor**2 for value, factor in ((a, 1), (b, alpha)) if is_random(value)
-    ]
-    return mean, sum(parts[1:], parts[0]).expand_as(mean)
+    return mean, (known_variance(a) + known_variance(b) * alpha**2).expand_as(mean)
 
 
 def _multiplied(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
@@ -143,14 +139,15 @@ def _averaged(
     return op(x.mean, dims, keepdim, **kwargs), op(x.variance, dims, keepdim) / number
 
 
+def _ops(name: str, overload: str = "default") -> list[Any]:
+    """An operation in one, two and three dimensions."""
+    return [getattr(getattr(aten, name.format(dims)), overload) for dims in (1, 2, 3)]
+
+
 CONVOLUTIONS = frozenset(
     {
-        aten.conv1d.default,
-        aten.conv2d.default,
-        aten.conv3d.default,
-        aten.conv1d.padding,
-        aten.conv2d.padding,
-        aten.conv3d.padding,
+        *_ops("conv{}d"),
+        *_ops("conv{}d", "padding"),
         aten.conv_transpose1d.default,
         aten.conv_transpose2d.input,
         aten.conv_transpose3d.input,
@@ -185,12 +182,13 @@ def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tens
 # activations
 
 
-def _rectifier(default: float) -> Call:
-    def rule(op: Call, x: Gauss, slope: float = default) -> tuple[Tensor, Tensor]:
-        pair = x.mean, x.variance
-        return gm.rectified_mean(*pair, slope), gm.rectified_variance(*pair, slope)
+def _relu(op: Call, x: Gauss, slope: float = 0.0) -> tuple[Tensor, Tensor]:
+    pair = x.mean, x.variance
+    return gm.rectified_mean(*pair, slope), gm.rectified_variance(*pair, slope)
 
-    return rule
+
+def _leaky_relu(op: Call, x: Gauss, slope: float = 0.01) -> tuple[Tensor, Tensor]:
+    return _relu(op, x, slope)
 
 
 def _smooth(function: Call) -> Call:
@@ -234,9 +232,8 @@ def _batch_norm(op: Call, x: Any, *rest: Any) -> tuple[Any, Any]:
     weight, bias, mean, variance, _, eps = mean_of(rest)
     gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
     shift = (0 if bias is None else bias) - mean * gain
-    centre = mean_of(x)
+    centre, spread = mean_of(x), variance_of(x)
     gain, shift = (part.reshape([-1, *[1] * (centre.dim() - 2)]) for part in (gain, shift))
-    spread = variance_of(x)
     return [centre * gain + shift], None if spread is None else [spread * gain.square()]
 
 
@@ -257,10 +254,6 @@ def _layer_norm(
     mean = (centre - centre.mean(dims, keepdim=True)) * gain
     mean = mean if bias is None else mean + bias
     return mean, None if spread is None else spread * gain.square()
-
-
-def _embedding(op: Call, w: Gauss, ids: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return op(w.mean, ids, *rest), F.embedding(ids, w.variance)
 
 
 def _attention(
@@ -333,7 +326,7 @@ def windows(
             slice(at * gap, at * gap + (count - 1) * step + 1, step)
             for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
         ]
-        return linear(lambda x, lead: x[(slice(None),) * (2 + lead) + tuple(rows)], x)
+        return linear(lambda lead, x: x[(slice(None),) * (2 + lead) + tuple(rows)], x)
 
     return [window(place) for place in product(*map(range, sizes))]
 
@@ -355,10 +348,7 @@ def _max_pool(
     where = kernel, stride, padding, dilation
     means = windows(mean_of(x), *where, fill=_LOWEST)
     if not is_random(x):
-        largest = means[0]
-        for window in means[1:]:
-            largest = torch.maximum(largest, window)
-        return largest, None
+        return functools.reduce(torch.maximum, means), None
     players = list(zip(means, windows(x.variance, *where, fill=0.0), strict=True))
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
@@ -401,6 +391,8 @@ _MOVES = (
     aten.flip.default,
     aten.to.dtype,
     aten.sum.dim_IntList,
+    aten.embedding.default,
+    aten.dropout.default,
     operator.getitem,
 )
 _SMOOTH: dict[Any, Call] = {
@@ -415,13 +407,11 @@ _SMOOTH: dict[Any, Call] = {
 # even where no variance is known: torch's own form cannot be exported with its backward pass and any batch
 _SPELT_OUT: dict[Any, Call] = {
     **dict.fromkeys(CONVOLUTIONS, _bilinear),
-    aten.max_pool1d.default: _max_pool,
-    aten.max_pool2d.default: _max_pool,
-    aten.max_pool3d.default: _max_pool,
+    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
     aten._native_batch_norm_legit_no_training.default: _batch_norm,
     aten.scaled_dot_product_attention.default: _attention,
     aten.layer_norm.default: _layer_norm,
-    aten.cat.default: _joined_parts,
+    aten.cat.default: _cat,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,
     aten.chunk.default: _split,
@@ -436,21 +426,15 @@ _RULES: dict[Any, Call] = {
     aten.matmul.default: _bilinear,
     aten.bmm.default: _bilinear,
     aten.mm.default: _bilinear,
-    aten.relu.default: _rectifier(0.0),
-    aten.leaky_relu.default: _rectifier(0.01),
+    aten.relu.default: _relu,
+    aten.leaky_relu.default: _leaky_relu,
     aten.prelu.default: _prelu,
     aten.add.Tensor: _added,
     aten.sub.Tensor: _added,
     aten.mul.Tensor: _multiplied,
     aten.div.Tensor: _divided,
     aten.mean.dim: _averaged,
-    aten.avg_pool1d.default: _avg_pool,
-    aten.avg_pool2d.default: _avg_pool,
-    aten.avg_pool3d.default: _avg_pool,
-    aten.adaptive_avg_pool1d.default: _adaptive,
-    aten.adaptive_avg_pool2d.default: _adaptive,
-    aten.adaptive_avg_pool3d.default: _adaptive,
+    **dict.fromkeys(_ops("avg_pool{}d"), _avg_pool),
+    **dict.fromkeys(_ops("adaptive_avg_pool{}d"), _adaptive),
     aten.softmax.int: _softmax,
-    aten.embedding.default: _embedding,
-    aten.dropout.default: _same,
 }

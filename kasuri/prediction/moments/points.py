@@ -12,7 +12,7 @@ POINTS = 256
 
 
 @functools.lru_cache(maxsize=32)
-def normal_points(outputs: int, count: int = POINTS) -> Tensor:
+def normal_points(outputs: int) -> Tensor:
     """Points (count, outputs) spread like a standard normal, in float64.
 
     Scrambled Sobol points and their negatives, so that odd moments vanish, stretched so that their covariance
@@ -23,22 +23,22 @@ def normal_points(outputs: int, count: int = POINTS) -> Tensor:
         >>> torch.allclose(points.T @ points / len(points), torch.eye(3, dtype=torch.float64))
         True
     """
-    half = count // 2
+    half = POINTS // 2
     uniform = torch.quasirandom.SobolEngine(outputs, scramble=True, seed=0).draw(
         half, dtype=torch.float64
     )
     inside = uniform.clamp(1 / (4 * half), 1 - 1 / (4 * half))
     points = math.sqrt(2) * torch.erfinv(2 * inside - 1)
     points = torch.cat([points, -points])
-    if not _enough(count, outputs):
+    if not _enough(outputs):
         return points
-    lower = torch.linalg.cholesky(points.T @ points / count)
+    lower = torch.linalg.cholesky(points.T @ points / POINTS)
     return torch.linalg.solve_triangular(lower, points.T, upper=False).T
 
 
-def _enough(count: int, outputs: int) -> bool:
+def _enough(outputs: int) -> bool:
     """Whether points can be stretched to have the identity as covariance, and stay spread like a normal."""
-    return outputs <= count // 8
+    return outputs <= POINTS // 8
 
 
 def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
         steps = points.reshape(-1, 1, *shape) * covariance.clamp(min=0).sqrt()
     else:
         steps = (points @ factor(covariance).mT).transpose(0, 1)  # (points, batch, O)
-        if not _enough(*points.shape):  # their own covariance is not quite the identity
+        if not _enough(points.shape[1]):  # their own covariance is not quite the identity
             made = steps.square().mean(0).clamp(min=torch.finfo(steps.dtype).tiny)
             steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
         steps = steps.reshape(points.shape[0], -1, *shape)

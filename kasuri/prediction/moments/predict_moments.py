@@ -65,8 +65,9 @@ def predict_moments(
     network = MomentNetwork(net, inputs, covariance, names, output)
     mean, spread = in_chunks(network, inputs, chunk)
     with torch.no_grad():
-        points = normal_points(mean.shape[1:].numel())
-        return summarise(Draws.stacked(spread_out(mean, spread, points), likelihood), likelihood)
+        points, draws = normal_points(mean.shape[1:].numel()), Draws()
+        draws.add(spread_out(mean, spread, points), likelihood)
+    return summarise(draws, likelihood)
 
 
 def in_chunks(

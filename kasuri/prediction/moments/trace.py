@@ -52,7 +52,6 @@ class Positional(nn.Module):
         self.net, self.names, self.output = net, names, output
 
     def forward(self, *inputs: Tensor) -> Any:
-        """The network's output tensor."""
         return run(self.net, self._arranged(inputs), self.output)
 
     def returned(self, *inputs: Tensor) -> Any:

@@ -1,7 +1,6 @@
-"""Matrix normals and the full normal against dense ones; what contains what; fits to one hard target."""
+"""Matrix normals and the full normal against dense ones; what contains what."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -62,15 +61,6 @@ def test_moments_entropy_and_kl_are_those_of_the_dense_normal(family, shape):
     torch.testing.assert_close(q.kl(kasuri.Normal(0.7)), td.kl_divergence(dense, prior), **close)
 
 
-@families(MATRIX | {"any covariance": kasuri.FullNormal()})
-@pytest.mark.parametrize("shape", [(3, 4), (2, 5, 4), (6, 1), (2, 2, 3, 3)])
-def test_log_density_is_that_of_the_dense_normal(family, shape):
-    q = randomised(family, shape)
-    weight = torch.randn(shape, dtype=torch.float64)
-    expected = dense_normal(q).log_prob(weight.reshape(-1))
-    torch.testing.assert_close(q.log_prob(weight), expected, rtol=1e-8, atol=1e-8)
-
-
 @families(ALL | FREE)
 def test_draws_have_the_dense_covariance(family):
     """40,000 draws: every entry within six standard errors."""
@@ -84,13 +74,12 @@ def test_draws_have_the_dense_covariance(family):
 
 
 @families(DRAWN | FREE)
-@pytest.mark.parametrize("grad", [True, False])
-def test_local_outputs_have_the_covariance_of_weight_times_input(family, grad):
+def test_local_outputs_have_the_covariance_of_weight_times_input(family):
     """W x + b: over outputs, not only their variances, in eager mode and inside vmap."""
     bnn, q, b, x = randomised_linear(family)
     mix = torch.kron(torch.eye(3, dtype=torch.float64), x)
     expected = (mix @ covariance(q) @ mix.T + torch.diag(b.variance)).detach()
-    with torch.set_grad_enabled(grad):  # examples 16 windows apart share no noise
+    with torch.no_grad():  # examples 16 windows apart share no noise
         y = torch.cat([bnn(x.expand(16 * 4000, 4))[::16].detach() for _ in range(10)])
     error = expected.diagonal().max() * (2 / len(y)) ** 0.5
     assert (torch.cov(y.T) - expected).abs().max() < 6 * error
@@ -142,8 +131,6 @@ def test_the_gauge_changes_nothing():
         twin.columns.log_scale -= 1.3
     torch.testing.assert_close(twin.variance, q.variance)
     torch.testing.assert_close(twin.kl(kasuri.Normal(1.0)), q.kl(kasuri.Normal(1.0)))
-    before, after = torch.zeros(2, 5, 4).double().unbind()
-    torch.testing.assert_close(twin.log_prob(before), q.log_prob(after))
 
 
 @families(
@@ -212,7 +199,7 @@ def test_every_parameter_is_free():
     """No number above a diagonal, none without gradient: n(n+1)/2 a side."""
     q = kasuri.MatrixNormal()(torch.randn(6, 5))
     assert sum(p.numel() for p in q.parameters()) == 30 + 21 + 15
-    (q.log_prob(torch.randn(6, 5)) + q.rsample().square().sum()).backward()
+    (q.entropy() + q.rsample().square().sum()).backward()
     assert all((p.grad != 0).all() for p in q.parameters())
 
 
@@ -243,31 +230,6 @@ def test_local_takes_inputs_of_any_shape(family, shape):
     assert bnn(torch.randn(shape)).shape == (*shape[:-1], 5)
     across = torch.randn(6, 4).T  # not contiguous
     assert bnn(across).shape == (4, 5)
-
-
-def test_stacked_parameters_work_inside_vmap():
-    q = kasuri.MatrixNormal()(torch.randn(5, 4))
-    stacked = {name: torch.stack([p, p + 0.1]) for name, p in q.named_parameters()}
-    twin = copy.deepcopy(q)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter += 0.1
-
-    class Entropy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q = q
-
-        def forward(self):
-            return self.q.entropy() + self.q.squared_norm()
-
-    def value(parameters):
-        named = {f"q.{name}": p for name, p in parameters.items()}
-        return torch.func.functional_call(Entropy(), named, ())
-
-    found = torch.vmap(value)(stacked)
-    expected = torch.stack([one.entropy() + one.squared_norm() for one in (q, twin)])
-    torch.testing.assert_close(found, expected)
 
 
 def test_wide_layers_are_affordable():
@@ -312,62 +274,3 @@ def test_the_diagonal_variants_contain_the_matrix_normal():
                     parameter.fill_(-9.0 if diagonal == "rank1" else -18.0)
         torch.testing.assert_close(twin.variance, q.variance)
         torch.testing.assert_close(twin.entropy(), q.entropy(), rtol=1e-3, atol=1e-3)
-
-
-def softmax_curvature(ins: int, outs: int) -> torch.Tensor:
-    """Inverse covariance of the weights of a softmax regression (Laplace): no Kronecker product."""
-    generator = torch.Generator().manual_seed(5)
-    x = torch.randn(60, ins, generator=generator, dtype=torch.float64)
-    x = x @ torch.randn(ins, ins, generator=generator, dtype=torch.float64)
-    logits = x @ torch.randn(ins, outs, generator=generator, dtype=torch.float64)
-    p = torch.softmax(logits / 2, -1)
-    curvature = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
-    dense = torch.einsum("bok,bi,bj->oikj", curvature, x, x).reshape(outs * ins, outs * ins)
-    return dense + torch.eye(outs * ins, dtype=torch.float64)
-
-
-@pytest.mark.slow
-def test_families_rank_as_they_should_on_a_target_that_is_no_kronecker_product():
-    """KL(q ‖ p) of the best fit to a 40-dimensional normal: each superset is strictly better."""
-    precision = softmax_curvature(8, 5)
-    log_det = -torch.logdet(precision)
-
-    def divergence(q) -> torch.Tensor:
-        dense = (
-            torch.diag(q.variance.reshape(-1))
-            if isinstance(q, kasuri.posteriors.Elementwise)
-            else covariance(q)
-        )
-        trace = (precision * dense).sum()
-        half_log_det = q.entropy() - q.numel() * 0.5 * (1 + math.log(2 * math.pi))
-        return 0.5 * (trace - q.numel() + log_det) - half_log_det
-
-    def fit(family) -> float:
-        torch.manual_seed(0)
-        q = family(torch.zeros(5, 8, dtype=torch.float64))
-        optimiser = torch.optim.LBFGS(
-            [p for n, p in q.named_parameters() if n != "loc"],
-            max_iter=600,
-            line_search_fn="strong_wolfe",
-        )
-
-        def closure() -> torch.Tensor:
-            optimiser.zero_grad()
-            loss = divergence(q)
-            loss.backward()
-            return loss
-
-        optimiser.step(closure)
-        return divergence(q).item()
-
-    independent = fit(kasuri.MeanField(scale=0.3))
-    matrix = fit(kasuri.MatrixNormal(scale=0.3))
-    rank_one = fit(kasuri.MatrixNormalDiagonal(scale=0.3))
-    scaled = fit(kasuri.ScaledMatrixNormal(scale=0.3))
-    full = fit(kasuri.FullNormal(scale=0.3))
-    exact = 0.5 * (precision.diagonal().log().sum() - torch.logdet(precision))
-    assert independent == pytest.approx(exact.item(), rel=1e-6)
-    assert independent > 1.5 * matrix
-    assert matrix > rank_one + 0.01
-    assert rank_one > scaled + 0.05
-    assert full == pytest.approx(0, abs=1e-5)

@@ -80,18 +80,18 @@ def test_the_exact_posterior_is_a_matrix_normal_whose_elbo_is_the_evidence(probl
     torch.testing.assert_close(problem.elbo(q), problem.log_evidence, rtol=1e-12, atol=1e-9)
 
 
-def test_the_objective_of_weft_is_the_evidence_there(problem):
+def test_the_objective_is_the_evidence_there(problem):
     """-N · loss is an unbiased estimate; at the exact posterior it has only little noise."""
     for estimator in ("local", "shared"):
         bnn, objective = problem.network(kasuri.MatrixNormal(), estimator)
         put(bnn.posteriors.weight, problem.mean, problem.v)
         with torch.no_grad():
             values = torch.stack(
-                [-EXAMPLES * objective(problem.x, problem.y).loss for _ in range(2000)]
+                [-EXAMPLES * objective(problem.x, problem.y).loss for _ in range(300)]
             )
         error = values.std() / len(values) ** 0.5
         assert (values.mean() - problem.log_evidence).abs() < 5 * error
-        assert error < 0.1
+        assert error < 0.25
 
 
 def test_training_reaches_the_evidence(problem):
@@ -113,23 +113,6 @@ def test_training_reaches_the_evidence(problem):
     assert -1e-9 < gap < 1e-3
     v = q.columns.factor() @ q.columns.factor().T * q.rows.variances()[0]
     torch.testing.assert_close(v, problem.v, rtol=0.02, atol=0.02 * problem.v.abs().max().item())
-
-
-def test_stochastic_training_comes_close_to_the_evidence(problem):
-    """Adam on single draws of the outputs, learning rate falling to 0: within 0.2 nats."""
-    torch.manual_seed(0)
-    bnn, objective = problem.network(kasuri.MatrixNormal(scale=0.1))
-    steps = 2000
-    optimiser = torch.optim.Adam(objective.parameters(), 0.03)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        objective(problem.x, problem.y).loss.backward()
-        optimiser.step()
-        schedule.step()
-    gap = problem.log_evidence - problem.elbo(bnn.posteriors.weight)
-    best_mean_field = mean_field_gap(problem)
-    assert 0 < gap < 0.2 < 0.2 * best_mean_field
 
 
 def mean_field_gap(problem) -> float:

@@ -32,15 +32,14 @@ def seed():
     torch.manual_seed(0)
 
 
-def directional(q, kappa_p, means=None):
+def directional(q, kappa_p):
     """By the distributions, vector by vector."""
     total = tensor(0.0)
-    for side, polar in q.polars():
+    for _, polar in q.polars():
         mode, kappa = polar.directions.mode(), polar.directions.concentration()
         d = mode.shape[-1]
         posterior = VonMisesFisher(mode, kappa)
-        mean = mode if means is None else means[side]
-        prior = VonMisesFisher(mean, tensor(kappa_p(d)))
+        prior = VonMisesFisher(mode, tensor(kappa_p(d)))
         total = total + kl_divergence(posterior, prior).sum()
     return total
 
@@ -77,27 +76,6 @@ def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
     torch.testing.assert_close(augmented, parts)
 
 
-@BY_NAME
-def test_mean_directions_of_the_prior_can_be_kept(family):
-    q = randomised(family, (3, 4))
-    start = {side: polar.directions.mode().detach().clone() for side, polar in q.polars()}
-    free, kept = kasuri.RadialPrior(), kasuri.RadialPrior(mean="initial")
-    kept.prepare([q])
-    torch.testing.assert_close(q.kl(kept), q.kl(free))
-    with torch.no_grad():
-        for _, polar in q.polars():
-            polar.directions.loc += torch.randn_like(polar.directions.loc)
-    expected = directional(q, lambda d: concentration_at(d, 0.5), start) + radial(
-        q, direct, 1.0, 1.0
-    )
-    torch.testing.assert_close(q.kl(kept), expected)
-    around = family(torch.randn(3, 4, dtype=torch.float64))
-    with pytest.raises(ValueError, match="one objective"):
-        kept.prepare([around])
-    with pytest.raises(ValueError, match=r"prior\.prepare"):
-        kept.kl(around)
-
-
 def test_options_of_older_files_are_understood():
     family = {
         "class": "Radial",
@@ -109,8 +87,6 @@ def test_options_of_older_files_are_understood():
         "options": {"local": 0.1, "radius": "half-cauchy", "shape": 1.0},
     }
     assert build(prior).options() == kasuri.RadialPrior(0.1).options() | {"others": ANY}
-    weight = {"class": "RadialPrior", "options": {"mean": [[1.0, 2.0], [3.0, 4.0]]}}
-    assert build(weight).mean == "initial"
     for description in (family, prior):
         description["options"]["radius"] = "weibull"
         with pytest.raises(ValueError, match="weibull"):
@@ -154,14 +130,12 @@ def test_dropped_rows_and_columns_cost_nothing(family):
 @pytest.mark.parametrize("form", ["direct", "augmented"])
 def test_gradients_are_right(family, form):
     q = randomised(family, (2, 4))
-    prior = kasuri.RadialPrior(0.3, 0.1, form=form, mean="initial")
-    prior.prepare([randomised(family, (2, 4))])
-    prior._governed = [q]
+    prior = kasuri.RadialPrior(0.3, 0.1, form=form)
     assert torch.autograd.gradcheck(lambda *_: q.kl(prior), tuple(q.parameters()))
 
 
 @BY_NAME
-@pytest.mark.parametrize("mean", ["posterior", "initial"])
+@pytest.mark.parametrize("mean", ["posterior", "uniform"])
 def test_files_keep_family_and_prior(family, mean, tmp_path):
     net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 2))
     bnn = kasuri.bayesianize(net, family)

@@ -200,28 +200,6 @@ def test_second_derivatives_are_those_of_the_distribution_function():
         assert torch.allclose(gap, known, rtol=1e-9)
 
 
-def test_second_derivatives_in_the_direction_are_those_of_a_rotation():
-    # Σ of second derivatives of f = (aᵀx)² over a circle of directions, against finite differences
-    torch.manual_seed(3)
-    basis = torch.eye(4, dtype=torch.float64)[:2]
-    push = torch.randn(4, dtype=torch.float64)
-
-    def moment(angle):
-        mean = torch.cos(angle).unsqueeze(-1) * basis[0] + torch.sin(angle).unsqueeze(-1) * basis[1]
-        return (sampling.sample(mean, torch.full_like(angle, 3.0)) @ push).square()
-
-    angle = torch.full((20000,), 0.4, dtype=torch.float64, requires_grad=True)
-    (first,) = torch.autograd.grad(moment(angle).sum(), angle, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), angle)
-    three = float64(3.0)
-    wide = vmf.mean_resultant_slope(three, 4) + vmf.mean_resultant(three, 4).square()
-    factor = wide - vmf.tangent_variance(three, 4)  # E (aᵀx)² = factor (aᵀμ)² + |a|² · spread
-    along = push @ (math.cos(0.4) * basis[0] + math.sin(0.4) * basis[1])
-    across = push @ (-math.sin(0.4) * basis[0] + math.cos(0.4) * basis[1])
-    close(first.detach(), factor * 2 * along * across)
-    close(second, factor * 2 * (across.square() - along.square()))
-
-
 def test_draws_and_gradients_inside_transforms():
     raw, kappa = torch.randn(6, 3), torch.rand(6) * 5
     draw = vmap(lambda r, k: sampling.sample(F.normalize(r, dim=-1), k), randomness="different")
@@ -274,55 +252,6 @@ def test_a_concentration_that_is_no_number_gives_such_draws():
     assert sample_cosine(kappa, 3).isnan().tolist() == [False, True]
     assert sample_cosine(kappa[:0], 3).shape == (0,)
     assert sample_cosine(kappa[0], 3).shape == ()
-
-
-def test_members_of_a_vmap_draw_for_themselves_or_alike():
-    torch.manual_seed(0)
-    kappa = torch.tensor(3.0)
-
-    def own(_):
-        return sample_cosine(kappa, 5)  # κ is the same for all, and not batched
-
-    apart = torch.vmap(own, randomness="different")(torch.empty(4000))
-    assert apart.unique().numel() == 4000
-    want = float(vmf.mean_resultant(kappa.double(), 5))
-    assert float(apart.mean()) == pytest.approx(want, abs=5 * float(apart.std()) / 4000**0.5)
-    alike = torch.vmap(own, randomness="same")(torch.empty(3))
-    assert alike.unique().numel() == 1
-    batched = torch.full((3,), 3.0)
-    alike = torch.vmap(lambda one: sample_cosine(one, 5), randomness="same")(batched)
-    assert alike.unique().numel() == 1
-    several = torch.tensor([1.0, 10.0, 100.0])
-    inner = torch.vmap(lambda one: sample_cosine(one, 5), randomness="different")
-    nested = torch.vmap(lambda _: inner(several), randomness="different")(torch.empty(4000))
-    want = vmf.mean_resultant(several.double(), 5)
-    assert ((nested.mean(0) - want).abs() < 5 * nested.std(0) / 4000**0.5).all()
-
-
-@pytest.mark.parametrize("inside", [False, True], ids=["alone", "vmap"])
-def test_one_concentration_for_many_draws_has_the_sum_of_their_gradients(inside):
-    one = float64(3.0).requires_grad_()
-    each = float64(3.0).expand(50).clone().requires_grad_()
-    gradients = []
-    for kappa in (one, each):
-        torch.manual_seed(0)
-        if inside:
-            draws = torch.vmap(
-                lambda _, kappa=kappa: sampling.sample_gap(kappa, 7, (50,)), randomness="different"
-            )(torch.zeros(2))
-        else:
-            draws = sampling.sample_gap(kappa, 7, (50,))
-        gradients.append(torch.autograd.grad(draws.square().sum(), kappa)[0].sum())
-    torch.testing.assert_close(*gradients)
-
-
-def test_members_of_a_compiled_vmap_draw_for_themselves():
-    torch.compiler.reset()
-    kappa = float64(3.0)  # the same for all, and not batched
-    draw = vmap(lambda shift: sampling.sample_gap(kappa, 7, (1,)) + shift, randomness="different")
-    compiled = torch.compile(draw, fullgraph=True, backend="aot_eager")
-    assert compiled(torch.zeros(50)).unique().numel() == 50
-    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("training", [True, False])

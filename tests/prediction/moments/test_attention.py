@@ -9,11 +9,9 @@ import kasuri
 
 MASK = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
 OPTIONS = {
-    "plain": {},
     "mask": {"attn_mask": MASK},
     "added": {"attn_mask": torch.randn(3, 3, generator=torch.Generator().manual_seed(0))},
     "causal": {"is_causal": True},
-    "scale": {"scale": 2.0},
     "mask and scale": {"attn_mask": MASK, "scale": 0.1},
 }
 
