@@ -49,7 +49,7 @@ def held(logs: Tensor, top: float) -> Tensor:
         >>> held(torch.tensor([0.0, 100.0]), 10.0)
         tensor([ 0., 10.])
     """
-    return logs + (logs.clamp(max=top) - logs).detach()
+    return logs - (logs.detach() - top).clamp(min=0)  # also right at -inf
 
 
 def soft_min(value: Tensor, ceiling: float) -> Tensor:

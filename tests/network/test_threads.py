@@ -1,5 +1,7 @@
 """Any number of threads may use one network: results are those of one thread, the network is as before."""
 
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 import kasuri
 from kasuri.network import calls
 
-THREADS, CALLS = 8, 1000
+THREADS = 8
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 
 
@@ -47,9 +49,20 @@ def coherent(bnn: nn.Module, seed: int) -> torch.Tensor:
 JOBS = [predicted, locally_predicted, frozen, mean, coherent]
 
 
+@pytest.fixture
+def _often() -> Iterator[None]:
+    """Let threads take turns often: inside calls, and without long waits for each other."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-4)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_often")
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("shared", [True, False], ids=["one network", "eight networks"])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_threads_do_not_disturb_each_other(shared: bool, training: bool) -> None:
+def test_threads_do_not_disturb_each_other(shared: bool, training: bool, count: int) -> None:
     nets = [network(0 if shared else index) for index in range(1 if shared else THREADS)]
     for net in nets:
         net.train(training)
@@ -60,7 +73,7 @@ def test_threads_do_not_disturb_each_other(shared: bool, training: bool) -> None
 
     def work(index: int) -> int:
         wrong = 0
-        for number in range(CALLS):
+        for number in range(count):
             place = (number + index) % len(jobs)
             job, seed = jobs[place]
             wrong += not torch.equal(job(nets[index], seed), expected[index][place])
