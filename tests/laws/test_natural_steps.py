@@ -38,7 +38,9 @@ def information(posterior: Posterior, names: list[str]) -> Tensor:
 
     def of(flat: Tensor) -> tuple[Tensor, Tensor]:
         parts = dict(zip(names, flat.split(sizes), strict=True))
-        return moments(posterior, values | {n: v.reshape(values[n].shape) for n, v in parts.items()})
+        return moments(
+            posterior, values | {n: v.reshape(values[n].shape) for n, v in parts.items()}
+        )
 
     flat = torch.cat([values[name].flatten() for name in names])
     mean, covariance = torch.autograd.functional.jacobian(of, flat)
@@ -105,6 +107,46 @@ def test_steps_of_sides_of_low_rank_divide_by_the_diagonal_of_the_information() 
     diagonal = information(posterior, ["rows.log_scale"]).diagonal()
     torch.testing.assert_close(moves["rows.log_scale"], -gradients["rows.log_scale"] / diagonal)
     assert "rows.loadings" not in moves
+
+
+MORE = {  # of families with other noise beside: means, and parts of the rest
+    kasuri.MatrixNormalDiagonal(): [
+        ["rows.log_scale", "rows.lower"],
+        ["columns.log_scale", "columns.lower"],
+        ["log_rows"],
+        ["log_columns"],
+    ],
+    kasuri.MatrixNormalDiagonal(diagonal="free"): [
+        ["columns.log_scale", "columns.lower"],
+        ["log_extra"],
+    ],
+    kasuri.ScaledMatrixNormal(): [["rows.log_scale", "rows.lower"]],
+}
+
+
+@pytest.mark.parametrize("family", MORE, ids=repr)
+def test_steps_beside_other_noise_are_never_too_long(family: kasuri.Family) -> None:
+    posterior = randomised(family, (3, 4))
+    gradients, moves = step_of(posterior)
+    mean = -torch.linalg.solve(information(posterior, ["loc"]), gradients["loc"].flatten())
+    torch.testing.assert_close(moves["loc"].flatten(), mean)
+    for names in MORE[family]:
+        known = information(posterior, names)
+        for _ in range(20):
+            gradients, moves = step_of(posterior)
+            gradient = torch.cat([gradients[n].flatten() for n in names])
+            move = torch.cat([moves[n].flatten() for n in names])
+            taken, natural = -gradient @ move, gradient @ torch.linalg.solve(known, gradient)
+            assert 0 < taken <= natural * (1 + 1e-9)
+
+
+def test_steps_of_scales_divide_by_a_bound_of_the_diagonal() -> None:
+    posterior = randomised(kasuri.ScaledMatrixNormal(), (3, 4))
+    gradients, moves = step_of(posterior)
+    divisor = -gradients["log_scale"] / moves["log_scale"]
+    diagonal = information(posterior, ["log_scale"]).diagonal().reshape(3, 4)
+    assert (diagonal <= divisor).all()
+    assert (diagonal >= 0.5 * divisor).any()
 
 
 @pytest.mark.parametrize("name", EXACT)
