@@ -1,4 +1,4 @@
-"""Natural-gradient training: closed forms of small problems, and all that an optimiser must get along with."""
+"""Natural-gradient training: closed forms of small problems, and what an optimiser must get along with."""
 
 import copy
 
