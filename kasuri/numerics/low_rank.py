@@ -16,6 +16,7 @@ from kasuri.numerics.safe import held, sum_squares
 from kasuri.numerics.torch_internals import eager
 
 CEILING = 15.0  # two factors of e^15 make e^30, the ceiling of `capped_exp`
+_CACHED = 1 << 16  # numbers that fit a cache beside their reciprocals
 SPREAD = 40.0  # e^-40 · e^-40 is still a normal float32, so no entry of S underflows to 0
 
 
@@ -77,6 +78,9 @@ def normal_sums(loc: Tensor, log_rows: Tensor, log_columns: Tensor) -> tuple[Ten
 
     Σ S² = 1ᵀ[(R Rᵀ) ∘ (C Cᵀ)]1 takes O(k²(out + in)), without forming S.
     """
+    if eager():
+        both: tuple[Tensor, Tensor] = _NormalSums.apply(loc, log_rows, log_columns)
+        return both
     rows, columns = factor(log_rows), factor(log_columns)
     squares = ((rows @ rows.mT) * (columns @ columns.mT)).sum()
     return sum_logs(log_rows, log_columns), sum_squares(loc) + squares
@@ -87,8 +91,6 @@ def sum_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     outs, ins = log_rows.shape[-1], log_columns.shape[-1]
     if log_rows.shape[-2] == 1:
         return ins * held(log_rows, CEILING).sum() + outs * held(log_columns, CEILING).sum()
-    if eager():
-        return _SumLogs.apply(log_rows, log_columns)
     rows, columns = bounded(log_rows), bounded(log_columns)
     top_rows = rows.amax(-2, keepdim=True).detach()
     top_columns = columns.amax(-2, keepdim=True).detach()
@@ -96,20 +98,44 @@ def sum_logs(log_rows: Tensor, log_columns: Tensor) -> Tensor:
     return relative.log().sum() + ins * top_rows.sum() + outs * top_columns.sum()
 
 
-class _SumLogs(torch.autograd.Function):
-    """Value and gradient in one go: S is forgotten before the backward pass."""
+class _NormalSums(torch.autograd.Function):
+    """Values and gradients in one go."""
 
     @staticmethod
-    def forward(ctx: Any, log_rows: Tensor, log_columns: Tensor) -> Tensor:
-        outs, ins = log_rows.shape[-1], log_columns.shape[-1]
+    def forward(
+        ctx: Any, loc: Tensor, log_rows: Tensor, log_columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
         (rows, top_rows), (columns, top_columns) = _relative(log_rows), _relative(log_columns)
-        rows, columns = rows.exp_(), columns.exp_()
-        product = rows.mT @ columns
-        inverse = product.reciprocal()
-        ctx.save_for_backward(rows * (columns @ inverse.mT), columns * (rows @ inverse))
-        return product.log_().sum() + ins * top_rows.sum() + outs * top_columns.sum()
+        outs, ins = rows.shape[-1], columns.shape[-1]
+        logs = ins * top_rows.sum() + outs * top_columns.sum()
+        if rows.shape[-2] == 1:
+            of_rows, of_columns = torch.full_like(rows, ins), torch.full_like(columns, outs)
+        else:
+            total, of_rows, of_columns = _sum_logs_and_slopes(rows.exp(), columns.exp())
+            logs = logs + total
+        rows, columns = rows.add_(top_rows).exp_(), columns.add_(top_columns).exp_()
+        in_rows, in_columns = rows @ rows.mT, columns @ columns.mT
+        flat = loc.reshape(-1)
+        squares = torch.dot(flat, flat) + (in_rows * in_columns).sum()
+        slopes = rows * (in_columns @ rows), columns * (in_rows @ columns)
+        ctx.save_for_backward(loc, of_rows, of_columns, *slopes)
+        return logs, squares
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        rows, columns = ctx.saved_tensors
-        return grad * rows, grad * columns
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        loc, of_rows, of_columns, square_rows, square_columns = ctx.saved_tensors
+        twice = 2 * grad_squares
+        rows = torch.addcmul(grad * of_rows, square_rows, twice)
+        return loc * twice, rows, torch.addcmul(grad * of_columns, square_columns, twice)
+
+
+def _sum_logs_and_slopes(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ log RᵀC and its derivatives in log R and log C, some rows at a time: S stays in the cache."""
+    total, of_rows, of_columns = rows.new_zeros(()), [], torch.zeros_like(columns)
+    for some in rows.split(max(1, _CACHED // columns.shape[-1]), -1):
+        product = some.mT @ columns
+        inverse = product.reciprocal()
+        of_rows.append(columns @ inverse.mT)
+        of_columns += some @ inverse
+        total = total + product.log_().sum()
+    return total, rows * torch.cat(of_rows, -1), columns * of_columns

@@ -39,7 +39,7 @@ def normal_sums(loc: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
 
 def sum_squares(x: Tensor) -> Tensor:
     """Σ x² in one sweep forwards and one backwards (`x.square().sum()` takes two and three)."""
-    return torch.linalg.vector_norm(x).square()
+    return _SumSquares.apply(x) if eager() else x.square().sum()
 
 
 def held(logs: Tensor, top: float) -> Tensor:
@@ -82,6 +82,19 @@ class _NormalSums(torch.autograd.Function):
         loc, squares = ctx.saved_tensors
         twice = 2 * grad_squares
         return loc * twice, torch.addcmul(grad, squares, twice)
+
+
+class _SumSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        flat = x.reshape(-1)
+        return torch.dot(flat, flat)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return x * (2 * grad)
 
 
 def bounded_logs(logs: Tensor, top: float = LOG_CEILING, ceiling: float | None = None) -> Tensor:

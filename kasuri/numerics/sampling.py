@@ -33,6 +33,14 @@ class _SampleNormal(torch.autograd.Function):
         return grad, grad * shift  # d/dlog_scale of mean + e^log_scale · noise is the shift itself
 
 
+def scaled_draw(mean: Tensor, scale: Tensor) -> Tensor:
+    """A draw of N(mean, scale²); where no gradient is wanted, in the memory of its noise."""
+    noise = normal_like(mean)
+    if torch.is_grad_enabled() or not eager():
+        return torch.addcmul(mean, scale, noise)
+    return noise.mul_(scale).add_(mean)
+
+
 def window_noise(like: Tensor) -> Tensor:
     """Normal noise (batch, ...) whose examples are windows of one sequence, 16 numbers apart.
 

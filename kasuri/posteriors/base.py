@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.numerics.safe import sum_squares
-from kasuri.numerics.sampling import add_noise
+from kasuri.numerics.sampling import add_noise, scaled_draw
 from kasuri.storage import Storable
 from kasuri.streams import normal_like
 
@@ -245,7 +245,7 @@ class Elementwise(Located, Pushable):
         return self.scale * normal_like(self.mean)
 
     def rsample(self) -> Tensor:
-        return torch.addcmul(self.mean, self.scale, normal_like(self.mean))
+        return scaled_draw(self.mean, self.scale)
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(Σ log scale, Σ mean² + Σ scale²)."""
