@@ -15,7 +15,6 @@ from kasuri.training.fit import Fitted as Fitted
 from kasuri.training.fit import fit as fit
 from kasuri.training.interrupts import Interrupted as Interrupted
 from kasuri.training.many import fit_many as fit_many
-from kasuri.training.natural import Natural as Natural
 from kasuri.training.nonfinite import NonFiniteLoss as NonFiniteLoss
 from kasuri.training.optimisers import MakeOptimiser as MakeOptimiser
 from kasuri.training.optimisers import MakeScheduler as MakeScheduler

@@ -41,7 +41,7 @@ class Natural(Optimizer):
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1), estimator="auto")
         >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=100)
-        >>> opt = Natural(elbo)
+        >>> opt = kasuri.Natural(elbo)
         >>> elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])).loss.backward()
         >>> opt.step()
     """
@@ -90,7 +90,7 @@ class Natural(Optimizer):
             if loc is not None and id(loc) in moved and loc.grad is not None:
                 gradient = self._averaged(loc, means["momentum"]) * (means["lr"] * strength)
                 move = posterior.covary(gradient)
-                loc -= move.clamp(-LARGEST_MEAN_MOVE, LARGEST_MEAN_MOVE)
+                loc.sub_(move.clamp(-LARGEST_MEAN_MOVE, LARGEST_MEAN_MOVE))
             length = max(natural["lr"], SMALLEST_RATE) * strength
             gradients = {
                 name: torch.zeros_like(p) if p.grad is None else p.grad * length
@@ -98,7 +98,7 @@ class Natural(Optimizer):
             }
             for name, move in posterior.natural_step(gradients).items():
                 if id(named[name]) in known and named[name].grad is not None:
-                    named[name] += move
+                    named[name].add_(move)
         others["steps"] += 1
         return loss
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import kasuri
-from kasuri.training import Natural
+from kasuri import Natural
 
 N, NOISE = 40, 0.5
 
@@ -257,3 +257,10 @@ def test_frozen_parameters_stay_and_a_temperature_of_zero_is_finite() -> None:
 def test_rates_must_be_positive(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="above 0"):
         Natural(classification(kasuri.MeanField()), **options)
+
+
+def test_fit_takes_it() -> None:
+    elbo = classification(kasuri.KTied(2))
+    fitted = kasuri.fit(elbo, (X, Y), epochs=2, optimiser=Natural, seed=0)
+    assert fitted.history[-1]["loss"] < 10
+    assert fitted.objective is elbo
