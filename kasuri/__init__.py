@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kasuri.prediction.moments.predict_moments import predict_moments as predict_moments
     from kasuri.training.fit import Fitted as Fitted
     from kasuri.training.fit import fit as fit
+    from kasuri.training.natural import Natural as Natural
 
 __version__ = "0.3.0"
 
@@ -66,6 +67,7 @@ __version__ = "0.3.0"
 # there if it is not the module itself.
 _LATER = {
     "Fitted": "kasuri.training.fit:Fitted",
+    "Natural": "kasuri.training.natural:Natural",
     "compress": "kasuri.compression.compress:compress",
     "compression": "kasuri.compression",
     "diagnose": "kasuri.diagnostics.findings:diagnose",
@@ -103,6 +105,7 @@ __all__ = [
     "MatrixNormalDiagonal",
     "MaximumLikelihood",
     "MeanField",
+    "Natural",
     "Normal",
     "Point",
     "Posterior",

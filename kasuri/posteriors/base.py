@@ -9,7 +9,7 @@ has to know its name.
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from kasuri.storage import Storable
 from kasuri.streams import normal_like
 
 LOG_TWO_PI = math.log(2 * math.pi)
+LARGEST_MOVE = 0.1  # of the logarithm of a standard deviation, in one natural step
 NORMAL_ENTROPY = 0.5 * (1 + LOG_TWO_PI)  # of N(0, 1)
 
 
@@ -145,6 +146,28 @@ class Posterior(nn.Module, ABC):
         """Number of weights (not of variational parameters)."""
         return math.prod(self.shape)
 
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What to add to parameters to go down these gradients, divided by the Fisher information of q.
+
+        A step in the distribution, not in its parameters: it is the same however q is parametrised.
+        Logarithms of standard deviations move by at most `LARGEST_MOVE`. Parameters that are
+        missing in the answer have no natural step; they are trained by Adam.
+
+        Means are not among them, see `covary`.
+
+        Args:
+            gradients: by name of parameter, those of a loss in nats times the length of the step. The
+                parameters may have one more dimension in front, with one network in each place.
+        """
+        return {}
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """Cov[W] g for a direction g shaped like W: the gradient of means divided by their information.
+
+        As if weights were independent; families whose weights covary have their own.
+        """
+        return directions * self.variance
+
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "Posterior | None":
         """The posterior of some rows and columns alone; None if the family has none for them.
 
@@ -198,6 +221,11 @@ class Located(Posterior):
     @property
     def mean(self) -> Tensor:
         return self.loc
+
+
+def bounded_move(move: Tensor) -> Tensor:
+    """A move of logarithms, none by more than `LARGEST_MOVE`."""
+    return move.clamp(-LARGEST_MOVE, LARGEST_MOVE)
 
 
 class Elementwise(Located, Pushable):

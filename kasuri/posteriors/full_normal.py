@@ -7,6 +7,7 @@ structured families, and a posterior of the last layer of small networks.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -98,6 +99,15 @@ class FullNormalPosterior(Located, Marginal):
 
     def squared_norm(self) -> Tensor:
         return self.entropy_and_square()[1]
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The step of F."""
+        own = {key: gradients[f"side.{key}"] for key in self.side._parameters}
+        return {f"side.{k}": v for k, v in self.side.natural_step(own, 1).items()}
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """F Fᵀ g."""
+        return self.side.covary(directions.flatten(-2).unsqueeze(-2)).reshape(self.shape)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
         """The rows of F that are left."""

@@ -9,6 +9,7 @@ Reference: the k-tied Normal distribution (Swiatkowski et al., ICML 2020).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from kasuri.checks import is_whole
 from kasuri.numerics import low_rank
 from kasuri.numerics.safe import bounded_logs, unbounded_logs
-from kasuri.posteriors.base import Elementwise, Op, noisy_output
+from kasuri.posteriors.base import Elementwise, Op, bounded_move, noisy_output
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
 
@@ -101,6 +102,26 @@ class KTiedPosterior(Elementwise):
     def push(self, op: Op, x: Tensor) -> Tensor:
         """As in every elementwise family, at the cost of K = k(k+1)/2 extra output features."""
         return low_rank_output(op, x, self.loc, *self.log_factors())
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """-g/n for log-factors, n the row sums of their block of the Fisher information, which bound it.
+
+        n = 2 R ∘ (C Sᵀ) for the rows and 2 C ∘ (R S) for the columns, S = 1/σ elementwise; for k = 1
+        twice the number of columns and of rows, which is exact.
+        """
+        rows, columns = (low_rank.factor(side) for side in self.log_factors())
+        inverse = (rows.mT @ columns).reciprocal()
+        moves = {}
+        for name, own, sums in (
+            ("log_rows", rows, columns @ inverse.mT),
+            ("log_columns", columns, rows @ inverse),
+        ):
+            information = 2 * own * sums
+            if self.max_scale is not None:  # the bounded logarithms move by less
+                ceiling = math.sqrt(self.max_scale / self.rank)
+                information = information * (1 - own / ceiling).square()
+            moves[name] = bounded_move(-gradients[name] / information)
+        return moves
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "KTiedPosterior":
         assert columns is not None

@@ -24,6 +24,7 @@ Reference: Sparse Bayesian variational learning with matrix normal distributions
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -45,6 +46,7 @@ from kasuri.posteriors.base import (
     Located,
     Op,
     Pushable,
+    bounded_move,
     noisy_output,
 )
 from kasuri.posteriors.k_tied import low_rank_output
@@ -134,6 +136,19 @@ class KroneckerPosterior(Located, Marginal):
         with torch.autocast(like.device.type, enabled=False):
             return self.rows.spread(self.columns.spread(noise).mT).mT
 
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The steps of both sides, each of as many vectors as the other has entries.
+
+        Other noise beside R X Cᵀ makes the information about a side smaller. It is left out, so that
+        steps are never too long.
+        """
+        moves: dict[str, Tensor] = {}
+        outs, ins = self.shape[-2:]
+        for name, side, copies in (("rows", self.rows, ins), ("columns", self.columns, outs)):
+            own = {key: gradients[f"{name}.{key}"] for key in side._parameters}
+            moves |= {f"{name}.{k}": v for k, v in side.natural_step(own, copies).items()}
+        return moves
+
     def kronecker_pull(self, directions: Tensor) -> Tensor:
         """Rᵀ j C of directions j (N, *blocks, out, in)."""
         return (self.rows.factor().mT @ (directions @ self.columns.factor())).flatten(1)
@@ -174,6 +189,15 @@ class KroneckerPosterior(Located, Marginal):
         outs, ins = self.shape[-2:]
         drawing = outs * self.columns.cost + ins * self.rows.cost
         return vectors * (self.columns.cost + self.rows.cost) < drawing
+
+    def kronecker_covary(self, directions: Tensor) -> Tensor:
+        """U g V of a direction g."""
+        return self.rows.covary(self.columns.covary(directions).mT).mT
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """U g V, and the variances of other noise times g."""
+        own = self.variance - self.kronecker_variance()
+        return self.kronecker_covary(directions) + own * directions
 
     def cut(self, rows: Tensor, columns: Tensor | None) -> tuple[Tensor, Side, Side]:
         """Means and sides of some rows and columns, for `part`."""
@@ -234,6 +258,9 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable):
 
     def pull(self, directions: Tensor) -> Tensor:
         return self.kronecker_pull(directions)
+
+    def covary(self, directions: Tensor) -> Tensor:
+        return self.kronecker_covary(directions)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """In · log|R| + out · log|C|, of what is left of them."""
@@ -369,6 +396,17 @@ class RankOneDiagonalPosterior(MatrixNormalDiagonalPosterior):
         rows, columns = (logs.unsqueeze(-2) for logs in self._factors(self.loc.dtype))
         return self.kronecker_output(op, x, low_rank_output(op, x, self.loc, rows, columns))
 
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Also of the factors of √D, as if there were no R X Cᵀ; see the sides."""
+        moves = super().natural_step(gradients)
+        outs, ins = self.shape[-2:]
+        for name, logs, copies in zip(
+            ("log_rows", "log_columns"), self._factors(self.loc.dtype), (ins, outs), strict=True
+        ):
+            slope = 1 if self.ceiling is None else 1 - logs.exp() / self.ceiling
+            moves[name] = bounded_move(gradients[name] / (-2 * copies * slope**2))
+        return moves
+
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "RankOneDiagonalPosterior":
         assert columns is not None
         logs = along(self.log_rows, rows), along(self.log_columns, columns)
@@ -418,6 +456,12 @@ class FreeDiagonalPosterior(MatrixNormalDiagonalPosterior):
         """op(x, M) + ‖x C‖ · R ε + √op(x², D) ∘ ε, and the noise of the bias."""
         noisy = noisy_output(op, x, self.loc, op(x.square(), self.extra_scale.square()))
         return self.kronecker_output(op, x, noisy)
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Also of √D, as if there were no R X Cᵀ; see the sides."""
+        slope = 1 if self.ceiling is None else 1 - self.extra_scale / self.ceiling
+        move = bounded_move(gradients["log_extra"] / (-2 * slope**2))
+        return super().natural_step(gradients) | {"log_extra": move}
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FreeDiagonalPosterior":
         extra = entries(self.log_extra, rows, columns)
@@ -511,6 +555,22 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
         spectra = self.rows.spectrum(left)[0], self.columns.spectrum(right)[0]
         shared = kronecker.log_det_plus_identity(*spectra).sum() / 2
         return logs.sum() + shared.to(self.loc.dtype)
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Also of log S, by 2 + U_ii V_jj, which bounds the diagonal of its information.
+
+        With a bound on standard deviations S depends on the sides; then only they have natural steps.
+        """
+        moves = super().natural_step(gradients)
+        if self.max_scale is None:
+            information = 2 + self.kronecker_variance()
+            moves["log_scale"] = bounded_move(-gradients["log_scale"] / information)
+        return moves
+
+    def covary(self, directions: Tensor) -> Tensor:
+        """S ∘ (U (S ∘ g) V + S ∘ g)."""
+        scaled = directions * self.outer_scale
+        return self.outer_scale * (self.kronecker_covary(scaled) + scaled)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
         logs = entries(self.log_scale, rows, columns)

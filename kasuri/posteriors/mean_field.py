@@ -6,6 +6,7 @@ of convolutions keeps the marginals of the outputs, not their correlation across
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,7 @@ from kasuri.numerics.safe import (
     unbounded_logs,
 )
 from kasuri.numerics.sampling import sample_normal
-from kasuri.posteriors.base import Elementwise, Family
+from kasuri.posteriors.base import Elementwise, Family, bounded_move
 from kasuri.posteriors.parts import entries
 
 
@@ -71,6 +72,13 @@ class MeanFieldPosterior(Elementwise):
         logs = bounded_logs(self.log_scale, LOG_CEILING, self.max_scale)
         squares = sum_squares(self.loc) + sum_squares(self.scale)
         return logs.sum(), squares
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """-g/2 for log σ, whose Fisher information is 2."""
+        move = gradients["log_scale"] * -0.5
+        if self.max_scale is not None:  # log σ moves by less than log_scale
+            move = move / (1 - self.scale / self.max_scale).square()
+        return {"log_scale": bounded_move(move)}
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "MeanFieldPosterior":
         """Independent weights stay what they are."""

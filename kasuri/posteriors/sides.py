@@ -16,6 +16,7 @@ With a ceiling, rows of F are scaled down softly so that no ‖F_i‖ exceeds it
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from itertools import product
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from kasuri.numerics import covariances, triangular
 from kasuri.numerics.safe import bounded_logs, held, safe_sqrt, soft_min_inverse
 from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.base import bounded_move
 from kasuri.posteriors.parts import along
 
 Spectrum = tuple[Tensor, Tensor | None]
@@ -33,6 +35,7 @@ Structure = str | int
 """Of one side: "auto", "full", "diagonal", or the rank of common directions beside a diagonal."""
 
 LOG_CEILING = 10.0  # d at most e^10 on either side: variances, their products and sums fit float32
+LARGEST_TURN = 0.3  # Frobenius norm of K where a natural step makes F (I + K) of F
 NO_NOISE = -40.0  # logarithm of a standard deviation that changes nothing it is added to
 
 
@@ -114,6 +117,17 @@ class Side(nn.Module, ABC):
     def factor(self, dtype: torch.dtype | None = None) -> Tensor:
         """F as a matrix, (*blocks, n, width); with a type, computed in it from the parameters on."""
 
+    def covary(self, x: Tensor) -> Tensor:
+        """X F Fᵀ for x (*blocks, k, n)."""
+        return self.spread(self.pull(x))
+
+    def natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """As of posteriors, if so many vectors vary like this side; none where rows have a ceiling."""
+        return {} if self.ceiling is not None else self._natural_step(gradients, copies)
+
+    @abstractmethod
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]: ...
+
     def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
         factor = self.factor(torch.float64)
@@ -160,6 +174,10 @@ class DiagonalSide(Side):
     def spectrum(self, weights: Tensor | None = None) -> Spectrum:
         factor = self.logs(torch.float64).exp()
         return (factor if weights is None else factor * weights).square(), None
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """The information about log d is 2 for each vector."""
+        return {"log_scale": bounded_move(gradients["log_scale"] / (-2 * copies))}
 
     def parts(self) -> tuple[Tensor, None]:
         return self.variances(), None
@@ -224,6 +242,17 @@ class LowRankSide(Side):
     def factor(self, dtype: torch.dtype | None = None) -> Tensor:
         scale, directions = self.logs(dtype).exp(), self.loadings.to(dtype or self.loadings.dtype)
         return torch.cat([torch.diag_embed(scale), directions * scale.unsqueeze(-1)], -1)
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """Of log d alone, by the diagonal of its information, 1 + V_ii (V⁻¹)_ii for V = I + L Lᵀ.
+
+        The information about loadings is singular at 0, near which they start: they have no natural step.
+        """
+        loadings = self.loadings
+        solved = torch.linalg.solve(self._capacitance(), loadings.mT.double()).mT.to(loadings.dtype)
+        own = 1 + loadings.square().sum(-1)
+        information = 1 + own * (1 - (loadings * solved).sum(-1))
+        return {"log_scale": bounded_move(gradients["log_scale"] / (-copies * information))}
 
     def parts(self) -> tuple[Tensor, Tensor]:
         scale = self.logs().exp()
@@ -306,6 +335,21 @@ class FullSide(Side):
         factor = triangular.unfold(self.lower, dtype) * self.logs(dtype).exp().unsqueeze(-2)
         reach = self.reach(factor.square().sum(-1, keepdim=True))
         return factor if reach is None else factor * reach
+
+    def _natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
+        """F ← F (I + K), K lower-triangular: the information is 1 for each vector, 2 on its diagonal.
+
+        K is bounded as a whole, since a step of F turns all vectors at once.
+        """
+        unit, deviations = triangular.unfold(self.lower), self.logs().exp()
+        ratio = deviations.unsqueeze(-1) / deviations.unsqueeze(-2)
+        below = triangular.unfold(gradients["lower"]).tril(-1)
+        turn = (unit.mT @ below).tril(-1) * ratio / -copies
+        widths = gradients["log_scale"] / (-2 * copies)
+        size = (turn.square().sum((-2, -1)) + widths.square().sum(-1)).sqrt()
+        share = (LARGEST_TURN / size.clamp(min=LARGEST_TURN)).unsqueeze(-1)
+        lower = unit @ (turn * ratio * share.unsqueeze(-1))
+        return {"log_scale": widths * share, "lower": triangular.fold(lower)}
 
     def parts(self) -> tuple[None, Tensor]:
         return None, self.factor()
