@@ -3,7 +3,7 @@
 Adam moves the logarithm of a standard deviation by about its learning rate in each step, whatever is at
 stake, so widths take thousands of steps to settle. But how a normal changes with its parameters is known in
 closed form. The ordinary gradient, divided by that information, leads to the best width at a rate of its own.
-Every family states that step next to its definition (`Posterior.natural_step`). Nothing but `.grad` is read,
+A family states that step next to its definition (`Posterior.natural_step`). Nothing but `.grad` is read,
 so that steps work with every estimator, accumulation, clipping, gradient scalers and several processes.
 """
 
