@@ -52,15 +52,15 @@ def described(*tensors: Any) -> str:
         'float32 (2, 3), int64 (4,)'
     """
     return ", ".join(
-        f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in tensors
+        f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in tensors
     )
 
 
-def told(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Kind and first line of an error, to put into another one's sentence.
 
     Examples:
-        >>> told(ValueError("too long"))
+        >>> first_line(ValueError("too long"))
         'ValueError: too long'
     """
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -118,8 +118,8 @@ def compress(
         loss = search.masked_loss(search.validation_loss(validation, model), plain)
     if isinstance(threshold, PerLayer) and threshold.price == "macs":
         prices = uses(work, sample)
-    found = search.find_cut(decider, threshold, criterion, loss, prices)
-    masks = decider.masks(found.levels)
+    cut = search.find_cut(decider, threshold, criterion, loss, prices)
+    masks = decider.masks(cut.levels)
 
     masked = masked_net(work, masks)
     done = shrink(masked, probed, groups, carry=not keep_posterior)
@@ -127,21 +127,23 @@ def compress(
     if keep_posterior:
         small, head_notes = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
         heads = {}
-    notes += [*found.notes, *done.notes, *head_notes]
+    notes += [*cut.notes, *done.notes, *head_notes]
     result = _like(small, plain)
     after = count(result, example)
     timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
-        result, said = small_posterior(masked_posteriors(bnn, masks), work, result, done.plan)
-        notes += said
+        result, posterior_notes = small_posterior(
+            masked_posteriors(bnn, masks), work, result, done.plan
+        )
+        notes += posterior_notes
         variational = _size(bnn), _size(result)
 
     left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
     for part in (left_of(work, done.plan), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
     units = (*_units(groups, done), *_heads(work, heads))
-    unused = decider.decision(found.levels).inputs if structure != WEIGHTS else {}
+    unused = decider.decision(cut.levels).inputs if structure != WEIGHTS else {}
     return result, CompressionReport(
         criterion=criterion,
         structure=structure,
@@ -150,16 +152,17 @@ def compress(
         matrices=_matrices(weights, left),
         units=units,
         histograms=tuple(
-            Histogram.of(*key, one.logs, found.levels[key]) for key, one in statistics.items()
+            Histogram.of(*key, statistic.logs, cut.levels[key])
+            for key, statistic in statistics.items()
         ),
         difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
         bits=tuple(report.bit_widths(weights, left)),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
-        trials=tuple(found.trials),
-        loss=found.loss,
+        trials=tuple(cut.trials),
+        loss=cut.loss,
         variational=variational,
-        notes=(*notes, *(note for one in units for note in one.notes())),
+        notes=(*notes, *(note for row in units for note in row.notes())),
         masks=masks,
     )
 
@@ -268,15 +271,15 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
 
 
 def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
-    found = []
+    counts = []
     for group in groups:
         maker = group.makers[0]
         cut = done.plan.get(maker.layer)
         gone = 0
         if cut is not None:
             gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
-        found.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
-    return found
+        counts.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
+    return counts
 
 
 def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from kasuri.checks import told
+from kasuri.checks import first_line
 from kasuri.compression.probes import run
 from kasuri.compression.units import (
     FOLLOWS,
@@ -248,7 +248,7 @@ def _has_nan(value: Any) -> bool:
 
 def _followed(marking: _Marking, root: str, size: int) -> _Followed:
     """Where every unit of a layer is read."""
-    found = _Followed(size)
+    followed = _Followed(size)
     units, digits = torch.arange(size), max(1, (size - 1).bit_length())
     spelt: dict[tuple[str, str], Tensor] = {}  # (digits, values of a digit, places)
     for digit in range(digits):
@@ -256,9 +256,11 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
             try:
                 marking.run(root, (units >> digit) % 2 == value)
             except Exception as error:
-                found.obstacle = f"the network does not run when they are marked ({told(error)})"
-                return found
-            found.obstacle = next(iter(marking.obstacles), found.obstacle)
+                followed.obstacle = (
+                    f"the network does not run when they are marked ({first_line(error)})"
+                )
+                return followed
+            followed.obstacle = next(iter(marking.obstacles), followed.obstacle)
             for key, here in marking.seen.items():
                 empty = torch.zeros(digits, 2, len(here), dtype=torch.bool)
                 spelt.setdefault(key, empty)[digit, value] = here
@@ -266,12 +268,12 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
     for (layer, side), marks in spelt.items():
         here = marks.any(1).any(0)
         if bool((marks.sum(1) != 1)[:, here].any()):
-            found.obstacle = found.obstacle or f"they are mixed before {layer!r} reads them"
+            followed.obstacle = followed.obstacle or f"they are mixed before {layer!r} reads them"
             continue
         numbers = (powers @ marks[:, 1].long()).tolist()
         places = here.nonzero().flatten().tolist()
-        found.places |= {(layer, side, place): numbers[place] for place in places}
-    return found
+        followed.places |= {(layer, side, place): numbers[place] for place in places}
+    return followed
 
 
 def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
@@ -317,7 +319,9 @@ def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]
         for key, every in spread.items()
     )
     obstacles = (makers[name].obstacle for name in names)
-    obstacle = next((one for one in obstacles if one is not None), None) or _obstacle(members, net)
+    obstacle = next((reason for reason in obstacles if reason is not None), None) or _obstacle(
+        members, net
+    )
     return Group(names[0], len(units), members, obstacle)
 
 

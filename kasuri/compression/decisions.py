@@ -57,7 +57,9 @@ class Decider:
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0; `whole`: of units that are taken out, all of them."""
         if self.structure == WEIGHTS:
-            masks = {key[0]: one.logs >= levels[key] for key, one in self.statistics.items()}
+            masks = {
+                key[0]: statistic.logs >= levels[key] for key, statistic in self.statistics.items()
+            }
         else:
             gone = self.decision(levels).gone
             masks = masks_without(self.net, self._whole(gone) if whole else gone)
@@ -83,7 +85,7 @@ class Decider:
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
         decision = Decision()
-        low = {key: one.logs < levels[key] for key, one in self.statistics.items()}
+        low = {key: statistic.logs < levels[key] for key, statistic in self.statistics.items()}
         for group in self.groups:
             if group.obstacle is None:
                 self._decide_group(decision, group, low)

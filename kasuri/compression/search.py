@@ -200,14 +200,16 @@ def _bisected(decider: Decider, tolerance: float, loss: Callable[[Masks], float]
     all the same.
     """
     statistics = decider.statistics
-    common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
+    common = torch.cat(
+        [(statistic.logs - statistic.offset).flatten() for statistic in statistics.values()]
+    )
     values = common[common.isfinite()].unique().tolist()
     # just above a value, so that the unit itself goes
     candidates = [math.nextafter(value, math.inf) for value in values[:: len(values) // 512 + 1]]
     trials: list[Trial] = []
 
     def levels(common: float) -> Levels:
-        return {key: common + one.offset for key, one in statistics.items()}
+        return {key: common + statistic.offset for key, statistic in statistics.items()}
 
     def costs_too_much(level: float) -> bool:
         trials.append(Trial(level, loss(decider.masks(levels(level)))))
@@ -284,12 +286,12 @@ class Block:
 def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> list[Block]:
     """Statistics by the units they decide about; those of layers that share units are one block."""
     shared = [{(m.layer, m.side) for m in group.members} & statistics.keys() for group in groups]
-    found = []
+    blocks = []
     for members in connected([*([key] for key in statistics), *shared]):
         keys = tuple(key for key in statistics if key in members)
         logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
-        found.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
-    return found
+        blocks.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
+    return blocks
 
 
 class Search:
@@ -338,11 +340,11 @@ class Search:
 
     def levels(self, moved: Block | None = None) -> Levels:
         """The level of every statistic, if one block took its step."""
-        found: Levels = {}
+        levels: Levels = {}
         for block in self.blocks:
             level = block.level(block.at + block.step if block is moved else block.at)
-            found |= {key: level + self.statistics[key].offset for key in block.keys}
-        return found
+            levels |= {key: level + self.statistics[key].offset for key in block.keys}
+        return levels
 
     def _look(self, block: Block) -> None:
         """What the next step that saves anything would cost."""

@@ -263,9 +263,9 @@ def _plan(
         further: CuttingPlan = {}
         notes: list[str] = []
         for group in groups:
-            dead, carrier, said = _dead(net, group, constants, carry, plan)
+            dead, carrier, group_notes = _dead(net, group, constants, carry, plan)
             _add_cuts(further, net, group, dead, constants, carrier)
-            notes += said
+            notes += group_notes
         if all(name in plan and cut.out == plan[name].out for name, cut in further.items()):
             return further, notes
         plan = further
@@ -283,7 +283,9 @@ def _dead(
         carry: whether carriers may be made.
         plan: what goes in any case.
     """
-    makers = [one for one in group.on(OUT) if not is_depthwise(net.get_submodule(one.layer))]
+    makers = [
+        member for member in group.on(OUT) if not is_depthwise(net.get_submodule(member.layer))
+    ]
     idle = torch.full((group.size,), bool(makers))
     silent, dead = idle.clone(), torch.ones(group.size, dtype=torch.bool)
     for maker in makers:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import described, is_number, is_whole, near_misses, told
+from kasuri.checks import described, first_line, is_number, is_whole, near_misses
 from kasuri.exporting.networks import (
     Ensemble,
     OutputError,
@@ -233,7 +233,7 @@ class Recipe:
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
                 f"export(example=...): the network does not run on it, {described(*inputs)} "
-                f"({told(error)}); give inputs as the network takes them"
+                f"({first_line(error)}); give inputs as the network takes them"
             ) from error
         kind, likelihood = self.kind, self.likelihood
         one_meant = kind == "variance" or (kind == "ensemble" and likelihood is not None)
@@ -352,7 +352,7 @@ def _input_scale(given: Any, shape: Sequence[int]) -> Scale | None:
 
 def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
     """None if it changes nothing."""
-    found = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
-    if not bool((found.scale > 0).all()):
+    unit = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
+    if not bool((unit.scale > 0).all()):
         raise ValueError(f"target_scale must be positive, got {scale}")
-    return None if bool((found.mean == 0).all() and (found.scale == 1).all()) else found
+    return None if bool((unit.mean == 0).all() and (unit.scale == 1).all()) else unit

@@ -56,18 +56,18 @@ def parts_of(out: Any) -> dict[str, Tensor]:
     elif isinstance(out, tuple | list):
         names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
         named = zip(names, out, strict=True)
-    found = {str(name): part for name, part in named if part is not None}
+    parts = {str(name): part for name, part in named if part is not None}
     strange = [
         f"{type(part).__name__} {name!r}"
-        for name, part in found.items()
+        for name, part in parts.items()
         if not isinstance(part, Tensor)
     ]
-    if strange or not found:
+    if strange or not parts:
         raise OutputError(
             f"export: the network returned {', '.join(strange) or 'nothing'}; a file puts out tensors. Say "
             "which part it should put out, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
         )
-    return found
+    return parts
 
 
 class Plain(Positional):
@@ -121,14 +121,16 @@ class Servable(nn.Module, ABC):
             names = ("mean", "std", "entropy", "mutual_information")
             return {name: getattr(prediction, name) for name in names}
         assert isinstance(prediction, RealPrediction)
-        found = {"mean": prediction.mean, "std": prediction.std}
+        statistics = {"mean": prediction.mean, "std": prediction.std}
         if prediction.has_density:
-            found |= {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
+            statistics |= {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
         if (unit := self.targets) is None:
-            return found
-        mean = unit.restored(found.pop("mean"))
+            return statistics
+        mean = unit.restored(statistics.pop("mean"))
         powers = {"std": 1, "aleatoric": 2, "epistemic": 2}
-        return {"mean": mean} | {name: unit.spread(found[name], powers[name]) for name in found}
+        return {"mean": mean} | {
+            name: unit.spread(statistics[name], powers[name]) for name in statistics
+        }
 
 
 class Single(Servable):
@@ -139,10 +141,10 @@ class Single(Servable):
         self.net = net
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self.net(*inputs)
+        outputs: dict[str, Tensor] = self.net(*inputs)
         if self.targets is None:
-            return found
-        ((name, out),) = found.items()
+            return outputs
+        ((name, out),) = outputs.items()
         return {name: self.targets.restored(moments(out, self.likelihood)[0])}
 
 
@@ -154,11 +156,11 @@ class Ensemble(Servable):
         self.members = nn.ModuleList(members)
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        said = [member(*inputs) for member in self.members]
+        outputs = [member(*inputs) for member in self.members]
         named: dict[str, Tensor] = {}
-        for name in said[0]:
-            summary = self._summary(torch.stack([parts[name] for parts in said]))
-            prefix = f"{name}_" if len(said[0]) > 1 else ""
+        for name in outputs[0]:
+            summary = self._summary(torch.stack([parts[name] for parts in outputs]))
+            prefix = f"{name}_" if len(outputs[0]) > 1 else ""
             named |= {f"{prefix}{word}": value for word, value in summary.items()}
         return named
 

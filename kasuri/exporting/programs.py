@@ -88,10 +88,10 @@ def _computed_beforehand(made: Any) -> None:
     for node in list(made.graph.nodes):
         if node.op == "get_attr" and isinstance(value := getattr(made, node.target, None), Tensor):
             known[node] = value.detach()
-        elif _is_pure(node) and all(one in known for one in node.all_input_nodes):
+        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
             value = node.target(*args, **kwargs)
-            largest = max(known[one].numel() for one in node.all_input_nodes)
+            largest = max(known[source].numel() for source in node.all_input_nodes)
             if isinstance(value, Tensor) and value.numel() <= largest:
                 known[node] = value
     # views stay: another copy would be stored for nothing

@@ -163,7 +163,9 @@ class RadialPosterior(Posterior):
         if self.columns is not None or self.column_radii is not None:
             sizes |= {outs * positions, ins // positions}
         if 1 in sizes:
-            mean, variance = (entries(one, rows, columns) for one in (self.mean, self.variance))
+            mean, variance = (
+                entries(moment, rows, columns) for moment in (self.mean, self.variance)
+            )
             return independent(mean, variance, INSTEAD)
         polars = {side: polar.part(side, rows, columns, positions) for side, polar in self.polars()}
         radii = self.column_radii

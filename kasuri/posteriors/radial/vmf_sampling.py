@@ -183,7 +183,7 @@ def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
     token = radius.detach() if eager() else uniform((), device=loc.device)
     rows = loc.dim() - 1
     kappa, radius = (
-        one.reshape((*[1] * (rows - one.dim()), *one.shape)) for one in (kappa, radius)
+        values.reshape((*[1] * (rows - values.dim()), *values.shape)) for values in (kappa, radius)
     )
     drawn: Tensor = _SampleScaled.apply(loc, kappa, radius, token)[0]
     return drawn
@@ -254,12 +254,14 @@ class _SampleScaled(torch.autograd.Function):
             each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
             for each, dim in zip(inputs[:3], dims, strict=False)
         ]
-        found = _SampleScaled.apply(*several, token)
-        return found, (0,) * len(found)
+        samples = _SampleScaled.apply(*several, token)
+        return samples, (0,) * len(samples)
 
 
 def _scales(gap: Tensor, radius: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cosine, sine and length of every row, (..., 1), in the precision of the draw."""
     sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()
-    cosine, sine, radius = (one.to(like.dtype).unsqueeze(-1) for one in (1 - gap, sine, radius))
+    cosine, sine, radius = (
+        values.to(like.dtype).unsqueeze(-1) for values in (1 - gap, sine, radius)
+    )
     return cosine, sine, radius

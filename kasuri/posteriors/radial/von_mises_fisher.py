@@ -157,8 +157,8 @@ def debye_polynomials(count: int) -> list[dict[int, float]]:
         for e, c in slopes[-1].items():
             following[e + 1] += c * (e + 2) / 2
             following[e + 3] -= c * (e + 4) / 2
-        for one, other in zip(slopes[:-1], reversed(slopes[:-1]), strict=True):
-            for (e, c), (f, g) in product(one.items(), other.items()):
+        for left, right in zip(slopes[:-1], reversed(slopes[:-1]), strict=True):
+            for (e, c), (f, g) in product(left.items(), right.items()):
                 following[e + f + 2] += c * g / 2
                 following[e + f + 4] -= c * g / 2
         slopes.append(following)
