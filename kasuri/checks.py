@@ -18,7 +18,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int | None = None) -> bool:
-    """Whether it is a whole number, and at least so much.
+    """Whether it is a whole number, at least `least`.
 
     Examples:
         >>> is_whole(3, 1), is_whole(0, 1), is_whole(2.0), is_whole(True)
@@ -57,7 +57,7 @@ def described(*tensors: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Kind and first line of an error, to put into another one's sentence.
+    """Kind and first line of an error, for use in another message.
 
     Examples:
         >>> first_line(ValueError("too long"))

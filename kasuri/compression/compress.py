@@ -90,7 +90,7 @@ def compress(
         known = ", ".join(map(repr, importance.CRITERIA))
         raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
     if not is_whole(calls, 0):
-        raise ValueError(f"compress(calls={calls!r}): calls must be a whole number, 0 for none")
+        raise ValueError(f"compress: calls must be a whole number, 0 for no timing, got {calls!r}")
     model = probes.uncompiled(objective_of(model))
     bnn = importance.network_of(model)
     require_posteriors(bnn)
@@ -178,8 +178,8 @@ def _by_matrix(
     """Every matrix by itself: the network with certain zeros, in the same shapes."""
     if not weights:
         raise ValueError(
-            "compress: every posterior of this network is one of a vector, and vectors have no rows and "
-            "columns to drop; convert weight matrices as well"
+            "compress: only vectors of this network are random, and a vector has no rows or columns to "
+            "drop; convert weight matrices as well"
         )
     kept = importance.masks_by_matrix(weights, criterion, threshold, sides_asked(structure))
     masks = {name: weights[name].view.tensor(mask) for name, mask in kept.items()}
@@ -205,19 +205,19 @@ def _check_structure(structure: Any, criterion: str, example: Any) -> None:
         )
     if example is None and wanted & {"either", "both"}:
         raise ValueError(
-            f"compress(structure={structure!r}): to take units out, the network is traced; give an "
-            'example, a batch of its inputs. Without one write structure="weights", which sets weights '
-            "to 0 and keeps all shapes"
+            f"compress(structure={structure!r}): units can only be taken out with an example, a "
+            "batch of inputs on which the network is traced; give one, or write "
+            'structure="weights", which sets weights to 0 and keeps all shapes'
         )
     if example is not None and not isinstance(structure, str):
         raise ValueError(
-            f"compress(structure={structure!r}): several at once go without an example; write one of "
-            f"{', '.join(map(repr, STRUCTURES))}"
+            f"compress(structure={structure!r}): several structures at once are for calls without an "
+            f"example; with one, write one of {', '.join(map(repr, STRUCTURES))}"
         )
     if criterion in RADII and (example is None or structure == WEIGHTS):
         raise ValueError(
-            f"compress(criterion={criterion!r}, structure={structure!r}): radii belong to units; "
-            'write structure="either" and give an example, or criterion="snr"'
+            f"compress(criterion={criterion!r}, structure={structure!r}): this criterion "
+            'judges whole units; write structure="either" and give an example, or criterion="snr"'
         )
 
 
@@ -235,8 +235,9 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
         )
     elif isinstance(threshold, Loss) and validation is None:
         raise ValueError(
-            f"compress(threshold={threshold}): the loss of what? Give validation=(x, y) with a "
-            "kasuri.ELBO, or a function from a network to its loss"
+            f"compress(threshold={threshold}): this threshold needs validation data, to measure the loss "
+            "on; give a kasuri.ELBO and validation=(x, y), or as validation a function from a network to "
+            "its loss"
         )
 
 

@@ -129,7 +129,7 @@ def _operations(net: nn.Module, example: Any) -> list[_Operation]:
     examples = shape[0]
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        """A layer that wants time first tells which dimension of the batch is which."""
+        """Where a layer has time before the batch, count the examples along the other dimension."""
         nonlocal examples
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
             x = inputs[0]
@@ -185,7 +185,7 @@ class _Products(TorchDispatchMode):
         return out
 
     def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:
-        """Note a product that adds, maybe, the argument at a place."""
+        """Note a product; the argument at `place`, if it is a parameter, is its bias."""
         is_biased = place is not None and self.owner(args[place]) is not None
         factors = [value for number, value in enumerate(args) if number != place]
         matrices = [value for value in factors if self.dims(value) >= 2 and value.numel()]

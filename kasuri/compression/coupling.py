@@ -59,7 +59,7 @@ class Member:
     places: tuple[tuple[int, ...], ...]
 
     def of(self, units: Tensor) -> list[int]:
-        """Where the units that are True are on this side."""
+        """Indices, on this side, of the units that are True."""
         return [place for unit in units.nonzero().flatten().tolist() for place in self.places[unit]]
 
     def any(self, here: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class _Marking:
 
     @staticmethod
     def _stops(module: nn.Module) -> bool:
-        """Whether units end here: layers that make others of them, and those of kinds that are not known."""
+        """Whether units end at this layer: it makes new ones of them, or is of an unknown kind."""
         if is_depthwise(module) or isinstance(module, nn.PReLU) or FOLLOWS in sides_of(module):
             return False
         is_leaf = next(module.children(), None) is None
@@ -219,7 +219,7 @@ class _Marking:
         return replayed
 
     def _looked(self, name: str, side: str, module: nn.Module) -> Callable[..., None]:
-        """Note which units of an input are marked; what else is given to a layer must not be."""
+        """A hook that notes marked units of a layer's input; its other inputs must have no marks."""
 
         def look(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             given = [*args, *kwargs.values()]
@@ -277,7 +277,7 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
 
 
 def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
-    """What hangs together by links, each of several things.
+    """Groups of nodes that are connected, where every link joins several nodes.
 
     Examples:
         >>> connected(["ab", "cd", "be"])
@@ -292,7 +292,7 @@ def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
 
 
 def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]) -> Group:
-    """The units of some layers, those that are read at the same places being the same."""
+    """The units of some layers; units that are read at the same places are one and the same."""
     links: dict[Unit, list[Unit | Place]] = {
         (name, number): [(name, number)] for name in names for number in range(makers[name].size)
     }

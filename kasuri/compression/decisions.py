@@ -55,7 +55,7 @@ class Decider:
     inputs: Mapping[str, Tensor]
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
-        """Masks of the weights that are set to 0; `whole`: of units that are taken out, all of them."""
+        """Masks of the weights that are set to 0; with `whole`, of all weights of units that go."""
         if self.structure == WEIGHTS:
             masks = {
                 key[0]: statistic.logs >= levels[key] for key, statistic in self.statistics.items()
@@ -66,7 +66,7 @@ class Decider:
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
     def _whole(self, gone: Mapping[Key, set[int]]) -> dict[Key, set[int]]:
-        """With all weights of units that nobody makes, or nobody reads."""
+        """The same, and all weights of units that no layer makes any more, or no layer reads."""
         every = {key: set(units) for key, units in gone.items()}
 
         def dropped(members: Sequence[Member], unit: int) -> bool:
@@ -138,7 +138,7 @@ class Decider:
         return [place for place in gone if place != best]
 
     def _worth(self, group: Group) -> Tensor:
-        """How much the side that needs a unit most needs it."""
+        """How much a unit is needed, by the side that needs it most."""
         worth = torch.full((group.size,), -math.inf, dtype=torch.float64)
         for member in group.members:
             known = self.statistics.get((member.layer, member.side))

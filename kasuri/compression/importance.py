@@ -326,7 +326,7 @@ def _has_radii(weight: Weight) -> bool:
 
 @torch.no_grad()
 def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | None]:
-    """Log-modes of the radii of rows and of columns (of inputs); None for radii that there are not.
+    """Log-modes of the radii of rows and of columns (of inputs); None for a side without radii.
 
     Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
     Dropped rows and columns of a masked posterior are at -inf.

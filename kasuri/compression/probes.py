@@ -254,10 +254,14 @@ def check_example(net: nn.Module, example: Any) -> None:
     given = tensors(example)
     want = "give a batch of inputs as the network takes it: a tensor, a tuple of arguments or a mapping"
     if not given:
-        raise TypeError(f"compress(example={type(example).__name__}): no tensor in it; {want}")
+        raise TypeError(
+            f"compress(example={type(example).__name__}): there is no tensor in it; {want}"
+        )
     if not all(leaf.numel() for leaf in given):
         shapes = [tuple(leaf.shape) for leaf in given]
-        raise ValueError(f"compress(example=...): nothing in it, its shape is {shapes}; {want}")
+        raise ValueError(
+            f"compress(example=...): the example is empty, with shapes {shapes}; {want}"
+        )
     ids = {id(leaf) for leaf in given}
     single: list[str] = []
 
@@ -273,8 +277,8 @@ def check_example(net: nn.Module, example: Any) -> None:
         failed = error
     if single:
         raise ValueError(
-            f"compress(example=...): one example without a dimension that counts examples ({single[0]}); "
-            "write example.unsqueeze(0)"
+            f"compress(example=...): this is a single example, not a batch ({single[0]}); write "
+            "example.unsqueeze(0)"
         ) from failed
     if failed is not None:
         raise ValueError(
@@ -303,9 +307,9 @@ def check_double(net: nn.Module, example: Any) -> None:
         ) from error
     if distance(first, second) > TOLERANCE:
         raise ValueError(
-            "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
-            "network can be equal to it; look for noise that does not ask whether it is training, such as "
-            "F.dropout(x) without training=self.training"
+            "compress: two runs of the network in evaluation mode on the same inputs differ, so no "
+            "smaller network can be compared with it; look for noise that is on in evaluation mode too, such "
+            "as F.dropout(x) without training=self.training"
         )
 
 

@@ -51,8 +51,8 @@ class Loss:
     def __post_init__(self) -> None:
         if not (is_number(self.tolerance) and self.tolerance >= 0):
             raise ValueError(
-                f"{type(self).__name__}(tolerance={self.tolerance!r}): by how much the loss may grow must be "
-                "a number, 0 or more"
+                f"{type(self).__name__}(tolerance={self.tolerance!r}): tolerance, by how much the loss "
+                "may grow, must be a number, 0 or more"
             )
 
 
@@ -78,7 +78,8 @@ class PerLayer(Loss):
             )
         if self.budget is not None and not is_whole(self.budget, 0):
             raise ValueError(
-                f"PerLayer(budget={self.budget!r}): how many may be left must be a whole number, 0 or more"
+                f"PerLayer(budget={self.budget!r}): budget, how many weights may be left, must be a whole "
+                "number, 0 or more"
             )
 
 
@@ -105,7 +106,7 @@ class SearchResult:
     Args:
         levels: of all statistics.
         trials: the steps of a search.
-        notes: what is to be said.
+        notes: remarks for the report.
         loss: of the network that is cut there, if it was searched for.
     """
 
@@ -297,8 +298,8 @@ def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> l
 class Search:
     """Levels at which the loss of the masked network stays within a tolerance.
 
-    At every step the block goes on whose next units save most for each nat of loss. What was measured
-    before others went on is measured again before it is believed.
+    Every step takes the next units of the block in which they save most for each nat of loss. What was
+    measured before the step of another block is measured again before it is used.
 
     Args:
         blocks: all at their starts.
@@ -365,7 +366,7 @@ class Search:
             block.step //= 2
 
     def _gain(self, loss: float, saved: float) -> float:
-        """What a step saves for each nat; what is beyond a budget that is not kept yet counts nothing."""
+        """What a step saves for each nat; until a budget is kept, savings beyond it do not count."""
         if self.saved < self.wanted:
             saved = min(saved, self.wanted)
         return (saved - self.saved) / max(loss - self.loss, FREE)
@@ -438,7 +439,7 @@ def validation_loss(validation: Any, model: nn.Module) -> LossOf:
         )
     x, y = validation
     if not len(y):
-        raise ValueError("compress(validation=(x, y)): there is no example in them")
+        raise ValueError("compress(validation=(x, y)): x and y must hold at least one example")
     likelihood, output = model.likelihood, model.output
 
     @torch.no_grad()
@@ -461,8 +462,8 @@ def masked_loss(loss: LossOf, plain: nn.Module) -> Callable[[Masks], float]:
     start = loss(copy.deepcopy(plain).eval())
     if not math.isfinite(start):
         raise ValueError(
-            f"compress: the validation loss of the network as it is is {start}, so nothing can be compared "
-            "with it; look at the data and the network, or give a number as threshold"
+            f"compress: the validation loss of the uncompressed network is {start}, so nothing can be "
+            "compared with it; look at the data and the network, or give a number as threshold"
         )
     return lambda masks: loss(masked_net(plain, masks).eval())
 

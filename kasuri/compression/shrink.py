@@ -146,7 +146,7 @@ def shrink(
 
 
 def _together(groups: Sequence[Group], works: Callable[[Sequence[Group]], bool]) -> Sequence[Group]:
-    """Groups with which something works: all, or those with which it works one after the other."""
+    """All groups if they work together, else those that work when they are added one by one."""
     if works(groups):
         return groups
     kept: list[Group] = []
@@ -175,10 +175,10 @@ def _attempt(
 
 
 def trusted(net: nn.Module, inputs: list[Any], groups: Sequence[Group]) -> list[Group]:
-    """The groups; those whose units are not what they seem with an obstacle.
+    """The groups, those that turn out to be wrong with an obstacle.
 
     Half of the units of every group lose all weights that lead to them and from them, in a network
-    with other weights. Nobody can miss them then: taking them out has to leave the outputs as they are. Where
+    with other weights. No layer needs them then: taking them out has to leave the outputs as they are. Where
     it does not, the group is wrong, or its units are outputs as well.
 
     Args:

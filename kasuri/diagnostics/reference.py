@@ -48,8 +48,8 @@ class LogJoint:
     """log p(y | w) / η + log p(w): the tempered posterior of an objective, up to a constant.
 
     η is the temperature of the objective, so this is the density whose approximation the objective asks for.
-    What has no posterior, point estimates and the size of the noise stay as they are. The network
-    runs in evaluation mode.
+    Point estimates, parameters without a posterior and the size of the noise keep their values. The
+    network runs in evaluation mode.
 
     Args:
         elbo: objective with a normal prior; its network brings order and shapes of the weights.
@@ -70,7 +70,9 @@ class LogJoint:
         self.x, self.y = tensors(data)
         self.temperature = elbo.weight_at(0)
         if not self.temperature > 0:
-            raise ValueError("LogJoint: at temperature 0 the posterior is a point")
+            raise ValueError(
+                "LogJoint: at temperature 0 the posterior is a single point; give a temperature above 0"
+            )
         posteriors = dict(named_posteriors(elbo.bnn))
         self.posteriors = {n: q for n, q in posteriors.items() if bool((q.variance > 0).any())}
         self._points = {id(q): q for n, q in posteriors.items() if n not in self.posteriors}
@@ -145,7 +147,9 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     for name, q in joint.posteriors.items():
         precisions = normal_precisions(joint.priors[name], q.shape)
         if precisions is None:
-            raise ValueError(f"conjugate: the prior of {name!r} must be normal around 0")
+            raise ValueError(
+                f"conjugate: the prior of {name!r} must be normal with mean 0, e.g. kasuri.Normal(1.0)"
+            )
         priors.append(precisions.reshape(-1))
     origin = torch.zeros_like(joint.mean())
 

@@ -133,8 +133,8 @@ def matrix_posteriors(bnn: nn.Module) -> dict[str, Posterior]:
     posteriors = {name: q for name, q in require_posteriors(bnn).items() if len(q.shape) >= 2}
     if not posteriors:
         raise ValueError(
-            f"every posterior of {type(bnn).__name__} is one of a vector, and a vector has no "
-            "rank; convert weight matrices as well"
+            f"only vectors of {type(bnn).__name__} are random, and a vector has no rank; convert weight "
+            "matrices as well"
         )
     return posteriors
 

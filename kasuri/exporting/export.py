@@ -206,7 +206,7 @@ class Recipe:
     targets: Scale | None
 
     def check(self, net: nn.Module) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse arguments that contradict each other or the network."""
         if self.kind != "mean" and next(named_layers(net), None) is None:
             raise ValueError(
                 f"export(kind={self.kind!r}): {type(net).__name__} has no posterior to draw from; write "
@@ -214,7 +214,7 @@ class Recipe:
             )
         if self.kind == "ensemble" and not is_whole(self.members, 2):
             raise ValueError(
-                f'members must be at least 2, got {self.members}; one function is kind="draw"'
+                f'members must be at least 2, got {self.members}; for one function write kind="draw"'
             )
         if not is_whole(self.seed):
             raise ValueError(f"seed must be a whole number, got {self.seed!r}")
@@ -240,14 +240,14 @@ class Recipe:
         if len(parts) > 1 and (one_meant or self.targets is not None):
             raise ValueError(
                 f"export: the network returns {', '.join(map(repr, parts))}, but moments, a likelihood and a "
-                "target's unit are those of one output. Say which, e.g. output=lambda out: out[0] or "
-                "output=lambda out: out.logits"
+                "target's unit belong to a single output. Say to which one, e.g. output=lambda out: out[0] "
+                "or output=lambda out: out.logits"
             )
         whole = [name for name, part in parts.items() if not part.is_floating_point()]
         if whole and kind == "ensemble":
             raise ValueError(
-                f'export(kind="ensemble"): the outputs {whole} are whole numbers, of which members have no '
-                "mean; say which part to put out, e.g. output=lambda out: out[0]"
+                f'export(kind="ensemble"): the outputs {whole} are whole numbers, which cannot be '
+                "averaged over members; say which output to export, e.g. output=lambda out: out[0]"
             )
         if likelihood is not None and self.targets is not None:
             out = next(iter(parts.values()))
@@ -321,8 +321,8 @@ def _check_path(path: str | os.PathLike[str] | None) -> None:
         return
     if str(path) in get_args(Kind):
         raise ValueError(
-            f"export(..., path={str(path)!r}): a file of that name, or the kind? Write kind={str(path)!r}, "
-            'or a path with an ending, e.g. "net.onnx"'
+            f"export(..., path={str(path)!r}): this is the name of a kind; write kind={str(path)!r}, "
+            'or, if a file is meant, a path with an ending, e.g. "net.onnx"'
         )
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")

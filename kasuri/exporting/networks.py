@@ -1,4 +1,4 @@
-"""The networks that are exported: modules of positional tensors that put out named tensors."""
+"""The networks that are exported: modules from positional tensors to named tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Scale(nn.Module):
 
 
 class OutputError(TypeError):
-    """A network returned what no file can put out."""
+    """A network returned something that cannot be the output of a file."""
 
 
 def parts_of(out: Any) -> dict[str, Tensor]:
@@ -64,14 +64,14 @@ def parts_of(out: Any) -> dict[str, Tensor]:
     ]
     if strange or not parts:
         raise OutputError(
-            f"export: the network returned {', '.join(strange) or 'nothing'}; a file puts out tensors. Say "
-            "which part it should put out, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+            f"export: the network returned {', '.join(strange) or 'nothing'}; the outputs of a file are "
+            "tensors. Say which part to export: output=lambda out: out[0] or output=lambda out: out.logits"
         )
     return parts
 
 
 class Plain(Positional):
-    """An ordinary network that puts out all it returns, by name."""
+    """An ordinary network, whose outputs are all the tensors it returns, by name."""
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """Tensors by name; one without a name is called "output"."""
@@ -108,7 +108,7 @@ class Servable(nn.Module, ABC):
         """The outputs for scaled inputs."""
 
     def _summary(self, fs: Tensor) -> dict[str, Tensor]:
-        """What outputs (S, batch, ...) of S functions say together.
+        """The summary of outputs (S, batch, ...) of S functions.
 
         Classes: mean and std of the probabilities over members, entropy of the mean, mutual information. Real
         targets: mean, std with noise and weights together, and their variances apart, aleatoric and
@@ -149,7 +149,7 @@ class Single(Servable):
 
 
 class Ensemble(Servable):
-    """Draws of the network side by side in one graph, and what they say together."""
+    """Draws of the network side by side in one graph, and the summary of their outputs."""
 
     def __init__(self, members: Sequence[Plain], *units: Any) -> None:
         super().__init__(*units)

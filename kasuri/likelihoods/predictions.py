@@ -257,7 +257,7 @@ class ClassPrediction(Prediction):
             )
         if self.dim is None:
             if not bool(((y == 0) | (y == 1)).all()):
-                raise ValueError("targets between yes and no have no accuracy: write y.round()")
+                raise ValueError("scores of yes/no answers need targets 0 or 1; write y.round()")
             y = y.long()
         return probs.reshape(-1, probs.shape[-1]), y.reshape(-1)
 
@@ -369,7 +369,9 @@ def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
 
 def _check_level(level: float) -> float:
     if not isinstance(level, int | float) or not 0 < level < 1:
-        raise ValueError(f"interval({level!r}): must be a probability between 0 and 1, e.g. 0.9")
+        raise ValueError(
+            f"interval: level must be a probability between 0 and 1, e.g. 0.9, got {level!r}"
+        )
     return level
 
 

@@ -133,7 +133,7 @@ def claim_outputs(weight: Posterior, bias: Any) -> bool:
 
 
 def _refuse_replay(call: Call, posterior: Posterior, where: str) -> None:
-    """A layer that gradient checkpointing runs again alone cannot know what the whole call drew."""
+    """Refuse gradient checkpointing that runs one layer again: the draw of its call is not kept."""
     if not call.whole and eager() and posterior in _reused and is_recomputing():
         raise RuntimeError(
             f"{where} is used several times in one forward pass and is being recomputed by gradient "

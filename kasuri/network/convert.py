@@ -222,7 +222,7 @@ def _title(plan: Plan, module: nn.Module) -> str:
 
 
 def _with_padding(view: View, owners: Sequence[nn.Module]) -> View:
-    """The padding row of an embedding is one for every layer that is tied to it."""
+    """A padding row of an embedding is a padding row of every layer that is tied to it."""
     for owner in owners:
         padding: Any = getattr(owner, "padding_idx", None)
         if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and padding is not None:
@@ -244,7 +244,7 @@ def _build(family: Builder, view: View, tensor: nn.Parameter) -> _Built:
 
 
 def _uses(net: nn.Module) -> dict[int, int]:
-    """In how many places each module hangs."""
+    """In how many places of the network each module is."""
     counts: dict[int, int] = {}
     for parent in net.modules():
         for child in parent._modules.values():

@@ -71,7 +71,7 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
 
 
 def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where) -> str:
-    """What was asked for instead of something that can become random."""
+    """What `where` matches instead of a layer that can become random."""
     matched = [name for name in modules if _is_wanted(modules, name, where)]
     if matched:
         title = f"{matched[0] or 'the network'!r} ({type(modules[matched[0]]).__name__})"

@@ -25,7 +25,7 @@ Output = Callable[[Any], Tensor] | None
 def model_of(
     given: nn.Module | Trained, likelihood: Likelihood | None = None, output: Output = None
 ) -> tuple[nn.Module, Likelihood | None, Output]:
-    """(network, what its outputs mean, what takes them out of what it returns); what is said wins."""
+    """(network, likelihood, output function); arguments win over what an objective has."""
     given = objective_of(given)
     if isinstance(given, Objective):
         return given.net, likelihood or given.likelihood, output or given.output
@@ -111,7 +111,7 @@ def at_least_one(**counts: int | None) -> None:
 
 @contextmanager
 def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
-    """Yields what turns to the function, or the stream of noise, that belongs to a seed."""
+    """Yields a function of a seed that switches to the draw, or the stream of noise, of that seed."""
     posteriors = [posterior for _, posterior in named_posteriors(net)]
     if estimator is shared:
         weights = Given({})

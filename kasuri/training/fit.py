@@ -96,7 +96,7 @@ def fit(
 ) -> Fitted:
     """Train a converted network, an ordinary one, or an objective of your own.
 
-    Told nothing else, it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
+    By default it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
     learning rate, and a temperature chosen on validation data while training goes on.
 
     Args:
