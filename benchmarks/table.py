@@ -67,7 +67,7 @@ def case_section(name: str, results: list[Result]) -> str:
     rows = []
     for contender in dict.fromkeys(key for column in columns for key in column):
         times = [column.get(contender) for column in columns]
-        ratios = ["1" if contender == PLAIN.name else ratio(each) for each in times]
+        ratios = ["1" if contender == PLAIN.name else ratio(time) for time in times]
         rows.append(
             [contender, *ratios, *(cells.get(contender, NOTHING) for cells in further.values())]
         )

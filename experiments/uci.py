@@ -153,8 +153,8 @@ class Splits(Experiment):
         options = [Choice(*o) for o in product(self.temperatures, self.dropouts, self.noises)]
         if len(options) == 1:  # nothing to choose
             return options * len(parts), [], 0.0
-        each = [part for part in parts for _ in options]
-        tried = self.train(each, options * len(parts), seed, 1, where)
+        repeated = [part for part in parts for _ in options]
+        tried = self.train(repeated, options * len(parts), seed, 1, where)
         choices, best = [], []
         for index, part in enumerate(parts):
             mine = tried[index * len(options) : (index + 1) * len(options)]

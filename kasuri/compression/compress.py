@@ -122,27 +122,27 @@ def compress(
     masks = decider.masks(cut.levels)
 
     masked = masked_net(work, masks)
-    done = shrink(masked, probed, groups, carry=not keep_posterior)
-    small, heads, head_notes = shrink_heads(done.net, probed)
+    shrunk = shrink(masked, probed, groups, carry=not keep_posterior)
+    small, heads, head_notes = shrink_heads(shrunk.net, probed)
     if keep_posterior:
-        small, head_notes = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
+        small, head_notes = shrunk.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
         heads = {}
-    notes += [*cut.notes, *done.notes, *head_notes]
+    notes += [*cut.notes, *shrunk.notes, *head_notes]
     result = _like(small, plain)
     after = count(result, example)
     timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
         result, posterior_notes = small_posterior(
-            masked_posteriors(bnn, masks), work, result, done.plan
+            masked_posteriors(bnn, masks), work, result, shrunk.plan
         )
         notes += posterior_notes
         variational = _size(bnn), _size(result)
 
     left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
-    for part in (left_of(work, done.plan), masks):
+    for part in (left_of(work, shrunk.plan), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    units = (*_units(groups, done), *_heads(work, heads))
+    units = (*_units(groups, shrunk), *_heads(work, heads))
     unused = decider.decision(cut.levels).inputs if structure != WEIGHTS else {}
     return result, CompressionReport(
         criterion=criterion,

@@ -315,8 +315,8 @@ def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]
             if OWN in sides_of(net.get_submodule(name)):
                 put(unit, name, OWN, number)
     members = tuple(
-        Member(*key, tuple(tuple(sorted(places)) for places in every))
-        for key, every in spread.items()
+        Member(*key, tuple(tuple(sorted(places)) for places in by_unit))
+        for key, by_unit in spread.items()
     )
     obstacles = (makers[name].obstacle for name in names)
     obstacle = next((reason for reason in obstacles if reason is not None), None) or _obstacle(

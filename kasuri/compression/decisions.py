@@ -67,20 +67,20 @@ class Decider:
 
     def _whole(self, gone: Mapping[Key, set[int]]) -> dict[Key, set[int]]:
         """The same, and all weights of units that no layer makes any more, or no layer reads."""
-        every = {key: set(units) for key, units in gone.items()}
+        all_gone = {key: set(units) for key, units in gone.items()}
 
         def dropped(members: Sequence[Member], unit: int) -> bool:
             return bool(members) and all(
-                every.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
+                all_gone.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
             )
 
         for group in self.groups:
             for unit in range(group.size) if group.obstacle is None else ():
                 if dropped(group.makers, unit) or dropped(group.readers, unit):
                     for member in (*group.makers, *group.readers):
-                        places = every.setdefault((member.layer, member.side), set())
+                        places = all_gone.setdefault((member.layer, member.side), set())
                         places.update(member.places[unit])
-        return every
+        return all_gone
 
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
@@ -127,9 +127,9 @@ class Decider:
         below = low.get((reader.layer, reader.side))
         if below is None:
             return []
-        every = [place for spread in reader.places for place in spread]
-        gone = [place for place in every if bool(below[place])]
-        return gone if len(gone) < len(every) else self._but_best(gone, reader.layer, reader.side)
+        places = [place for spread in reader.places for place in spread]
+        gone = [place for place in places if bool(below[place])]
+        return gone if len(gone) < len(places) else self._but_best(gone, reader.layer, reader.side)
 
     def _but_best(self, gone: Sequence[int], *key: str) -> list[int]:
         """All but the most needed."""

@@ -134,15 +134,15 @@ def shrink(
         return _attempt(net, groups, constants, carry, inputs, before)
 
     kept = _together(free, lambda groups: attempt(groups) is not None)
-    done = attempt(kept)
-    assert done is not None
+    shrunk = attempt(kept)
+    assert shrunk is not None
     names = {group.name for group in kept}
     notes = [
         f"units of {group.name!r} stay: without them the outputs would change"
         for group in free
         if group.name not in names
     ]
-    return replace(done, notes=[*done.notes, *notes])
+    return replace(shrunk, notes=[*shrunk.notes, *notes])
 
 
 def _together(groups: Sequence[Group], works: Callable[[Sequence[Group]], bool]) -> Sequence[Group]:
@@ -355,8 +355,8 @@ def _carrier(net: nn.Module, group: Group, edge: Tensor, constants: Constants) -
         values = constants[reader.layer, IN].nan_to_num(0.0).abs().cpu()
         # a unit that this layer does not read can bear constants only if it reads none of them
         read = any(reader.places[unit] for unit in edge.nonzero().flatten().tolist())
-        away = 0.0 if read else torch.inf
-        size = [min((float(values[p]) for p in s), default=away) for s in reader.places]
+        fallback = 0.0 if read else torch.inf
+        size = [min((float(values[p]) for p in s), default=fallback) for s in reader.places]
         smallest = torch.minimum(smallest, torch.tensor(size, dtype=torch.float64))
     smallest = torch.where(edge, smallest, -1.0)
     best = int(smallest.argmax())

@@ -308,9 +308,9 @@ def _moments(mine: Tensor, theirs: Tensor) -> tuple[float, float]:
     """(rms of the difference of means in units of the truth, geometric mean ratio of spreads)."""
     mine, theirs = mine.double(), theirs.double()
     spread = theirs.std(0).clamp(min=torch.finfo(torch.float64).tiny)
-    away = ((mine.mean(0) - theirs.mean(0)) / spread).square().mean().sqrt()
+    difference = ((mine.mean(0) - theirs.mean(0)) / spread).square().mean().sqrt()
     ratio = (mine.std(0).clamp(min=torch.finfo(torch.float64).tiny) / spread).log().mean().exp()
-    return float(away), float(ratio)
+    return float(difference), float(ratio)
 
 
 @torch.no_grad()
@@ -321,15 +321,15 @@ def _divergence(
 
     E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q is not normal.
     """
-    each = -exact.log_prob(draws.double())
+    log_ratios = -exact.log_prob(draws.double())
     for name, q in joint.posteriors.items():
         normal = _dense_normal(q)
         if normal is None:
-            each -= float(q.entropy())
+            log_ratios -= float(q.entropy())
         else:
             weights = torch.stack([joint.split(w)[name].flatten() for w in draws])
-            each += normal.log_prob(weights.double())
-    return float(each.mean()), float(each.std()) / math.sqrt(len(each))
+            log_ratios += normal.log_prob(weights.double())
+    return float(log_ratios.mean()), float(log_ratios.std()) / math.sqrt(len(log_ratios))
 
 
 def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:

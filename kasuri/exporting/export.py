@@ -185,10 +185,12 @@ def export(
             f"tolerance={tolerance:g}; nothing was written. Export a network in float64, or "
             "allow more if that is good enough"
         )
-    made = Exported(data, metadata, labels, outputs, error, None if path is None else Path(path))
+    exported = Exported(
+        data, metadata, labels, outputs, error, None if path is None else Path(path)
+    )
     if path is not None:
-        made.save(path)
-    return made
+        exported.save(path)
+    return exported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,18 +262,18 @@ class Recipe:
     def network(self, net: nn.Module, inputs: tuple[Tensor, ...]) -> Servable:
         """What computes the outputs of the file."""
         units = self.likelihood, self.inputs, self.targets
-        made: Servable
+        servable: Servable
         if self.kind == "ensemble":  # members are numbered as kasuri.predict numbers draws
             seeds = [mix(self.seed, member) for member in range(self.members)]
-            made = Ensemble([self._plain(net, "sample", seed) for seed in seeds], *units)
+            servable = Ensemble([self._plain(net, "sample", seed) for seed in seeds], *units)
         elif self.kind == "variance":
-            still = copy.deepcopy(net).requires_grad_(False)
-            moments = MomentNetwork(still, inputs, self.covariance, self.names, self._only_output)
-            made = SamplingFree(moments, *units)
+            frozen = copy.deepcopy(net).requires_grad_(False)
+            moments = MomentNetwork(frozen, inputs, self.covariance, self.names, self._only_output)
+            servable = SamplingFree(moments, *units)
         else:
             draw = "sample" if self.kind == "draw" else "mean"
-            made = Single(self._plain(net, draw, self.seed), *units)
-        return made.eval().requires_grad_(False)
+            servable = Single(self._plain(net, draw, self.seed), *units)
+        return servable.eval().requires_grad_(False)
 
     def _only_output(self, out: Any) -> Tensor:
         """The one output, taken out of whatever it is in."""

@@ -53,8 +53,8 @@ class Draws:
         centre = value.mean(0)
         squares = (value - centre).square().sum(0)
         if self.mean is not None and self.squares is not None:
-            away = (centre - self.mean).square()
-            squares = self.squares + squares + away * (before * len(fs) / self.count)
+            deviation = (centre - self.mean).square()
+            squares = self.squares + squares + deviation * (before * len(fs) / self.count)
         self.squares = squares
         self.mean = self._mixed(self.mean, value)
         self.noise, self.entropy = (
@@ -290,8 +290,8 @@ class RealPrediction(Prediction):
                 "draws of a function have no density: give kasuri.predict the likelihood, e.g. "
                 "likelihood=kasuri.Gaussian(0.1) for regression or kasuri.Categorical() for classes"
             )
-        each = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
-        noise = torch.stack([variance for variance in each if variance is not None])
+        variances = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
+        noise = torch.stack([variance for variance in variances if variance is not None])
         if self.concentration is None:
             return noise.sqrt()
         a = self.concentration

@@ -267,20 +267,20 @@ def _tied(
     modules: Mapping[str, nn.Module], plans: Sequence[Plan], holders: Mapping[int, list[str]]
 ) -> set[int]:
     """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
-    taken: dict[int, list[str]] = {}
+    names_of: dict[int, list[str]] = {}
     for plan in plans:
         for name in plan.families:
             tensor = modules[plan.name].get_parameter(name)
-            taken.setdefault(id(tensor), []).append(plan.full(name))
-    for key, names in taken.items():
+            names_of.setdefault(id(tensor), []).append(plan.full(name))
+    for key, names in names_of.items():
         others = [name for name in holders[key] if name not in names]
         if others:
-            every = sorted({name.rpartition(".")[0] for name in holders[key]})
+            layers = sorted({name.rpartition(".")[0] for name in holders[key]})
             raise ValueError(
                 f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
-                f"converting one alone would untie them; write where={every}"
+                f"converting one alone would untie them; write where={layers}"
             )
-    return {key for key, names in taken.items() if len(names) > 1}
+    return {key for key, names in names_of.items() if len(names) > 1}
 
 
 def _obstacle(

@@ -242,8 +242,8 @@ def plain_class(kind: type) -> type[nn.Module]:
 
 
 def _rebuild(plain: type[nn.Module]) -> nn.Module:
-    made = random_class(plain)
-    return made.__new__(made)
+    cls = random_class(plain)
+    return cls.__new__(cls)
 
 
 def conversion_of(layer: nn.Module) -> Conversion | None:

@@ -47,9 +47,9 @@ def mean_sem(scores: Tensor) -> Estimate:
     if not scores.numel():
         raise ValueError("mean_sem: scores must hold at least one example")
     refuse_non_finite("scores", scores)
-    each = scores.double().reshape(len(scores), -1).mean(1)
-    sem = float(each.std()) / math.sqrt(len(each)) if len(each) > 1 else math.nan
-    return Estimate(float(each.mean()), sem)
+    means = scores.double().reshape(len(scores), -1).mean(1)
+    sem = float(means.std()) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    return Estimate(float(means.mean()), sem)
 
 
 def bootstrap_sem(

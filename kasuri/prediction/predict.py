@@ -83,14 +83,18 @@ def predict(
         base = fresh() if seed is None else seed
         seeds = [mix(base, draw) for draw in range(samples)]
     parts: list[Draws] = []
-    with torch.no_grad(), evaluating(net) as still, _drawing(still, resolve(estimator)) as turn_to:
+    with (
+        torch.no_grad(),
+        evaluating(net) as network,
+        _drawing(network, resolve(estimator)) as turn_to,
+    ):
         for batch in batches(x):
             pieces = split(batch, chunk)
             draws = [Draws(keep_draws, seeds) for _ in pieces]
             for number in seeds or [0]:
                 turn_to(number)
                 for piece, part in zip(pieces, draws, strict=True):
-                    part.add(run(still, piece, output).unsqueeze(0), likelihood)
+                    part.add(run(network, piece, output).unsqueeze(0), likelihood)
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")

@@ -281,8 +281,8 @@ def _settings(run: Run) -> dict[str, Any]:
         "callbacks": [type(callback).__name__ for callback in run.callbacks],
         **described(objective),
     }
-    if about := objective.extra_repr():
-        settings["objective"] = about
+    if description := objective.extra_repr():
+        settings["objective"] = description
     for name, schedule in objective.scheduled().items():
         is_plain = dataclasses.is_dataclass(schedule)  # a function of the user's has no words
         settings[name] = repr(schedule) if is_plain else "a function"

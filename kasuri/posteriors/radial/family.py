@@ -124,11 +124,11 @@ class Radial(MatrixFamily):
     def restored(cls, options: dict[str, Any]) -> "Radial":
         """From a file; files of version 0.2 name options that have one choice now."""
         options = dict(options)
-        for name, left in (("radius", "log-normal"), ("rescale", False)):
-            value = options.pop(name, left)
-            if value != left:
+        for name, choice in (("radius", "log-normal"), ("rescale", False)):
+            value = options.pop(name, choice)
+            if value != choice:
                 raise ValueError(
-                    f"Radial({name}={value!r}) of version 0.2: it must be {left!r} now"
+                    f"Radial({name}={value!r}) of version 0.2: it must be {choice!r} now"
                 )
         return cls(**options)
 

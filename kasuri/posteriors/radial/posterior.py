@@ -145,10 +145,10 @@ class RadialPosterior(Posterior):
             True
         """
         own = dict(self.own_radii())
-        for asked, known in ((side, own), (statistic, POWERS)):
-            if asked not in known:
+        for name, known in ((side, own), (statistic, POWERS)):
+            if name not in known:
                 choices = " or ".join(f'"{choice}"' for choice in known)
-                raise ValueError(f"log_modes({asked!r}): this posterior has {choices}")
+                raise ValueError(f"log_modes({name!r}): this posterior has {choices}")
         law = own[side].law()
         return law.log_mode(POWERS[statistic]).to(own[side].loc.dtype)
 

@@ -123,15 +123,15 @@ class RadialPrior(Prior):
         for q, mask in posteriors:
             polars = dict(q.polars())
             for side, _ in q.own_radii():
-                each = next(kls)
+                kl = next(kls)
                 if side in polars:
                     directions = polars[side].directions
                     concentration = concentration_at(directions.dimension, self.gap)
                     uniform = self.mean == "uniform"
-                    each = each + directions.kl(0.0 if uniform else concentration)
+                    kl = kl + directions.kl(0.0 if uniform else concentration)
                 if mask is not None:
-                    each = each * to_vectors(mask, side, q.positions).any(-1)
-                terms.append(each.sum())
+                    kl = kl * to_vectors(mask, side, q.positions).any(-1)
+                terms.append(kl.sum())
         return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:

@@ -103,8 +103,8 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     flat = kappa.reshape(-1)
     gap, accepted = _first_accepted(flat, d, AT_ONCE if flat.numel() > FEW else FOR_FEW)
     while not accepted.all():
-        left = accepted.logical_not().nonzero().squeeze(-1)
-        gap[left], accepted[left] = _first_accepted(flat[left], d, FOR_FEW)
+        missing = accepted.logical_not().nonzero().squeeze(-1)
+        gap[missing], accepted[missing] = _first_accepted(flat[missing], d, FOR_FEW)
     return gap.view(kappa.shape)
 
 
@@ -250,11 +250,11 @@ class _SampleScaled(torch.autograd.Function):
         info: Any, dims: tuple[int | None, ...], *inputs: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         token = inputs[3] if dims[3] is None else inputs[3].select(dims[3], 0)
-        several = [
-            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
-            for each, dim in zip(inputs[:3], dims, strict=False)
+        batched = [
+            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+            for value, dim in zip(inputs[:3], dims, strict=False)
         ]
-        samples = _SampleScaled.apply(*several, token)
+        samples = _SampleScaled.apply(*batched, token)
         return samples, (0,) * len(samples)
 
 

@@ -87,15 +87,15 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     """
     wide = resultant.double()
     inner = torch.where(wide < 1, wide, 0.0)
-    about = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
+    approximate = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
     # so close to 1 that steps would be those of rounding; `about` is as exact as a resultant can tell there
     close = inner > 1 - CLOSE
-    inner, kappa = torch.where(close, 0.0, inner), torch.where(close, 0.0, about)
+    inner, kappa = torch.where(close, 0.0, inner), torch.where(close, 0.0, approximate)
     for _ in range(NEWTON):
         now = terms(kappa, d)
         kappa = kappa - (now.resultant - inner) / now.slope
     beyond = torch.where(wide == 1, math.inf, math.nan)
-    kappa = torch.where(wide < 1, torch.where(close, about, kappa), beyond)
+    kappa = torch.where(wide < 1, torch.where(close, approximate, kappa), beyond)
     return kappa.to(real_type(resultant))
 
 
