@@ -211,9 +211,9 @@ class Splits(Experiment):
         seed_of_draws = mix(seed, Stream.EVALUATION)
         model: Any = members[0].objective
         if len(members) > 1:
-            each = math.ceil(self.samples / len(members))
+            draws_of_each = math.ceil(self.samples / len(members))
             model = kasuri.prediction.ensemble(
-                [member.objective for member in members], each, seed_of_draws
+                [member.objective for member in members], draws_of_each, seed_of_draws
             )
         elif any(self.dropouts):
             model = kasuri.prediction.mc_dropout(model, self.samples, seed)

@@ -128,8 +128,8 @@ def draw(
 
 def _placed(panel: Panel, left: int, width: int, height: int) -> dict[str, object]:
     """A panel in pixels."""
-    every = [point for line in panel.series for point in line.points] + [*panel.crosses.values()]
-    xs, ys = [x for x, _ in every] + [*panel.marks.values()], [y for _, y in every]
+    points = [point for line in panel.series for point in line.points] + [*panel.crosses.values()]
+    xs, ys = [x for x, _ in points] + [*panel.marks.values()], [y for _, y in points]
     start, end = left + LEFT, left + width - RIGHT
     x, y = scale(xs, start, end, True), scale(ys, height - BOTTOM, TOP, panel.log)
     return {

@@ -126,8 +126,12 @@ def sweep_tables(results: Sequence[Result]) -> str:
         for x, sweep in sweeps.items():
             x = AXES.get(x, x)
             if len(sweep.series) == 1:
-                every = {score: series[sweep.series[0]] for score, series in sweep.scores.items()}
-                parts.append(_sweep(x, {column(s).title: (s, curve) for s, curve in every.items()}))
+                first_curves = {
+                    score: series[sweep.series[0]] for score, series in sweep.scores.items()
+                }
+                parts.append(
+                    _sweep(x, {column(s).title: (s, curve) for s, curve in first_curves.items()})
+                )
                 continue
             for score, series in sweep.scores.items():
                 curves = {name: (score, curve) for name, curve in series.items()}

@@ -337,8 +337,8 @@ def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:
     mean = q.mean.double().flatten()
     if not isinstance(q, Located) or q.certain or q.numel() < len(mean):
         return None
-    every = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
-    factor = q.pull(every.reshape(-1, *q.shape)).double()
+    directions = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
+    factor = q.pull(directions.reshape(-1, *q.shape)).double()
     normal = td.MultivariateNormal(mean, factor @ factor.mT)
     exact = torch.allclose(normal.entropy(), q.entropy().double(), rtol=1e-4)
     return normal if exact else None

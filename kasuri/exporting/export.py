@@ -294,7 +294,7 @@ class Recipe:
             for _, _, conversion in named_layers(net)
             for family in conversion.families.values()
         }
-        about = {
+        description = {
             "kind": self.kind,
             "family": ", ".join(sorted(families)) or "none",
             "likelihood": "none" if self.likelihood is None else type(self.likelihood).__name__,
@@ -304,10 +304,10 @@ class Recipe:
             "torch": torch.__version__,
         }
         if self.kind == "ensemble":
-            about["members"] = str(self.members)
+            description["members"] = str(self.members)
         if self.kind in ("ensemble", "draw"):
-            about["seed"] = str(self.seed)
-        return {f"kasuri.{key}": value for key, value in about.items()}
+            description["seed"] = str(self.seed)
+        return {f"kasuri.{key}": value for key, value in description.items()}
 
 
 def _check_choices(**asked: tuple[Any, Any]) -> None:

@@ -57,14 +57,14 @@ def parts_of(out: Any) -> dict[str, Tensor]:
         names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
         named = zip(names, out, strict=True)
     parts = {str(name): part for name, part in named if part is not None}
-    strange = [
+    others = [
         f"{type(part).__name__} {name!r}"
         for name, part in parts.items()
         if not isinstance(part, Tensor)
     ]
-    if strange or not parts:
+    if others or not parts:
         raise OutputError(
-            f"export: the network returned {', '.join(strange) or 'nothing'}; the outputs of a file are "
+            f"export: the network returned {', '.join(others) or 'nothing'}; the outputs of a file are "
             "tensors. Say which part to export: output=lambda out: out[0] or output=lambda out: out.logits"
         )
     return parts
