@@ -116,9 +116,7 @@ class Radial(MatrixFamily):
                 "concentrations and have no bound of their own; see gap= and min_gap="
             )
         if self.double != "hadamard" and self.grouping != "double":
-            raise ValueError(
-                f'Radial(double={self.double!r}): double is an option of grouping="double"'
-            )
+            raise ValueError(f'Radial(double={self.double!r}): it belongs to grouping="double"')
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "Radial":
