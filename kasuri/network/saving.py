@@ -264,7 +264,7 @@ def _check_architecture(
         title = name or "the network"
         if name not in here:
             raise FileError(
-                f"{path}: the file has a module {title!r} ({kind}), the network has none"
+                f"{path}: the network has no module {title!r} ({kind}), but the file has"
             )
         if here[name][0] != kind:
             raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
@@ -275,4 +275,4 @@ def _check_architecture(
             )
     extra = [name for name in here if name not in {saved_name for saved_name, _, _ in saved}]
     if extra:
-        raise FileError(f"{path}: the network has a module {extra[0]!r}, the file has none")
+        raise FileError(f"{path}: the network has a module {extra[0]!r}, but the file has not")
