@@ -90,7 +90,9 @@ def compress(
         known = ", ".join(map(repr, importance.CRITERIA))
         raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
     if not is_whole(calls, 0):
-        raise ValueError(f"compress: calls must be a whole number, 0 for no timing, got {calls!r}")
+        raise ValueError(
+            f"compress(calls={calls!r}): calls must be a whole number, 0 for no timing"
+        )
     model = probes.uncompiled(objective_of(model))
     bnn = importance.network_of(model)
     require_posteriors(bnn)
