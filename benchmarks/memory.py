@@ -56,8 +56,8 @@ def of_contender(case: str, contender: str) -> dict[str, int]:
     """What `training` finds in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.memory", case, contender]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 if __name__ == "__main__":

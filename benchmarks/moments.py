@@ -115,21 +115,21 @@ def measure(name: str) -> dict[str, Any]:
     fitted, x, y = trained(*NETWORKS[name])
     elbo = fitted.objective
     truth = kasuri.predict(elbo, x, samples=DRAWS, seed=1)
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "weights": sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)),
         f"{DRAWS} draws": compared(truth, truth, y),
         f"{DRAWS} other draws": compared(kasuri.predict(elbo, x, samples=DRAWS, seed=2), truth, y),
         "100 draws": compared(kasuri.predict(elbo, x, samples=100, seed=3), truth, y),
     }
-    found["100 draws"]["seconds"] = seconds(lambda: kasuri.predict(elbo, x, samples=100, seed=3))
+    measured["100 draws"]["seconds"] = seconds(lambda: kasuri.predict(elbo, x, samples=100, seed=3))
     for kind in KINDS:
         network = MomentNetwork(fitted.net, (x,), kind)
-        found[kind] = compared(kasuri.predict_moments(elbo, x, covariance=kind), truth, y)
-        found[kind]["seconds"] = seconds(lambda network=network: in_chunks(network, (x,)))
+        measured[kind] = compared(kasuri.predict_moments(elbo, x, covariance=kind), truth, y)
+        measured[kind]["seconds"] = seconds(lambda network=network: in_chunks(network, (x,)))
     mean, covariance = in_chunks(MomentNetwork(fitted.net, (x,)), (x,))
     probit = probit_softmax(mean, covariance)
-    found["full"]["probit_probability"] = float((probit - truth.mean).abs().amax(-1).mean())
-    return found
+    measured["full"]["probit_probability"] = float((probit - truth.mean).abs().amax(-1).mean())
+    return measured
 
 
 def tables(result: results.Result) -> str:
@@ -138,14 +138,14 @@ def tables(result: results.Result) -> str:
     digits = {"probability": 4, "std_ratio": 2, "std_spread": 2}
     digits |= dict.fromkeys(("information_correlation", "accuracy", "nll"), 3)
     rows = []
-    for name, found in result["networks"].items():
+    for name, measured in result["networks"].items():
         for key, label in labels.items():
-            scores = found[key]
+            scores = measured[key]
             cells = [f"{scores[score]:.{places}f}" for score, places in digits.items()]
             took = f"{1000 * scores['seconds']:.0f}" if "seconds" in scores else ""
             rows.append([name, label, *cells, took])
     header = ["", "", "probability", "std", "±", "information", "accuracy", "NLL", "ms"]
-    worst = max(found["full"]["probit_probability"] for found in result["networks"].values())
+    worst = max(part["full"]["probit_probability"] for part in result["networks"].values())
     return (
         f"{results.table(header, rows, words=2)}\n"
         f"With the probit link instead of points, *probability* of `full` is at most {worst:.4f}. "

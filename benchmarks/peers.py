@@ -16,11 +16,11 @@ from benchmarks.contenders import PRIOR_SCALE, Contender, Run, with_kl
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    installed = {}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            installed[package] = version(package)
+    return installed
 
 
 def available() -> list[Contender]:

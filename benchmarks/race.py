@@ -130,8 +130,8 @@ def picture(result: results.Result) -> str:
     series, ends = [], []
     for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
         points = list(zip(curve["seconds"], curve["neg_elbo"], strict=True))[1:]
-        every = 1 + len(points) // POINTS
-        series.append(Series(points[::-every][::-1], colour))
+        stride = 1 + len(points) // POINTS
+        series.append(Series(points[::-stride][::-1], colour))
         ends.append(f"{name} {points[-1][1]:.2f} after {points[-1][0]:.0f} s")
     title = "Validation −ELBO, nats per example"
     panel = Panel(title, "seconds of training steps", series, log=True)

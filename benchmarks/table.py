@@ -67,7 +67,7 @@ def case_section(name: str, results: list[Result]) -> str:
     rows = []
     for contender in dict.fromkeys(key for column in columns for key in column):
         times = [column.get(contender) for column in columns]
-        ratios = ["1" if contender == PLAIN.name else ratio(each) for each in times]
+        ratios = ["1" if contender == PLAIN.name else ratio(time) for time in times]
         rows.append(
             [contender, *ratios, *(cells.get(contender, NOTHING) for cells in further.values())]
         )
@@ -97,23 +97,23 @@ def further_columns(contenders: Result, label: str) -> dict[str, dict[str, str]]
             columns.setdefault(f"{header}, {label}", {})[name] = f"{value:.2f}"
     columns[f"ms, {label}"] = {name: f"{t['median_ms']:.2f}" for name, t in contenders.items()}
     for header, key in (("peak memory, MB", "peak_bytes"), ("million numbers", "parameters")):
-        found = {name: f"{t[key] / 1e6:.2f}" for name, t in contenders.items() if key in t}
-        if found:
-            columns[header] = found
+        texts = {name: f"{t[key] / 1e6:.2f}" for name, t in contenders.items() if key in t}
+        if texts:
+            columns[header] = texts
     return columns
 
 
 def targets_section(results: list[Result]) -> str:
     """Every target by thread counts, and whether it was reached."""
     counts = sorted({file["threads"] for file in results})
-    found: dict[tuple[str, str, float, str], dict[int, Result]] = {}
+    by_target: dict[tuple[str, str, float, str], dict[int, Result]] = {}
     for file in results:
         for target in file["targets"]:
             reference = target.get("reference", PLAIN.name)
             key = (target["case"], target["contender"], target["bound"], reference)
-            found.setdefault(key, {})[file["threads"]] = target
+            by_target.setdefault(key, {})[file["threads"]] = target
     rows = []
-    for (case, contender, bound, reference), measured in found.items():
+    for (case, contender, bound, reference), measured in by_target.items():
         cells = [verdict(measured.get(threads)) for threads in counts]
         times = "" if reference == PLAIN.name else f" x {reference}"
         rows.append([CASES[case].title, contender, f"≤ {bound:g}{times}", *cells])
@@ -172,8 +172,8 @@ def page(results: list[Result]) -> str:
 
 
 def main(folder: Path = ROOT / "results/bench", out: Path = ROOT / "docs/benchmarks.md") -> None:
-    found = [stored(path) for path in folder.glob("*.json")]
-    ordered = sorted(found, key=lambda file: (file["threads"], KINDS.index(file["kind"])))
+    files = [stored(path) for path in folder.glob("*.json")]
+    ordered = sorted(files, key=lambda file: (file["threads"], KINDS.index(file["kind"])))
     out.write_text(page(ordered))
 
 

@@ -105,7 +105,7 @@ CONTENDERS: dict[str, Callable[[Tensor, int], Values]] = {
 def accuracy(dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
     """Worst relative error over κ, and how many values are no numbers, by quantity, contender and d."""
     rows = (*QUANTITIES, NATS)
-    found: dict[str, Any] = {row: {name: {} for name in CONTENDERS} for row in rows}
+    summaries: dict[str, Any] = {row: {name: {} for name in CONTENDERS} for row in rows}
     grid = torch.tensor(kappas, dtype=torch.float64)
     for d in dimensions:
         truth = [exact(kappa, d) for kappa in kappas]
@@ -116,9 +116,9 @@ def accuracy(dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str
                     for value, known in zip(values.tolist(), truth, strict=True)
                 ]
                 relative = [abs(mpmath.mpf(value) / known - 1) for value, known in pairs]
-                found[QUANTITIES[index]][name][str(d)] = _summary(relative)
-            found[NATS][name][str(d)] = _summary([abs(value - known) for value, known in pairs])
-    return found
+                summaries[QUANTITIES[index]][name][str(d)] = _summary(relative)
+            summaries[NATS][name][str(d)] = _summary([abs(value - known) for value, known in pairs])
+    return summaries
 
 
 def _summary(errors: list[Any]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
     kappa = torch.logspace(0, 4, count, dtype=torch.float64).requires_grad_()
     plain = kappa.detach()
     loc = F.normalize(torch.randn(count, d), dim=-1)
-    one = (loc[0].double() / loc[0].double().norm()).numpy()
+    direction = (loc[0].double() / loc[0].double().norm()).numpy()
     raw, narrow = torch.randn(count, d, requires_grad=True), plain.float().requires_grad_()
 
     def backward(values: Tensor) -> None:
@@ -151,7 +151,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
         f"{count} draws, d = {d}": {
             "kasuri": lambda: sample(loc, narrow.detach()),
             "kasuri, with gradients": draw_backward,
-            "SciPy": lambda: stats.vonmises_fisher(one, 100.0).rvs(count, random_state=0),
+            "SciPy": lambda: stats.vonmises_fisher(direction, 100.0).rvs(count, random_state=0),
         },
     }
     times = {}
@@ -170,9 +170,9 @@ def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]
         "rounds": plan.rounds,
         "threads": torch.get_num_threads(),
     }
-    found = {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
+    measured = {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
     seconds = round(time.perf_counter() - began, 1)
-    return {"settings": settings, **about, **found, "wall_seconds": seconds}
+    return {"settings": settings, **about, **measured, "wall_seconds": seconds}
 
 
 def tables(result: results.Result) -> str:
@@ -201,11 +201,11 @@ def tables(result: results.Result) -> str:
     )
 
 
-def _cell(found: dict[str, Any], count: int) -> str:
-    worst = "" if found["worst"] is None else f"{found['worst']:.0e}"
-    if not found["failed"]:
+def _cell(summary: dict[str, Any], count: int) -> str:
+    worst = "" if summary["worst"] is None else f"{summary['worst']:.0e}"
+    if not summary["failed"]:
         return worst
-    return f"{worst} ({found['failed']} of {count} fail)".strip()
+    return f"{worst} ({summary['failed']} of {count} fail)".strip()
 
 
 if __name__ == "__main__":

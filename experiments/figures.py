@@ -26,13 +26,13 @@ def figures(evaluation: Evaluation, objective: Objective | None = None) -> dict[
     inside, outside = evaluation.examples, evaluation.outside
     if "entropy" in inside:
         score = "entropy"
-        found: dict[str, Any] = {"reliability": _reliability(inside)}
+        data: dict[str, Any] = {"reliability": _reliability(inside)}
     else:
         score = "std"
-        found = {"intervals": _intervals(inside["pit"])}
+        data = {"intervals": _intervals(inside["pit"])}
     if outside is not None:
-        found["ood"] = _two_histograms(score, inside[score], outside[score])
-    return found | {"layers": [] if objective is None else _layers(objective)}
+        data["ood"] = _two_histograms(score, inside[score], outside[score])
+    return data | {"layers": [] if objective is None else _layers(objective)}
 
 
 def _intervals(pit: Tensor) -> dict[str, list[float]]:

@@ -50,7 +50,9 @@ class Truncation(Experiment):
         if self.rank:
             return outcome
         net = trained[0].net
-        figures: dict[str, Any] = {"spectrum": [one.as_dict() for one in spectrum(net).values()]}
+        figures: dict[str, Any] = {
+            "spectrum": [layer.as_dict() for layer in spectrum(net).values()]
+        }
         if self.map_of:
             figures["scales"] = [scale_maps(net, self.map_of)]
         return replace(outcome, figures=outcome.figures | figures)

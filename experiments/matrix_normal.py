@@ -60,8 +60,8 @@ class Sparse(Supervised):
         """As in every experiment, and once more without what is irrelevant."""
         metrics, figures = super().test(members, data, seed)
         elbo = members[0].objective
-        several = {"constant": ["weights"], "both": ["weights", "rows", "columns"]}
-        structure = several.get(self.relevance, [self.relevance])
+        structures = {"constant": ["weights"], "both": ["weights", "rows", "columns"]}
+        structure = structures.get(self.relevance, [self.relevance])
         criterion = "snr" if self.relevance in ("constant", "weights") else "group_ard"
 
         def scores(model: Any, part: Split) -> dict[str, float]:

@@ -58,11 +58,11 @@ def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, 
 
     The whole history of a run is in its history.csv.
     """
-    every = max(1, len(history) // rows)
+    stride = max(1, len(history) // rows)
     return [
         row
         for number, row in enumerate(history, 1)
-        if number % every == 0
+        if number % stride == 0
         or number == len(history)
         or any(key.startswith("valid_") for key in row)
     ]

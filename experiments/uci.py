@@ -153,8 +153,8 @@ class Splits(Experiment):
         options = [Choice(*o) for o in product(self.temperatures, self.dropouts, self.noises)]
         if len(options) == 1:  # nothing to choose
             return options * len(parts), [], 0.0
-        each = [part for part in parts for _ in options]
-        tried = self.train(each, options * len(parts), seed, 1, where)
+        repeated = [part for part in parts for _ in options]
+        tried = self.train(repeated, options * len(parts), seed, 1, where)
         choices, best = [], []
         for index, part in enumerate(parts):
             mine = tried[index * len(options) : (index + 1) * len(options)]
@@ -211,9 +211,9 @@ class Splits(Experiment):
         seed_of_draws = mix(seed, Stream.EVALUATION)
         model: Any = members[0].objective
         if len(members) > 1:
-            each = math.ceil(self.samples / len(members))
+            draws_of_each = math.ceil(self.samples / len(members))
             model = kasuri.prediction.ensemble(
-                [member.objective for member in members], each, seed_of_draws
+                [member.objective for member in members], draws_of_each, seed_of_draws
             )
         elif any(self.dropouts):
             model = kasuri.prediction.mc_dropout(model, self.samples, seed)

@@ -105,8 +105,8 @@ class Wide(Experiment):
         self, elbo: kasuri.ELBO, x: Tensor, y: Tensor, truth: Tensor, seed: int
     ) -> dict[str, float]:
         """Error from the true function, NLL on the training data, KL, and the share that equals the prior."""
-        found = kasuri.evaluate(elbo, (x, y), samples=self.samples, seed=seed)
-        scores = {name: found[name] for name in _SCORES if name in found}
+        evaluation = kasuri.evaluate(elbo, (x, y), samples=self.samples, seed=seed)
+        scores = {name: evaluation[name] for name in _SCORES if name in evaluation}
         mean = kasuri.predict(elbo, x, self.samples, seed=seed).mean
         scores["rmse"] = kasuri.metrics.rmse(mean, truth)
         collapse = collapse_check(elbo)

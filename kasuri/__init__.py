@@ -144,10 +144,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'kasuri' has no attribute {name!r}")
     module, _, attribute = _LATER[name].partition(":")
-    found = import_module(module)
-    thing = getattr(found, attribute) if attribute else found
-    globals()[name] = thing
-    return thing
+    room = import_module(module)
+    value = getattr(room, attribute) if attribute else room
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int | None = None) -> bool:
-    """Whether it is a whole number, and at least so much.
+    """Whether it is a whole number, at least `least`.
 
     Examples:
         >>> is_whole(3, 1), is_whole(0, 1), is_whole(2.0), is_whole(True)
@@ -52,15 +52,15 @@ def described(*tensors: Any) -> str:
         'float32 (2, 3), int64 (4,)'
     """
     return ", ".join(
-        f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in tensors
+        f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in tensors
     )
 
 
-def told(error: BaseException) -> str:
-    """Kind and first line of an error, to put into another one's sentence.
+def first_line(error: BaseException) -> str:
+    """Kind and first line of an error, for use in another message.
 
     Examples:
-        >>> told(ValueError("too long"))
+        >>> first_line(ValueError("too long"))
         'ValueError: too long'
     """
     return f"{type(error).__name__}: {error}".splitlines()[0]

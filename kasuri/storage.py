@@ -1,4 +1,4 @@
-"""What is written to files: objects as names and options, and files that are never halves."""
+"""What is written to files: objects as names and options, and files that are never half written."""
 
 import contextlib
 import dataclasses
@@ -79,8 +79,8 @@ def describe(thing: Any) -> dict[str, Any]:
     """
     if not isinstance(thing, Storable):
         raise ValueError(
-            f"{thing!r} cannot be written to a file: a plain function or a class that files do not know; "
-            "make it a dataclass derived from kasuri.Family, or use one of kasuri's own"
+            f"{thing!r} cannot be written to a file, since it is a plain function or of a class that files "
+            "do not know; make it a dataclass derived from kasuri.Family, or use one of kasuri's own"
         )
     options = {
         key: describe(value) if isinstance(value, Storable) else value

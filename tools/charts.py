@@ -56,9 +56,9 @@ class Panel:
     log: bool = False  # whether the y axis is logarithmic
 
 
-def sweep_chart(found: Sequence[Result]) -> str:
+def sweep_chart(results: Sequence[Result]) -> str:
     """Every score over what an experiment varied: ours with dots, published or exact dotted with rings."""
-    (table,) = compare(found)
+    (table,) = compare(results)
     ((x, sweep),) = pooled(table.rows).items()
     panels = []
     for score, curves in sweep.scores.items():
@@ -68,24 +68,24 @@ def sweep_chart(found: Sequence[Result]) -> str:
             for points, dotted in ((curve.means(), False), (curve.beside, True)):
                 ordered = [(place, known.factor * points[place]) for place in sorted(points)]
                 series.append(Series(ordered, colour, dotted, dotted))
-        values = [y for one in series for _, y in one.points]
+        values = [y for line in series for _, y in line.points]
         log = is_wide(values) and known.factor == 1  # shares in per cent are read on an even scale
         title = known.title + (" (log)" if log else "")
         panels.append(Panel(title, AXES.get(x, x), series, sweep.marks, log=log))
     legend = [(f"● {name}", colour) for name, colour in zip(sweep.series, COLOURS, strict=False)]
-    if any(one.dotted and one.points for panel in panels for one in panel.series):
+    if any(line.dotted and line.points for panel in panels for line in panel.series):
         legend.append(("○ dotted: published, or exact", "#555555"))
     return draw(table.title, legend, panels, width=360, height=320)
 
 
-def frontier_chart(found: Sequence[Result]) -> str:
+def frontier_chart(results: Sequence[Result]) -> str:
     """Size and error of all compressed networks of an experiment, a line per run.
 
     A colour is a family, a line the networks of one run than which none is smaller and better on
     test data. Rings: networks that saw moved pictures. Crosses: published.
     """
     colours = dict(zip(FAMILIES.values(), COLOURS, strict=False))
-    runs = [(run, *frontier_points(run.figures["frontier"])) for run in found]
+    runs = [(run, *frontier_points(run.figures["frontier"])) for run in results]
     panels = []
     for size, title in SIZES.items():
         series, crosses = [], {}
@@ -95,10 +95,10 @@ def frontier_chart(found: Sequence[Result]) -> str:
             series.append(Series(kept, colour, rings="moved" in run.variant))
             crosses |= published[size]
         panels.append(Panel("test error (%)", title, series, crosses=crosses))
-    families = {family_of(run.variant) for run in found}
+    families = {family_of(run.variant) for run in results}
     legend = [(f"● {name}", colour) for name, colour in colours.items() if name in families]
     legend += [("○ pictures moved", "#555555"), ("× published, counted right", "#222222")]
-    return draw(f"Size and error: {found[0].title}", legend, panels, width=520, height=480)
+    return draw(f"Size and error: {results[0].title}", legend, panels, width=520, height=480)
 
 
 def family_of(variant: str) -> str:
@@ -128,8 +128,8 @@ def draw(
 
 def _placed(panel: Panel, left: int, width: int, height: int) -> dict[str, object]:
     """A panel in pixels."""
-    every = [point for one in panel.series for point in one.points] + [*panel.crosses.values()]
-    xs, ys = [x for x, _ in every] + [*panel.marks.values()], [y for _, y in every]
+    points = [point for line in panel.series for point in line.points] + [*panel.crosses.values()]
+    xs, ys = [x for x, _ in points] + [*panel.marks.values()], [y for _, y in points]
     start, end = left + LEFT, left + width - RIGHT
     x, y = scale(xs, start, end, True), scale(ys, height - BOTTOM, TOP, panel.log)
     return {
@@ -139,7 +139,7 @@ def _placed(panel: Panel, left: int, width: int, height: int) -> dict[str, objec
         "x_ticks": [(x(tick), short(tick)) for tick in ticks(xs, True)],
         "y_ticks": [(y(tick), short(tick)) for tick in ticks(ys, panel.log)],
         "marks": [(name, x(at)) for name, at in panel.marks.items()],
-        "series": [(one, [(x(a), y(b)) for a, b in one.points]) for one in panel.series],
+        "series": [(line, [(x(a), y(b)) for a, b in line.points]) for line in panel.series],
         "crosses": [
             (name, x(a), y(b), y(b) + (-16, -5, 12, 23)[i % 4])  # many are beside each other
             for i, (name, (a, b)) in enumerate(sorted(panel.crosses.items(), key=lambda c: c[1]))

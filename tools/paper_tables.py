@@ -17,15 +17,15 @@ _DROPPED = {
 }
 
 
-def by_experiment(found: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
-    for name in dict.fromkeys(one.experiment for one in found):
-        yield name, [one for one in found if one.experiment == name]
+def by_experiment(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    for name in dict.fromkeys(result.experiment for result in results):
+        yield name, [result for result in results if result.experiment == name]
 
 
-def compression_tables(found: Sequence[Result]) -> str:
+def compression_tables(results: Sequence[Result]) -> str:
     """The networks that were chosen, run by run, beside published ones."""
     parts = []
-    for name, runs in by_experiment(found):
+    for name, runs in by_experiment(results):
         head = ["", "seed", "left", "weights", "MACs and biases", "error (%)"]
         head += ["of validation data (%)"]
         rows = [_chosen(run) for run in runs]
@@ -88,10 +88,10 @@ def _layers(count: int) -> list[str]:
     return [*(f"conv {i}" for i in range(1, count)), "dense"]
 
 
-def sparsity_tables(found: Sequence[Result]) -> str:
+def sparsity_tables(results: Sequence[Result]) -> str:
     """For each experiment with published shares per layer a table of ours and theirs."""
     parts = []
-    for name, runs in by_experiment(found):
+    for name, runs in by_experiment(results):
         published = _DROPPED.get(name.removeprefix("matrix-normal/").removesuffix("-short"), {})
         rows = []
         for run in runs if published else []:
@@ -109,7 +109,7 @@ def sparsity_tables(found: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
-def sweep_tables(found: Sequence[Result]) -> str:
+def sweep_tables(results: Sequence[Result]) -> str:
     """For each experiment a table of all scores, or with several series a table of series for each score.
 
     Best values along a series are bold. Behind a stroke: what is published, or exact.
@@ -118,7 +118,7 @@ def sweep_tables(found: Sequence[Result]) -> str:
         ValueError: a result does not say what was varied.
     """
     parts = []
-    for table in compare(found):
+    for table in compare(results):
         sweeps = pooled(table.rows)
         if not sweeps:
             raise ValueError(f"{table.name}: its results do not say what was varied")
@@ -126,8 +126,12 @@ def sweep_tables(found: Sequence[Result]) -> str:
         for x, sweep in sweeps.items():
             x = AXES.get(x, x)
             if len(sweep.series) == 1:
-                every = {score: series[sweep.series[0]] for score, series in sweep.scores.items()}
-                parts.append(_sweep(x, {column(s).title: (s, curve) for s, curve in every.items()}))
+                first_curves = {
+                    score: series[sweep.series[0]] for score, series in sweep.scores.items()
+                }
+                parts.append(
+                    _sweep(x, {column(s).title: (s, curve) for s, curve in first_curves.items()})
+                )
                 continue
             for score, series in sweep.scores.items():
                 curves = {name: (score, curve) for name, curve in series.items()}

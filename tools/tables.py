@@ -16,9 +16,9 @@ from tools.uci_tables import uci_tables
 ROOT = Path(__file__).parents[1]
 
 
-def comparison(found: Sequence[Result]) -> str:
+def comparison(results: Sequence[Result]) -> str:
     """The usual tables, and below them differences between variants where these matter."""
-    tables = compare(found)
+    tables = compare(results)
     parts = [markdown_table(tables)]
     for table in tables:
         name, lines = gains(table.rows)
@@ -62,10 +62,10 @@ def results_in(folder: str) -> list[Result]:
     Raises:
         ValueError: there are none, or one cannot be used.
     """
-    found, problems = read(ROOT / folder)
-    if problems or not found:
+    results, problems = read(ROOT / folder)
+    if problems or not results:
         raise ValueError(f"{folder}: {problems or 'no result files'}")
-    return found
+    return results
 
 
 def put(page: str, name: str, text: str) -> None:
@@ -79,8 +79,8 @@ def put(page: str, name: str, text: str) -> None:
 def main() -> None:
     """Put every table into its page, and write every picture."""
     for page, name, folder, makers in TABLES:
-        found = results_in(folder)
-        put(page, name, "\n\n".join(filter(None, (make(found) for make in makers))))
+        results = results_in(folder)
+        put(page, name, "\n\n".join(filter(None, (make(results) for make in makers))))
     put("docs/howto/export.md", "moments table", moments.tables(stored(moments.OUT)))
     put("docs/howto/von-mises-fisher.md", "von Mises-Fisher tables", vmf.tables(stored(vmf.OUT)))
     for picture, folder, draw in PICTURES:

@@ -21,12 +21,12 @@ _OURS = "Test log-likelihood, nats per example; **bold**: above VI, PBP, dropout
 _AUDIT = "The audit: a mean-field network by the paper's public estimator, and by an honest one"
 
 
-def uci_tables(found: Sequence[Result]) -> str:
+def uci_tables(results: Sequence[Result]) -> str:
     """Six tables in Markdown from the result files of `kasuri run uci/...`."""
     runs: dict[str, dict[str, Result]] = {}
-    for run in found:
+    for run in results:
         runs.setdefault(_table(run), {})[run.variant] = run
-    present = {run.variant for run in found}
+    present = {run.variant for run in results}
     variants = [variant for variant in ORDER if variant in present]
     likelihoods = {v: partial(_ours, runs, v, _likelihood) for v in variants}
     theirs = {m: partial(_published, m) for m in METHODS}

@@ -13,5 +13,5 @@ def table(source: str, name: str) -> dict[str, Any]:
         [0.129, 0.0039]
     """
     path = Path(__file__).with_name(f"{source}.json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tables"][name]
-    return found
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tables"][name]
+    return values

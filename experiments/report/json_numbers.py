@@ -13,8 +13,8 @@ HUGE = 1e100  # what is larger cannot be drawn
 
 def array(values: object) -> Array:
     """A JSON list of numbers, or of lists of them, to draw; what cannot be drawn is NaN."""
-    found = np.asarray(values, dtype=np.float64)
-    return np.where(np.abs(found) < HUGE, found, np.nan)
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.where(np.abs(numbers) < HUGE, numbers, np.nan)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

@@ -45,7 +45,7 @@ def write_report(
         plotly=get_plotlyjs(),
         facts=_facts(results),
         # the last part of a path, without what only this machine knows
-        problems=[(Path(*Path(one.path).parts[-4:]), one.reason) for one in problems],
+        problems=[(Path(*Path(problem.path).parts[-4:]), problem.reason) for problem in problems],
         experiments=[
             {
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
@@ -84,8 +84,12 @@ def findings(rows: Rows) -> Section:
     lines: dict[tuple[str, str], None] = {}
     for row in rows:
         for _, value in stored(row, "diagnosis"):
-            said = [f"{one['what']}: {one['advice']}." for one in value["findings"]]
-            lines |= {(row.name, sentence): None for sentence in said or ["Nothing to report."]}
+            sentences = [
+                f"{finding['what']}: {finding['advice']}." for finding in value["findings"]
+            ]
+            lines |= {
+                (row.name, sentence): None for sentence in sentences or ["Nothing to report."]
+            }
     tables = [Table("Findings", ["variant", "finding"], list(lines))] if lines else []
     return Section("Findings", tables=tables)
 

@@ -77,8 +77,8 @@ def spectra(rows: Rows) -> Section:
     """How many components the matrices of scales and means need: a figure per variant and layer."""
     parts = []
     for row in rows:
-        found = by_layer(row, "spectrum")
-        figures = [figure for name, seeds in found.items() for figure in _spectrum(name, seeds)]
+        seeds_of = by_layer(row, "spectrum")
+        figures = [figure for name, seeds in seeds_of.items() for figure in _spectrum(name, seeds)]
         if figures:
             parts.append(Section(f"{len(figures)} layers", figures, row=row))
     heading = "Spectra of posterior scales and means"
@@ -91,8 +91,8 @@ def _spectrum(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[Figure]:
         known = [seed[part][key] for seed in seeds if key in seed.get(part, ())]
         if known:
             # a constant matrix has one share
-            lists = [one if isinstance(one, list) else [one] * COMPONENTS for one in known]
-            shares = np.mean([array(one)[:COMPONENTS] for one in lists], axis=0)
+            lists = [share if isinstance(share, list) else [share] * COMPONENTS for share in known]
+            shares = np.mean([array(values)[:COMPONENTS] for values in lists], axis=0)
             firsts.append(f"{line} {100 * shares[0]:.2f} %")
             percent = np.where(shares >= FLOOR, 100 * shares, np.nan)
             lines.append(Line(line, range(1, len(shares) + 1), percent, series))
@@ -112,7 +112,7 @@ def maps(rows: Rows) -> Section:
     parts = []
     for row in rows:
         for run, layers in stored(row, "scales")[:1]:
-            inside = [Section(str(one["layer"]), _maps(one)) for one in layers]
+            inside = [Section(str(layer["layer"]), _maps(layer)) for layer in layers]
             parts.append(Section(f"seed {run.seed}", parts=inside, row=row))
     return Section("Maps of posterior scales", parts=parts, note=_MAPS)
 
@@ -120,8 +120,8 @@ def maps(rows: Rows) -> Section:
 def _maps(entry: Mapping[str, Any]) -> list[Figure]:
     low, high = rounded(array([entry["low"], entry["high"]]))
     figures = []
-    for one in entry["maps"]:
-        cells = array(one["values"])
+    for picture in entry["maps"]:
+        cells = array(picture["values"])
         data = {
             "type": "heatmap",
             "z": [rounded(thinned(row, CELLS)) for row in thinned(cells.tolist(), CELLS)],
@@ -139,8 +139,8 @@ def _maps(entry: Mapping[str, Any]) -> list[Figure]:
             "margin": {"l": 26, "r": 6, "t": 4, "b": 26},
         }
         least, most, mean = (short(float(f(cells)), 3) for f in (np.min, np.max, np.mean))
-        label = f"Heat map of σ, {one['title']}: from {least} to {most}, mean {mean}."
-        figures.append(Figure(str(one["title"]), [data], layout, label, f"mean σ {mean}"))
+        label = f"Heat map of σ, {picture['title']}: from {least} to {most}, mean {mean}."
+        figures.append(Figure(str(picture["title"]), [data], layout, label, f"mean σ {mean}"))
     return figures
 
 
@@ -155,11 +155,11 @@ def gradient_snr(rows: Rows) -> Section:
     tables: dict[str, dict[tuple[str, ...], dict[str, list[float]]]] = {}
     for row in rows:
         for _, entries in stored(row, "gradient_snr"):
-            for one in entries:
-                lines = tables.setdefault(f"{one['layer']}: {one['definition']}", {})
-                values = lines.setdefault((row.name, str(one["parameter"])), {})
+            for entry in entries:
+                lines = tables.setdefault(f"{entry['layer']}: {entry['definition']}", {})
+                values = lines.setdefault((row.name, str(entry["parameter"])), {})
                 for kind in ("median", "mean"):
-                    values.setdefault(f"step {one['step']:,g}, {kind}", []).append(one[kind])
+                    values.setdefault(f"step {entry['step']:,g}, {kind}", []).append(entry[kind])
     head = ("variant", "parameter")
     shown = [over_seeds(caption, head, lines) for caption, lines in tables.items()]
     return Section("Signal to noise of gradients", tables=shown, note=_SNR)

@@ -52,8 +52,8 @@ class Result:
             ValueError: another format, or no experiment, variant or seed.
         """
         if data.get("format") != FORMAT:
-            found = json.dumps(data.get("format"))[:40]
-            raise ValueError(f"format {found}: this version of kasuri reads format {FORMAT}")
+            written = json.dumps(data.get("format"))[:40]
+            raise ValueError(f"format {written}: this version of kasuri reads format {FORMAT}")
         known = {key: data[key] for key in cls.__dataclass_fields__ if data.get(key) is not None}
         for key in ("experiment", "variant", "seed"):
             if key not in known:

@@ -42,7 +42,7 @@ class Column:
 
 _DATA = tomllib.loads(Path(__file__).with_name("score_columns.toml").read_text(encoding="utf-8"))
 COLUMNS = tuple(Column(key, **entry) for key, entry in _DATA["table"].items())
-_KNOWN = {one.key: one for one in COLUMNS}
+_KNOWN = {entry.key: entry for entry in COLUMNS}
 _KNOWN |= {key: Column(key, **entry) for key, entry in _DATA["curves"].items()}
 
 

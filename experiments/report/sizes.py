@@ -39,9 +39,11 @@ def frontier_points(
     value: Mapping[str, Any],
 ) -> tuple[dict[str, list[Point]], dict[str, dict[str, Point]]]:
     """Our networks and the published ones, as (size, error in per cent), for each measure of size."""
-    ours = {size: [_point(one, size) for one in value["points"]] for size in SIZES}
+    ours = {size: [_point(network, size) for network in value["points"]] for size in SIZES}
     published = value.get("published") or {}
-    theirs = {size: {str(k): _point(one, size) for k, one in published.items()} for size in SIZES}
+    theirs = {
+        size: {str(k): _point(network, size) for k, network in published.items()} for size in SIZES
+    }
     return ours, theirs
 
 
@@ -83,7 +85,9 @@ def compressions(rows: Rows) -> Section:
     for row in rows:
         for run, value in stored(row, "compression")[:1]:
             x = f"log {value['criterion']}"
-            figures = [figure for one in value["histograms"] for figure in _threshold(one, x)]
+            figures = [
+                figure for histogram in value["histograms"] for figure in _threshold(histogram, x)
+            ]
             note, tables = ". ".join(map(str, value.get("notes") or [])), [_counts(value)]
             parts.append(Section(f"seed {run.seed}", figures, note, tables=tables, row=row))
     return Section("Compression", parts=parts, note=_COMPRESSION)
@@ -100,14 +104,14 @@ def _counts(value: Mapping[str, Any]) -> Table:
     return Table("Counts", ["count", "before", "after", "ratio"], lines, numbers=True)
 
 
-def _threshold(one: Mapping[str, Any], x: str) -> list[Figure]:
-    points = steps(one["edges"], one["counts"])
+def _threshold(histogram: Mapping[str, Any], x: str) -> list[Figure]:
+    points = steps(histogram["edges"], histogram["counts"])
     lines = [Line("units", *points, 0, {"shape": "hv"}, {"fill": "tozeroy"})]
-    level = one.get("level")
+    level = histogram.get("level")
     cut = "no threshold" if level is None else f"threshold {short(level)}"
-    caption = f"{cut}: {one['below']} of {one['units']} units below"
+    caption = f"{cut}: {histogram['below']} of {histogram['units']} units below"
     shapes = [] if level is None else [mark(level)]
-    title, zero = f"{one['layer']}, {one['side']}", {"rangemode": "tozero"}
+    title, zero = f"{histogram['layer']}, {histogram['side']}", {"rangemode": "tozero"}
     axes: dict[str, Any] = {"log_y": False, "yaxis": zero, "shapes": shapes}
     return chart(title, lines, x, "units", caption=caption, **axes)
 
@@ -119,9 +123,9 @@ def sparsities(rows: Rows) -> Section:
         for what in ("weights", "rows", "columns"):
             for _, value in stored(row, "sparsity"):
                 shares = lines.setdefault((row.name, what), {})
-                for one in (*value["layers"], value["total"]):
-                    dropped = 100 * (1 - one[f"{what}_left"] / one[what])
-                    shares.setdefault(str(one["name"]), []).append(dropped)
+                for layer in (*value["layers"], value["total"]):
+                    dropped = 100 * (1 - layer[f"{what}_left"] / layer[what])
+                    shares.setdefault(str(layer["name"]), []).append(dropped)
     note = (
         "Per cent dropped of the weights of every layer, and of its rows (outputs) and columns "
         "(inputs). Means over seeds."

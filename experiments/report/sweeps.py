@@ -37,11 +37,11 @@ class Sweep:
 
 def sweeps(rows: Rows) -> Section:
     """A figure per score over what was varied, a line per series, published values dotted."""
-    found = pooled(rows)
-    names = list(dict.fromkeys(name for sweep in found.values() for name in sweep.series))
+    by_x = pooled(rows)
+    names = list(dict.fromkeys(name for sweep in by_x.values() for name in sweep.series))
     figures = [
         figure
-        for x, sweep in found.items()
+        for x, sweep in by_x.items()
         for score, curves in sweep.scores.items()
         for figure in _figure(AXES.get(x, x), score, curves, sweep.marks, names)
     ]
@@ -52,10 +52,10 @@ def sweeps(rows: Rows) -> Section:
 
 def pooled(rows: Rows) -> dict[str, Sweep]:
     """Points of all variants, by the quantity that was varied."""
-    found: dict[str, Sweep] = {}
+    by_x: dict[str, Sweep] = {}
     for row in rows:
         for run, point in stored(row, "sweep"):
-            sweep = found.setdefault(str(point["x"]), Sweep())
+            sweep = by_x.setdefault(str(point["x"]), Sweep())
             (x,) = array([point["value"]]).tolist()
             name = f"{point['series']} (smoke)" if row.smoke else str(point["series"])
             sweep.marks |= {str(k): float(at) for k, at in (point.get("marks") or {}).items()}
@@ -67,7 +67,7 @@ def pooled(rows: Rows) -> dict[str, Sweep]:
                 exact, _ = run.published.get(score, (exact, None))
                 if exact is not None:
                     curve.beside[x] = float(exact)
-    return found
+    return by_x
 
 
 def _figure(

@@ -90,7 +90,9 @@ def compress(
         known = ", ".join(map(repr, importance.CRITERIA))
         raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
     if not is_whole(calls, 0):
-        raise ValueError(f"compress(calls={calls!r}): calls must be a whole number, 0 for none")
+        raise ValueError(
+            f"compress(calls={calls!r}): calls must be a whole number, 0 for no timing"
+        )
     model = probes.uncompiled(objective_of(model))
     bnn = importance.network_of(model)
     require_posteriors(bnn)
@@ -118,30 +120,32 @@ def compress(
         loss = search.masked_loss(search.validation_loss(validation, model), plain)
     if isinstance(threshold, PerLayer) and threshold.price == "macs":
         prices = uses(work, sample)
-    found = search.find_cut(decider, threshold, criterion, loss, prices)
-    masks = decider.masks(found.levels)
+    cut = search.find_cut(decider, threshold, criterion, loss, prices)
+    masks = decider.masks(cut.levels)
 
     masked = masked_net(work, masks)
-    done = shrink(masked, probed, groups, carry=not keep_posterior)
-    small, heads, head_notes = shrink_heads(done.net, probed)
+    shrunk = shrink(masked, probed, groups, carry=not keep_posterior)
+    small, heads, head_notes = shrink_heads(shrunk.net, probed)
     if keep_posterior:
-        small, head_notes = done.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
+        small, head_notes = shrunk.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
         heads = {}
-    notes += [*found.notes, *done.notes, *head_notes]
+    notes += [*cut.notes, *shrunk.notes, *head_notes]
     result = _like(small, plain)
     after = count(result, example)
     timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
-        result, said = small_posterior(masked_posteriors(bnn, masks), work, result, done.plan)
-        notes += said
+        result, posterior_notes = small_posterior(
+            masked_posteriors(bnn, masks), work, result, shrunk.plan
+        )
+        notes += posterior_notes
         variational = _size(bnn), _size(result)
 
     left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
-    for part in (left_of(work, done.plan), masks):
+    for part in (left_of(work, shrunk.plan), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    units = (*_units(groups, done), *_heads(work, heads))
-    unused = decider.decision(found.levels).inputs if structure != WEIGHTS else {}
+    units = (*_units(groups, shrunk), *_heads(work, heads))
+    unused = decider.decision(cut.levels).inputs if structure != WEIGHTS else {}
     return result, CompressionReport(
         criterion=criterion,
         structure=structure,
@@ -150,16 +154,17 @@ def compress(
         matrices=_matrices(weights, left),
         units=units,
         histograms=tuple(
-            Histogram.of(*key, one.logs, found.levels[key]) for key, one in statistics.items()
+            Histogram.of(*key, statistic.logs, cut.levels[key])
+            for key, statistic in statistics.items()
         ),
         difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
         bits=tuple(report.bit_widths(weights, left)),
         latency=timed,
         unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
-        trials=tuple(found.trials),
-        loss=found.loss,
+        trials=tuple(cut.trials),
+        loss=cut.loss,
         variational=variational,
-        notes=(*notes, *(note for one in units for note in one.notes())),
+        notes=(*notes, *(note for row in units for note in row.notes())),
         masks=masks,
     )
 
@@ -175,8 +180,8 @@ def _by_matrix(
     """Every matrix by itself: the network with certain zeros, in the same shapes."""
     if not weights:
         raise ValueError(
-            "compress: every posterior of this network is one of a vector, and vectors have no rows and "
-            "columns to drop; convert weight matrices as well"
+            "compress: only vectors of this network are random, and a vector has no rows or columns to "
+            "drop; convert weight matrices as well"
         )
     kept = importance.masks_by_matrix(weights, criterion, threshold, sides_asked(structure))
     masks = {name: weights[name].view.tensor(mask) for name, mask in kept.items()}
@@ -202,19 +207,19 @@ def _check_structure(structure: Any, criterion: str, example: Any) -> None:
         )
     if example is None and wanted & {"either", "both"}:
         raise ValueError(
-            f"compress(structure={structure!r}): to take units out, the network is traced; give an "
-            'example, a batch of its inputs. Without one write structure="weights", which sets weights '
-            "to 0 and keeps all shapes"
+            f"compress(structure={structure!r}): units can only be taken out with an example, a "
+            "batch of inputs on which the network is traced; give one, or write "
+            'structure="weights", which sets weights to 0 and keeps all shapes'
         )
     if example is not None and not isinstance(structure, str):
         raise ValueError(
-            f"compress(structure={structure!r}): several at once go without an example; write one of "
-            f"{', '.join(map(repr, STRUCTURES))}"
+            f"compress(structure={structure!r}): several structures at once are for calls without an "
+            f"example; with one, write one of {', '.join(map(repr, STRUCTURES))}"
         )
     if criterion in RADII and (example is None or structure == WEIGHTS):
         raise ValueError(
-            f"compress(criterion={criterion!r}, structure={structure!r}): radii belong to units; "
-            'write structure="either" and give an example, or criterion="snr"'
+            f"compress(criterion={criterion!r}, structure={structure!r}): this criterion "
+            'judges whole units; write structure="either" and give an example, or criterion="snr"'
         )
 
 
@@ -232,8 +237,9 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
         )
     elif isinstance(threshold, Loss) and validation is None:
         raise ValueError(
-            f"compress(threshold={threshold}): the loss of what? Give validation=(x, y) with a "
-            "kasuri.ELBO, or a function from a network to its loss"
+            f"compress(threshold={threshold}): this threshold needs validation data, to measure the loss "
+            "on; give a kasuri.ELBO and validation=(x, y), or as validation a function from a network to "
+            "its loss"
         )
 
 
@@ -268,15 +274,15 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
 
 
 def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
-    found = []
+    counts = []
     for group in groups:
         maker = group.makers[0]
         cut = done.plan.get(maker.layer)
         gone = 0
         if cut is not None:
             gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
-        found.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
-    return found
+        counts.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
+    return counts
 
 
 def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:

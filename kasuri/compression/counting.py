@@ -99,12 +99,12 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
         >>> uses(nn.Conv2d(1, 2, 3), torch.zeros(5, 1, 6, 6))
         {'weight': 16.0}
     """
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for operation in _operations(net, example):
         for name in operation.matrices:
             times = operation.macs / net.get_parameter(name).numel()
-            found[name] = found.get(name, 0.0) + times
-    return found
+            totals[name] = totals.get(name, 0.0) + times
+    return totals
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _operations(net: nn.Module, example: Any) -> list[_Operation]:
     examples = shape[0]
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        """A layer that wants time first tells which dimension of the batch is which."""
+        """Where a layer has time before the batch, count the examples along the other dimension."""
         nonlocal examples
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
             x = inputs[0]
@@ -139,8 +139,10 @@ def _operations(net: nn.Module, example: Any) -> list[_Operation]:
     with sdpa_kernel(SDPBackend.MATH), products:
         watched(net, example, look)
     return [
-        _Operation(one.macs / examples, one.biases / examples, one.matrices, one.nonzero)
-        for one in products.found
+        _Operation(
+            product.macs / examples, product.biases / examples, product.matrices, product.nonzero
+        )
+        for product in products.operations
     ]
 
 
@@ -151,7 +153,7 @@ class _Products(TorchDispatchMode):
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
-        self.found: list[_Operation] = []
+        self.operations: list[_Operation] = []
         self.parameters = dict(net.named_parameters())
         self.owners = {_address(p): name for name, p in self.parameters.items()}
         self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
@@ -172,7 +174,7 @@ class _Products(TorchDispatchMode):
             self.owners[_address(out)] = name
         elif kind is _aten.add:
             if out.dim() > 1 and any(self.dims(value) == 1 for value in args[:2]):
-                self.found.append(_Operation(0.0, float(out.numel())))
+                self.operations.append(_Operation(0.0, float(out.numel())))
         elif kind in flop_registry:
             macs = flop_registry[kind](*args, **kwargs, out_val=out) / 2
             self.add(macs, args, out, _ADDED.get(kind))
@@ -183,13 +185,15 @@ class _Products(TorchDispatchMode):
         return out
 
     def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:
-        """Note a product that adds, maybe, the argument at a place."""
+        """Note a product; the argument at `place`, if it is a parameter, is its bias."""
         is_biased = place is not None and self.owner(args[place]) is not None
         factors = [value for number, value in enumerate(args) if number != place]
         matrices = [value for value in factors if self.dims(value) >= 2 and value.numel()]
         names = tuple(name for value in matrices if (name := self.owner(value)) is not None)
         share = int(matrices[0].count_nonzero()) / matrices[0].numel() if matrices else 1.0
-        self.found.append(_Operation(macs, float(out.numel()) if is_biased else 0.0, names, share))
+        self.operations.append(
+            _Operation(macs, float(out.numel()) if is_biased else 0.0, names, share)
+        )
 
     def owner(self, value: Any) -> str | None:
         """The name of the parameter of which a value is a view or a copy."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from kasuri.checks import told
+from kasuri.checks import first_line
 from kasuri.compression.probes import run
 from kasuri.compression.units import (
     FOLLOWS,
@@ -59,7 +59,7 @@ class Member:
     places: tuple[tuple[int, ...], ...]
 
     def of(self, units: Tensor) -> list[int]:
-        """Where the units that are True are on this side."""
+        """Indices, on this side, of the units that are True."""
         return [place for unit in units.nonzero().flatten().tolist() for place in self.places[unit]]
 
     def any(self, here: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class _Marking:
 
     @staticmethod
     def _stops(module: nn.Module) -> bool:
-        """Whether units end here: layers that make others of them, and those of kinds that are not known."""
+        """Whether units end at this layer: it makes new ones of them, or is of an unknown kind."""
         if is_depthwise(module) or isinstance(module, nn.PReLU) or FOLLOWS in sides_of(module):
             return False
         is_leaf = next(module.children(), None) is None
@@ -219,7 +219,7 @@ class _Marking:
         return replayed
 
     def _looked(self, name: str, side: str, module: nn.Module) -> Callable[..., None]:
-        """Note which units of an input are marked; what else is given to a layer must not be."""
+        """A hook that notes marked units of a layer's input; its other inputs must have no marks."""
 
         def look(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             given = [*args, *kwargs.values()]
@@ -248,7 +248,7 @@ def _has_nan(value: Any) -> bool:
 
 def _followed(marking: _Marking, root: str, size: int) -> _Followed:
     """Where every unit of a layer is read."""
-    found = _Followed(size)
+    followed = _Followed(size)
     units, digits = torch.arange(size), max(1, (size - 1).bit_length())
     spelt: dict[tuple[str, str], Tensor] = {}  # (digits, values of a digit, places)
     for digit in range(digits):
@@ -256,9 +256,11 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
             try:
                 marking.run(root, (units >> digit) % 2 == value)
             except Exception as error:
-                found.obstacle = f"the network does not run when they are marked ({told(error)})"
-                return found
-            found.obstacle = next(iter(marking.obstacles), found.obstacle)
+                followed.obstacle = (
+                    f"the network does not run when they are marked ({first_line(error)})"
+                )
+                return followed
+            followed.obstacle = next(iter(marking.obstacles), followed.obstacle)
             for key, here in marking.seen.items():
                 empty = torch.zeros(digits, 2, len(here), dtype=torch.bool)
                 spelt.setdefault(key, empty)[digit, value] = here
@@ -266,16 +268,16 @@ def _followed(marking: _Marking, root: str, size: int) -> _Followed:
     for (layer, side), marks in spelt.items():
         here = marks.any(1).any(0)
         if bool((marks.sum(1) != 1)[:, here].any()):
-            found.obstacle = found.obstacle or f"they are mixed before {layer!r} reads them"
+            followed.obstacle = followed.obstacle or f"they are mixed before {layer!r} reads them"
             continue
         numbers = (powers @ marks[:, 1].long()).tolist()
         places = here.nonzero().flatten().tolist()
-        found.places |= {(layer, side, place): numbers[place] for place in places}
-    return found
+        followed.places |= {(layer, side, place): numbers[place] for place in places}
+    return followed
 
 
 def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
-    """What hangs together by links, each of several things.
+    """Groups of nodes that are connected, where every link joins several nodes.
 
     Examples:
         >>> connected(["ab", "cd", "be"])
@@ -290,7 +292,7 @@ def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
 
 
 def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]) -> Group:
-    """The units of some layers, those that are read at the same places being the same."""
+    """The units of some layers; units that are read at the same places are one and the same."""
     links: dict[Unit, list[Unit | Place]] = {
         (name, number): [(name, number)] for name in names for number in range(makers[name].size)
     }
@@ -313,11 +315,13 @@ def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]
             if OWN in sides_of(net.get_submodule(name)):
                 put(unit, name, OWN, number)
     members = tuple(
-        Member(*key, tuple(tuple(sorted(places)) for places in every))
-        for key, every in spread.items()
+        Member(*key, tuple(tuple(sorted(places)) for places in by_unit))
+        for key, by_unit in spread.items()
     )
     obstacles = (makers[name].obstacle for name in names)
-    obstacle = next((one for one in obstacles if one is not None), None) or _obstacle(members, net)
+    obstacle = next((reason for reason in obstacles if reason is not None), None) or _obstacle(
+        members, net
+    )
     return Group(names[0], len(units), members, obstacle)
 
 

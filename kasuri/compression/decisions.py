@@ -55,35 +55,37 @@ class Decider:
     inputs: Mapping[str, Tensor]
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
-        """Masks of the weights that are set to 0; `whole`: of units that are taken out, all of them."""
+        """Masks of the weights that are set to 0; with `whole`, of all weights of units that go."""
         if self.structure == WEIGHTS:
-            masks = {key[0]: one.logs >= levels[key] for key, one in self.statistics.items()}
+            masks = {
+                key[0]: statistic.logs >= levels[key] for key, statistic in self.statistics.items()
+            }
         else:
             gone = self.decision(levels).gone
             masks = masks_without(self.net, self._whole(gone) if whole else gone)
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
     def _whole(self, gone: Mapping[Key, set[int]]) -> dict[Key, set[int]]:
-        """With all weights of units that nobody makes, or nobody reads."""
-        every = {key: set(units) for key, units in gone.items()}
+        """The same, and all weights of units that no layer makes any more, or no layer reads."""
+        all_gone = {key: set(units) for key, units in gone.items()}
 
         def dropped(members: Sequence[Member], unit: int) -> bool:
             return bool(members) and all(
-                every.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
+                all_gone.get((m.layer, m.side), set()).issuperset(m.places[unit]) for m in members
             )
 
         for group in self.groups:
             for unit in range(group.size) if group.obstacle is None else ():
                 if dropped(group.makers, unit) or dropped(group.readers, unit):
                     for member in (*group.makers, *group.readers):
-                        places = every.setdefault((member.layer, member.side), set())
+                        places = all_gone.setdefault((member.layer, member.side), set())
                         places.update(member.places[unit])
-        return every
+        return all_gone
 
     def decision(self, levels: Levels) -> Decision:
         """The units that go at these levels."""
         decision = Decision()
-        low = {key: one.logs < levels[key] for key, one in self.statistics.items()}
+        low = {key: statistic.logs < levels[key] for key, statistic in self.statistics.items()}
         for group in self.groups:
             if group.obstacle is None:
                 self._decide_group(decision, group, low)
@@ -125,9 +127,9 @@ class Decider:
         below = low.get((reader.layer, reader.side))
         if below is None:
             return []
-        every = [place for spread in reader.places for place in spread]
-        gone = [place for place in every if bool(below[place])]
-        return gone if len(gone) < len(every) else self._but_best(gone, reader.layer, reader.side)
+        places = [place for spread in reader.places for place in spread]
+        gone = [place for place in places if bool(below[place])]
+        return gone if len(gone) < len(places) else self._but_best(gone, reader.layer, reader.side)
 
     def _but_best(self, gone: Sequence[int], *key: str) -> list[int]:
         """All but the most needed."""
@@ -136,7 +138,7 @@ class Decider:
         return [place for place in gone if place != best]
 
     def _worth(self, group: Group) -> Tensor:
-        """How much the side that needs a unit most needs it."""
+        """How much a unit is needed, by the side that needs it most."""
         worth = torch.full((group.size,), -math.inf, dtype=torch.float64)
         for member in group.members:
             known = self.statistics.get((member.layer, member.side))

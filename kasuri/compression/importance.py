@@ -85,15 +85,15 @@ def matrices_of(model: nn.Module) -> dict[str, Weight]:
     if isinstance(model, ELBO):
         for governing, names in zip(model.priors, model.governed, strict=True):
             priors |= dict.fromkeys(names, governing)
-    found = {}
+    matrices = {}
     for name, layer, conversion in named_layers(network_of(model)):
         for parameter, view in conversion.views.items():
             full = f"{name}.{parameter}" if name else parameter
             posterior = posterior_of(layer, parameter)
             if not view.vector:  # tied matrices have one posterior, and the prior of the first name
                 prior = by_posterior.setdefault(id(posterior), priors.get(full))
-                found[full] = Weight(posterior, view, prior)
-    return found
+                matrices[full] = Weight(posterior, view, prior)
+    return matrices
 
 
 @torch.no_grad()
@@ -221,8 +221,8 @@ def statistics_of(
             logs[name, WEIGHTS] = quotient(*_tensors(name, weight, criterion)[0]).log()
     else:
         for name, module in net.named_modules():
-            found = _of_module(name, module, weights, criterion, sides)
-            logs |= {(name, side): values for side, values in found.items()}
+            logs_of_sides = _of_module(name, module, weights, criterion, sides)
+            logs |= {(name, side): values for side, values in logs_of_sides.items()}
     if not logs:
         raise ValueError(
             f"compress(criterion={criterion!r}): no layer has such a statistic; "
@@ -260,7 +260,7 @@ def _of_module(
         return _heads(prefix, module, weights, criterion)
     if OUT not in sides_of(module):
         return {}
-    index = {short: one for short, one in unit_index(module, OUT).items() if "bias" not in short}
+    index = {short: rows for short, rows in unit_index(module, OUT).items() if "bias" not in short}
     known = {short: weights[prefix + short] for short in index if prefix + short in weights}
     if len(known) < len(index):
         return {}
@@ -306,18 +306,18 @@ def _heads(
         signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in pair)
         return (signal / noise).log()
 
-    found = {}
+    logs_of_sides = {}
     packed, separate = f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"
     if packed in weights:
         signal, noise = _tensors(packed, weights[packed], criterion)[0]
-        found[HEAD_VALUES] = logs((signal.chunk(3)[2], noise.chunk(3)[2]))
+        logs_of_sides[HEAD_VALUES] = logs((signal.chunk(3)[2], noise.chunk(3)[2]))
     elif separate in weights:
-        found[HEAD_VALUES] = logs(_tensors(separate, weights[separate], criterion)[0])
+        logs_of_sides[HEAD_VALUES] = logs(_tensors(separate, weights[separate], criterion)[0])
     last = f"{prefix}out_proj.weight"
     if last in weights:
         signal, noise = _tensors(last, weights[last], criterion)[1]
-        found[HEAD_OUTPUTS] = logs((signal.T, noise.T))
-    return found
+        logs_of_sides[HEAD_OUTPUTS] = logs((signal.T, noise.T))
+    return logs_of_sides
 
 
 def _has_radii(weight: Weight) -> bool:
@@ -326,7 +326,7 @@ def _has_radii(weight: Weight) -> bool:
 
 @torch.no_grad()
 def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | None]:
-    """Log-modes of the radii of rows and of columns (of inputs); None for radii that there are not.
+    """Log-modes of the radii of rows and of columns (of inputs); None for a side without radii.
 
     Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
     Dropped rows and columns of a masked posterior are at -inf.
@@ -338,34 +338,34 @@ def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | 
         return squares.sum(-1).log() / 2, inputs.log() / 2
     base: Any = behind_mask(posterior)
     sides = [side for side, _ in base.own_radii()]
-    found: list[Tensor | None] = [None, None]
+    log_modes: list[Tensor | None] = [None, None]
     for index, side in enumerate(("rows", "columns")):
         if side in sides:
             modes = base.log_modes(side, RADII[criterion]).detach().cpu().double()
             if isinstance(posterior, MaskedPosterior):
                 left = posterior.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)
                 modes = torch.where(left, modes, -math.inf)
-            found[index] = modes
-    return found[0], found[1]
+            log_modes[index] = modes
+    return log_modes[0], log_modes[1]
 
 
 def _radii(module: nn.Module, weights: Mapping[str, Weight], criterion: str) -> dict[str, Tensor]:
     modes = {name: _log_modes(weight, criterion) for name, weight in weights.items()}
-    found: dict[str, Tensor | None] = {}
+    logs_of_sides: dict[str, Tensor | None] = {}
     if isinstance(module, nn.Embedding):
-        found[OUT] = modes["weight"][1]
+        logs_of_sides[OUT] = modes["weight"][1]
     elif isinstance(module, nn.RNNBase):
         size = module.hidden_size
         rows = [rows.reshape(-1, size) for rows, _ in modes.values() if rows is not None]
         # a unit is as strong as the strongest of its gates
-        found[OUT] = torch.cat(rows).amax(0) if len(rows) == len(modes) else None
+        logs_of_sides[OUT] = torch.cat(rows).amax(0) if len(rows) == len(modes) else None
         for side, name in ((IN, "weight_ih_l0"), (OWN, "weight_hh_l0")):
             columns = modes[name][1]
             if columns is not None:
-                found[side] = columns.reshape(-1, columns.shape[-1]).amax(0)
+                logs_of_sides[side] = columns.reshape(-1, columns.shape[-1]).amax(0)
     else:
-        found[OUT], found[IN] = modes["weight"]
-    return {side: logs.flatten() for side, logs in found.items() if logs is not None}
+        logs_of_sides[OUT], logs_of_sides[IN] = modes["weight"]
+    return {side: logs.flatten() for side, logs in logs_of_sides.items() if logs is not None}
 
 
 def masks_by_matrix(

@@ -158,7 +158,7 @@ def _rows_and_columns(before: Tensor, after: Tensor) -> tuple[Tensor | None, Ten
 
 
 def _freeze(new: Posterior, old: Posterior) -> None:
-    """What was not trained is not trained: by name, or where the family is another one as a whole."""
+    """Freeze what was frozen, by name; new parameters are frozen if all old ones were."""
     flags = {name.removeprefix("base."): p.requires_grad for name, p in old.named_parameters()}
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(flags.get(name.removeprefix("base."), any(flags.values())))

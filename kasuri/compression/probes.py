@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from kasuri.checks import described, told
+from kasuri.checks import described, first_line
 from kasuri.compression.units import IN, feature_dim, sides_of, tensor_of
 from kasuri.inputs import call
 from kasuri.network.contexts import plain_path
@@ -167,10 +167,10 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
         def other(leaf: Any, least: int | None = least, by: torch.Generator = generator) -> Any:
             return _other(leaf, least, by) if isinstance(leaf, Tensor) else leaf
 
-        found = [tree_map(other, example) for _ in range(COUNT)]
-        if least is None or _runs(net, found):
+        variants = [tree_map(other, example) for _ in range(COUNT)]
+        if least is None or _runs(net, variants):
             break
-    return [example, *found, *_resized(net, found[0])]
+    return [example, *variants, *_resized(net, variants[0])]
 
 
 def _resized(net: nn.Module, example: Any) -> list[Any]:
@@ -254,10 +254,14 @@ def check_example(net: nn.Module, example: Any) -> None:
     given = tensors(example)
     want = "give a batch of inputs as the network takes it: a tensor, a tuple of arguments or a mapping"
     if not given:
-        raise TypeError(f"compress(example={type(example).__name__}): no tensor in it; {want}")
+        raise TypeError(
+            f"compress(example={type(example).__name__}): there is no tensor in it; {want}"
+        )
     if not all(leaf.numel() for leaf in given):
         shapes = [tuple(leaf.shape) for leaf in given]
-        raise ValueError(f"compress(example=...): nothing in it, its shape is {shapes}; {want}")
+        raise ValueError(
+            f"compress(example=...): the example is empty, with shapes {shapes}; {want}"
+        )
     ids = {id(leaf) for leaf in given}
     single: list[str] = []
 
@@ -273,13 +277,13 @@ def check_example(net: nn.Module, example: Any) -> None:
         failed = error
     if single:
         raise ValueError(
-            f"compress(example=...): one example without a dimension that counts examples ({single[0]}); "
-            "write example.unsqueeze(0)"
+            f"compress(example=...): this is a single example, not a batch ({single[0]}); write "
+            "example.unsqueeze(0)"
         ) from failed
     if failed is not None:
         raise ValueError(
             f"compress(example=...): the network does not run on it, {described(*given)} "
-            f"({told(failed)}); {want}"
+            f"({first_line(failed)}); {want}"
         ) from failed
 
 
@@ -298,14 +302,14 @@ def check_double(net: nn.Module, example: Any) -> None:
         first, second = (outputs(net, [example]) for _ in range(2))
     except Exception as error:
         raise ValueError(
-            f"compress: the network does not run in double precision ({told(error)}), in which it is "
+            f"compress: the network does not run in double precision ({first_line(error)}), in which it is "
             "compared with the smaller one; let it take the types of its inputs and parameters as they are"
         ) from error
     if distance(first, second) > TOLERANCE:
         raise ValueError(
-            "compress: two runs of the network in evaluation mode on the same inputs differ, so that no "
-            "network can be equal to it; look for noise that does not ask whether it is training, such as "
-            "F.dropout(x) without training=self.training"
+            "compress: two runs of the network in evaluation mode on the same inputs differ, so no "
+            "smaller network can be compared with it; look for noise that is on in evaluation mode too, such "
+            "as F.dropout(x) without training=self.training"
         )
 
 
@@ -324,17 +328,17 @@ def input_columns(net: nn.Module, example: Any) -> dict[str, Tensor]:
     for parameter in blind.parameters():
         if parameter.is_floating_point():
             parameter.fill_(torch.nan)
-    found: dict[str, Tensor] = {}
+    columns: dict[str, Tensor] = {}
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
         if IN in sides_of(module):
             x, dim = tensor_of(inputs[0]), feature_dim(module)
             here = ~x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
-            found[name] = found.get(name, here) & here
+            columns[name] = columns.get(name, here) & here
 
     def filled(leaf: Any) -> Any:
         return leaf.nan_to_num() if isinstance(leaf, Tensor) else leaf
 
     with suppress(Exception):  # code that refuses NaN: what was seen until then is right
         watched(blind, tree_map(filled, example), look)
-    return found
+    return columns

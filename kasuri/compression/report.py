@@ -222,7 +222,7 @@ def bits_of(name: str, mean: Tensor, variance: Tensor) -> Bits:
 @torch.no_grad()
 def bit_widths(weights: Mapping[str, Weight], left: Masks) -> list[Bits]:
     """Bits of every random weight, of what is left of it (True in the masks; without one all)."""
-    found = []
+    widths = []
     for name, weight in weights.items():
         if weight.is_random:
             posterior, view = weight.posterior, weight.view
@@ -230,8 +230,8 @@ def bit_widths(weights: Mapping[str, Weight], left: Masks) -> list[Bits]:
             mean, variance = (view.tensor(part).detach().cpu() for part in parts)
             here = left.get(name, torch.ones_like(mean, dtype=torch.bool))
             here = here & ((mean != 0) | (variance > 0))
-            found.append(bits_of(name, mean[here], variance[here]))
-    return found
+            widths.append(bits_of(name, mean[here], variance[here]))
+    return widths
 
 
 @dataclass(frozen=True)
@@ -285,8 +285,8 @@ class CompressionReport:
     @property
     def stored_ratio(self) -> float:
         """How many times fewer bits: 32 per parameter before, now for weights what the posterior needs."""
-        random = sum(one.weights for one in self.bits)
-        now = sum(one.weights * one.fixed for one in self.bits)
+        random = sum(tensor.weights for tensor in self.bits)
+        now = sum(tensor.weights * tensor.fixed for tensor in self.bits)
         rest = max(self.after.parameters - self.after.weights + self.after.nonzero - random, 0)
         total = now + FULL * rest
         return FULL * self.before.parameters / total if total else math.inf
@@ -308,8 +308,8 @@ class CompressionReport:
             is_infinite = isinstance(value, float) and not math.isfinite(value)
             return None if is_infinite else value
 
-        found = {f.name: ready(getattr(self, f.name)) for f in fields(self) if f.name != "masks"}
-        return found | {"stored_ratio": ready(self.stored_ratio)}
+        entries = {f.name: ready(getattr(self, f.name)) for f in fields(self) if f.name != "masks"}
+        return entries | {"stored_ratio": ready(self.stored_ratio)}
 
     def __str__(self) -> str:
         titles = {
@@ -326,20 +326,22 @@ class CompressionReport:
                 ratio = old / after[key] if after[key] else math.inf
                 lines.append((title, f"{old:,}", f"{after[key]:,}", f"{ratio:.1f}"))
         if self.bits and self.after.nonzero:
-            mean = sum(one.weights * one.fixed for one in self.bits) / self.after.nonzero
+            mean = sum(tensor.weights * tensor.fixed for tensor in self.bits) / self.after.nonzero
             stored = f"{self.stored_ratio:.1f}"
             lines.append(("bits per weight, if stored so", f"{FULL}", f"{mean:.1f}", stored))
         if self.latency is not None:
             slow, quick = (f"{1e3 * t:.3g}" for t in (self.latency.before, self.latency.after))
             lines.append(("milliseconds here", slow, quick, f"{self.latency.ratio:.1f}"))
-        for one in self.units:
-            if one.obstacle is None:
-                title = f"units of {one.layer or 'the layer'}"
-                lines.append((title, f"{one.before:,}", f"{one.after:,}", ""))
+        for row in self.units:
+            if row.obstacle is None:
+                title = f"units of {row.layer or 'the layer'}"
+                lines.append((title, f"{row.before:,}", f"{row.after:,}", ""))
         tables = [_aligned(lines)]
         if not self.units:
             head = ("", "weights", "left", "dropped", "rows left", "columns left")
-            tables.append(_aligned([head, *(one.cells() for one in (*self.matrices, self.total))]))
+            tables.append(
+                _aligned([head, *(matrix.cells() for matrix in (*self.matrices, self.total))])
+            )
         return "\n".join([*tables, *(f"- {note}" for note in self.notes)])
 
 

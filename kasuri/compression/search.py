@@ -51,8 +51,8 @@ class Loss:
     def __post_init__(self) -> None:
         if not (is_number(self.tolerance) and self.tolerance >= 0):
             raise ValueError(
-                f"{type(self).__name__}(tolerance={self.tolerance!r}): by how much the loss may grow must be "
-                "a number, 0 or more"
+                f"{type(self).__name__}(tolerance={self.tolerance!r}): tolerance, by how much the loss "
+                "may grow, must be a number, 0 or more"
             )
 
 
@@ -78,7 +78,8 @@ class PerLayer(Loss):
             )
         if self.budget is not None and not is_whole(self.budget, 0):
             raise ValueError(
-                f"PerLayer(budget={self.budget!r}): how many may be left must be a whole number, 0 or more"
+                f"PerLayer(budget={self.budget!r}): budget, how many weights may be left, must be a whole "
+                "number, 0 or more"
             )
 
 
@@ -105,7 +106,7 @@ class SearchResult:
     Args:
         levels: of all statistics.
         trials: the steps of a search.
-        notes: what is to be said.
+        notes: remarks for the report.
         loss: of the network that is cut there, if it was searched for.
     """
 
@@ -200,14 +201,16 @@ def _bisected(decider: Decider, tolerance: float, loss: Callable[[Masks], float]
     all the same.
     """
     statistics = decider.statistics
-    common = torch.cat([(one.logs - one.offset).flatten() for one in statistics.values()])
+    common = torch.cat(
+        [(statistic.logs - statistic.offset).flatten() for statistic in statistics.values()]
+    )
     values = common[common.isfinite()].unique().tolist()
     # just above a value, so that the unit itself goes
     candidates = [math.nextafter(value, math.inf) for value in values[:: len(values) // 512 + 1]]
     trials: list[Trial] = []
 
     def levels(common: float) -> Levels:
-        return {key: common + one.offset for key, one in statistics.items()}
+        return {key: common + statistic.offset for key, statistic in statistics.items()}
 
     def costs_too_much(level: float) -> bool:
         trials.append(Trial(level, loss(decider.masks(levels(level)))))
@@ -284,19 +287,19 @@ class Block:
 def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> list[Block]:
     """Statistics by the units they decide about; those of layers that share units are one block."""
     shared = [{(m.layer, m.side) for m in group.members} & statistics.keys() for group in groups]
-    found = []
+    blocks = []
     for members in connected([*([key] for key in statistics), *shared]):
         keys = tuple(key for key in statistics if key in members)
         logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
-        found.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
-    return found
+        blocks.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
+    return blocks
 
 
 class Search:
     """Levels at which the loss of the masked network stays within a tolerance.
 
-    At every step the block goes on whose next units save most for each nat of loss. What was measured
-    before others went on is measured again before it is believed.
+    Every step takes the next units of the block in which they save most for each nat of loss. What was
+    measured before the step of another block is measured again before it is used.
 
     Args:
         blocks: all at their starts.
@@ -338,11 +341,11 @@ class Search:
 
     def levels(self, moved: Block | None = None) -> Levels:
         """The level of every statistic, if one block took its step."""
-        found: Levels = {}
+        levels: Levels = {}
         for block in self.blocks:
             level = block.level(block.at + block.step if block is moved else block.at)
-            found |= {key: level + self.statistics[key].offset for key in block.keys}
-        return found
+            levels |= {key: level + self.statistics[key].offset for key in block.keys}
+        return levels
 
     def _look(self, block: Block) -> None:
         """What the next step that saves anything would cost."""
@@ -363,7 +366,7 @@ class Search:
             block.step //= 2
 
     def _gain(self, loss: float, saved: float) -> float:
-        """What a step saves for each nat; what is beyond a budget that is not kept yet counts nothing."""
+        """What a step saves for each nat; until a budget is kept, savings beyond it do not count."""
         if self.saved < self.wanted:
             saved = min(saved, self.wanted)
         return (saved - self.saved) / max(loss - self.loss, FREE)
@@ -436,7 +439,7 @@ def validation_loss(validation: Any, model: nn.Module) -> LossOf:
         )
     x, y = validation
     if not len(y):
-        raise ValueError("compress(validation=(x, y)): there is no example in them")
+        raise ValueError("compress(validation=(x, y)): x and y must hold at least one example")
     likelihood, output = model.likelihood, model.output
 
     @torch.no_grad()
@@ -459,8 +462,8 @@ def masked_loss(loss: LossOf, plain: nn.Module) -> Callable[[Masks], float]:
     start = loss(copy.deepcopy(plain).eval())
     if not math.isfinite(start):
         raise ValueError(
-            f"compress: the validation loss of the network as it is is {start}, so nothing can be compared "
-            "with it; look at the data and the network, or give a number as threshold"
+            f"compress: the validation loss of the uncompressed network is {start}, so nothing can be "
+            "compared with it; look at the data and the network, or give a number as threshold"
         )
     return lambda masks: loss(masked_net(plain, masks).eval())
 

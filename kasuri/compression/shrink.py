@@ -134,19 +134,19 @@ def shrink(
         return _attempt(net, groups, constants, carry, inputs, before)
 
     kept = _together(free, lambda groups: attempt(groups) is not None)
-    done = attempt(kept)
-    assert done is not None
+    shrunk = attempt(kept)
+    assert shrunk is not None
     names = {group.name for group in kept}
     notes = [
         f"units of {group.name!r} stay: without them the outputs would change"
         for group in free
         if group.name not in names
     ]
-    return replace(done, notes=[*done.notes, *notes])
+    return replace(shrunk, notes=[*shrunk.notes, *notes])
 
 
 def _together(groups: Sequence[Group], works: Callable[[Sequence[Group]], bool]) -> Sequence[Group]:
-    """Groups with which something works: all, or those with which it works one after the other."""
+    """All groups if they work together, else those that work when they are added one by one."""
     if works(groups):
         return groups
     kept: list[Group] = []
@@ -175,10 +175,10 @@ def _attempt(
 
 
 def trusted(net: nn.Module, inputs: list[Any], groups: Sequence[Group]) -> list[Group]:
-    """The groups; those whose units are not what they seem with an obstacle.
+    """The groups, those that turn out to be wrong with an obstacle.
 
     Half of the units of every group lose all weights that lead to them and from them, in a network
-    with other weights. Nobody can miss them then: taking them out has to leave the outputs as they are. Where
+    with other weights. No layer needs them then: taking them out has to leave the outputs as they are. Where
     it does not, the group is wrong, or its units are outputs as well.
 
     Args:
@@ -263,9 +263,9 @@ def _plan(
         further: CuttingPlan = {}
         notes: list[str] = []
         for group in groups:
-            dead, carrier, said = _dead(net, group, constants, carry, plan)
+            dead, carrier, group_notes = _dead(net, group, constants, carry, plan)
             _add_cuts(further, net, group, dead, constants, carrier)
-            notes += said
+            notes += group_notes
         if all(name in plan and cut.out == plan[name].out for name, cut in further.items()):
             return further, notes
         plan = further
@@ -283,7 +283,9 @@ def _dead(
         carry: whether carriers may be made.
         plan: what goes in any case.
     """
-    makers = [one for one in group.on(OUT) if not is_depthwise(net.get_submodule(one.layer))]
+    makers = [
+        member for member in group.on(OUT) if not is_depthwise(net.get_submodule(member.layer))
+    ]
     idle = torch.full((group.size,), bool(makers))
     silent, dead = idle.clone(), torch.ones(group.size, dtype=torch.bool)
     for maker in makers:
@@ -353,8 +355,8 @@ def _carrier(net: nn.Module, group: Group, edge: Tensor, constants: Constants) -
         values = constants[reader.layer, IN].nan_to_num(0.0).abs().cpu()
         # a unit that this layer does not read can bear constants only if it reads none of them
         read = any(reader.places[unit] for unit in edge.nonzero().flatten().tolist())
-        away = 0.0 if read else torch.inf
-        size = [min((float(values[p]) for p in s), default=away) for s in reader.places]
+        fallback = 0.0 if read else torch.inf
+        size = [min((float(values[p]) for p in s), default=fallback) for s in reader.places]
         smallest = torch.minimum(smallest, torch.tensor(size, dtype=torch.float64))
     smallest = torch.where(edge, smallest, -1.0)
     best = int(smallest.argmax())

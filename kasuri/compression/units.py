@@ -107,10 +107,10 @@ def _head_index(module: nn.MultiheadAttention, side: str, heads: Tensor) -> dict
     rows = heads.repeat_interleave(module.embed_dim // module.num_heads)
     values = rows if side == HEAD_VALUES else torch.full_like(rows, -1)
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-    found = {name: part[:, None] for name, part in zip(names, (rows, rows, values), strict=True)}
+    index = {name: part[:, None] for name, part in zip(names, (rows, rows, values), strict=True)}
     if module.in_proj_weight is not None:
-        found = {"in_proj_weight": torch.cat(list(found.values()))}
-    return found | ({"out_proj.weight": rows} if side == HEAD_OUTPUTS else {})
+        index = {"in_proj_weight": torch.cat(list(index.values()))}
+    return index | ({"out_proj.weight": rows} if side == HEAD_OUTPUTS else {})
 
 
 def marked(module: nn.Module, side: str, units: Iterable[int]) -> dict[str, Tensor]:
@@ -172,15 +172,15 @@ def alive(
         >>> alive(layer, OUT)
         tensor([ True, False])
     """
-    found = torch.zeros(units_on(module, side), dtype=torch.bool)
+    is_alive = torch.zeros(units_on(module, side), dtype=torch.bool)
     ignored = [marked(module, other, units) for other, units in (unread or {}).items()]
     for name, index in unit_index(module, side).items():
         weight = module.get_parameter(name).detach().cpu() != 0
         if weight.dim() > 1:
             for marks in ignored:
                 weight &= ~marks[name] if name in marks else True
-            found[index.expand(weight.shape)[weight]] = True
-    return found
+            is_alive[index.expand(weight.shape)[weight]] = True
+    return is_alive
 
 
 def entries_left(module: nn.Module, out: set[int], ins: set[int]) -> dict[str, Tensor]:

@@ -71,9 +71,9 @@ class Collapse:
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
         for layer in self.layers:
             kl = "–" if layer.kl is None else f"{layer.kl:.1f}"
-            each = "–" if layer.kl is None else f"{layer.kl / layer.weights:.3f}"
+            per_weight = "–" if layer.kl is None else f"{layer.kl / layer.weights:.3f}"
             share = "–" if layer.at_prior is None else f"{layer.at_prior:.1%}"
-            lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl:>11}{each:>12}{share:>14}")
+            lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl:>11}{per_weight:>12}{share:>14}")
         return "\n".join([*lines, f"KL {self.kl:.1f} nats"])
 
 
@@ -122,6 +122,6 @@ def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None)
     if precisions is None or not bool((variance > 0).all()):
         return LayerState(name, tuple(q.shape), kl)
     width = variance * precisions
-    each = 0.5 * (mean.square() * precisions + width - 1 - width.log())
-    marks = each < SAME, width > WIDE**2, width < NARROW**2
+    kls = 0.5 * (mean.square() * precisions + width - 1 - width.log())
+    marks = kls < SAME, width > WIDE**2, width < NARROW**2
     return LayerState(name, tuple(q.shape), kl, *(float(mark.double().mean()) for mark in marks))

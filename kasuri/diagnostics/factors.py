@@ -82,7 +82,7 @@ def _updated(weight: Tensor, mine: Tensor, other: Tensor) -> Tensor:
 def balanced(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """The same product, the largest entries of both factors of each component being equal.
 
-    Entries that have become nothing are raised to almost nothing, since their logarithms are wanted.
+    Zeros are raised to a tiny number, since logarithms are taken of the entries.
     """
     ratio = (columns.amax(1, keepdim=True) / rows.amax(1, keepdim=True)).sqrt()
     rows, columns = rows * ratio, columns / ratio

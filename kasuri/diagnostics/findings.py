@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, and what it was found by.
+    """The findings, and the measurements behind them.
 
     Args:
         findings: what is wrong; empty if nothing is.

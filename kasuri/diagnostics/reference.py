@@ -48,8 +48,8 @@ class LogJoint:
     """log p(y | w) / η + log p(w): the tempered posterior of an objective, up to a constant.
 
     η is the temperature of the objective, so this is the density whose approximation the objective asks for.
-    What has no posterior, point estimates and the size of the noise stay as they are. The network
-    runs in evaluation mode.
+    Point estimates, parameters without a posterior and the size of the noise keep their values. The
+    network runs in evaluation mode.
 
     Args:
         elbo: objective with a normal prior; its network brings order and shapes of the weights.
@@ -70,7 +70,9 @@ class LogJoint:
         self.x, self.y = tensors(data)
         self.temperature = elbo.weight_at(0)
         if not self.temperature > 0:
-            raise ValueError("LogJoint: at temperature 0 the posterior is a point")
+            raise ValueError(
+                "LogJoint: at temperature 0 the posterior is a single point; give a temperature above 0"
+            )
         posteriors = dict(named_posteriors(elbo.bnn))
         self.posteriors = {n: q for n, q in posteriors.items() if bool((q.variance > 0).any())}
         self._points = {id(q): q for n, q in posteriors.items() if n not in self.posteriors}
@@ -145,7 +147,9 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     for name, q in joint.posteriors.items():
         precisions = normal_precisions(joint.priors[name], q.shape)
         if precisions is None:
-            raise ValueError(f"conjugate: the prior of {name!r} must be normal around 0")
+            raise ValueError(
+                f"conjugate: the prior of {name!r} must be normal with mean 0, e.g. kasuri.Normal(1.0)"
+            )
         priors.append(precisions.reshape(-1))
     origin = torch.zeros_like(joint.mean())
 
@@ -304,9 +308,9 @@ def _moments(mine: Tensor, theirs: Tensor) -> tuple[float, float]:
     """(rms of the difference of means in units of the truth, geometric mean ratio of spreads)."""
     mine, theirs = mine.double(), theirs.double()
     spread = theirs.std(0).clamp(min=torch.finfo(torch.float64).tiny)
-    away = ((mine.mean(0) - theirs.mean(0)) / spread).square().mean().sqrt()
+    difference = ((mine.mean(0) - theirs.mean(0)) / spread).square().mean().sqrt()
     ratio = (mine.std(0).clamp(min=torch.finfo(torch.float64).tiny) / spread).log().mean().exp()
-    return float(away), float(ratio)
+    return float(difference), float(ratio)
 
 
 @torch.no_grad()
@@ -317,15 +321,15 @@ def _divergence(
 
     E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q is not normal.
     """
-    each = -exact.log_prob(draws.double())
+    log_ratios = -exact.log_prob(draws.double())
     for name, q in joint.posteriors.items():
         normal = _dense_normal(q)
         if normal is None:
-            each -= float(q.entropy())
+            log_ratios -= float(q.entropy())
         else:
             weights = torch.stack([joint.split(w)[name].flatten() for w in draws])
-            each += normal.log_prob(weights.double())
-    return float(each.mean()), float(each.std()) / math.sqrt(len(each))
+            log_ratios += normal.log_prob(weights.double())
+    return float(log_ratios.mean()), float(log_ratios.std()) / math.sqrt(len(log_ratios))
 
 
 def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:
@@ -333,8 +337,8 @@ def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:
     mean = q.mean.double().flatten()
     if not isinstance(q, Located) or q.certain or q.numel() < len(mean):
         return None
-    every = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
-    factor = q.pull(every.reshape(-1, *q.shape)).double()
+    directions = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
+    factor = q.pull(directions.reshape(-1, *q.shape)).double()
     normal = td.MultivariateNormal(mean, factor @ factor.mT)
     exact = torch.allclose(normal.entropy(), q.entropy().double(), rtol=1e-4)
     return normal if exact else None

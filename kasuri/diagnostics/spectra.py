@@ -130,13 +130,13 @@ def _layer(
 
 def matrix_posteriors(bnn: nn.Module) -> dict[str, Posterior]:
     """The posteriors of matrices by name; vectors are left out."""
-    found = {name: q for name, q in require_posteriors(bnn).items() if len(q.shape) >= 2}
-    if not found:
+    posteriors = {name: q for name, q in require_posteriors(bnn).items() if len(q.shape) >= 2}
+    if not posteriors:
         raise ValueError(
-            f"every posterior of {type(bnn).__name__} is one of a vector, and a vector has no "
-            "rank; convert weight matrices as well"
+            f"only vectors of {type(bnn).__name__} are random, and a vector has no rank; convert weight "
+            "matrices as well"
         )
-    return found
+    return posteriors
 
 
 def blocks_of(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -187,7 +187,7 @@ def _full_rank(scale: Tensor) -> int:
 
 def _independent(bnn: nn.Module, task: str) -> dict[str, tuple[Elementwise, Tensor]]:
     """The matrices of independent random weights without a mask, with their standard deviations in double."""
-    found: dict[str, tuple[Elementwise, Tensor]] = {}
+    matrices: dict[str, tuple[Elementwise, Tensor]] = {}
     for name, q in matrix_posteriors(bnn).items():
         if isinstance(q, Elementwise) and not isinstance(q, MaskedPosterior):
             scale = scale_of(name, q)
@@ -196,12 +196,12 @@ def _independent(bnn: nn.Module, task: str) -> dict[str, tuple[Elementwise, Tens
                     f"{task}: some standard deviations of {name!r} are 0 in {q.loc.dtype}, and their "
                     "logarithms are needed; call bnn.double() first"
                 )
-            found[name] = q, scale
-    if not found:
+            matrices[name] = q, scale
+    if not matrices:
         raise ValueError(
             f"{task}: no matrix has independent random weights; convert with kasuri.MeanField() and train"
         )
-    return found
+    return matrices
 
 
 def _exchanged(bnn: nn.Module, new: New) -> nn.Module:

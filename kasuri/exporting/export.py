@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import described, is_number, is_whole, near_misses, told
+from kasuri.checks import described, first_line, is_number, is_whole, near_misses
 from kasuri.exporting.networks import (
     Ensemble,
     OutputError,
@@ -185,10 +185,12 @@ def export(
             f"tolerance={tolerance:g}; nothing was written. Export a network in float64, or "
             "allow more if that is good enough"
         )
-    made = Exported(data, metadata, labels, outputs, error, None if path is None else Path(path))
+    exported = Exported(
+        data, metadata, labels, outputs, error, None if path is None else Path(path)
+    )
     if path is not None:
-        made.save(path)
-    return made
+        exported.save(path)
+    return exported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +208,7 @@ class Recipe:
     targets: Scale | None
 
     def check(self, net: nn.Module) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse arguments that contradict each other or the network."""
         if self.kind != "mean" and next(named_layers(net), None) is None:
             raise ValueError(
                 f"export(kind={self.kind!r}): {type(net).__name__} has no posterior to draw from; write "
@@ -214,7 +216,7 @@ class Recipe:
             )
         if self.kind == "ensemble" and not is_whole(self.members, 2):
             raise ValueError(
-                f'members must be at least 2, got {self.members}; one function is kind="draw"'
+                f'members must be at least 2, got {self.members}; for one function write kind="draw"'
             )
         if not is_whole(self.seed):
             raise ValueError(f"seed must be a whole number, got {self.seed!r}")
@@ -233,21 +235,21 @@ class Recipe:
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
                 f"export(example=...): the network does not run on it, {described(*inputs)} "
-                f"({told(error)}); give inputs as the network takes them"
+                f"({first_line(error)}); give inputs as the network takes them"
             ) from error
         kind, likelihood = self.kind, self.likelihood
         one_meant = kind == "variance" or (kind == "ensemble" and likelihood is not None)
         if len(parts) > 1 and (one_meant or self.targets is not None):
             raise ValueError(
                 f"export: the network returns {', '.join(map(repr, parts))}, but moments, a likelihood and a "
-                "target's unit are those of one output. Say which, e.g. output=lambda out: out[0] or "
-                "output=lambda out: out.logits"
+                "target's unit belong to a single output. Say to which one, e.g. output=lambda out: out[0] "
+                "or output=lambda out: out.logits"
             )
         whole = [name for name, part in parts.items() if not part.is_floating_point()]
         if whole and kind == "ensemble":
             raise ValueError(
-                f'export(kind="ensemble"): the outputs {whole} are whole numbers, of which members have no '
-                "mean; say which part to put out, e.g. output=lambda out: out[0]"
+                f'export(kind="ensemble"): the outputs {whole} are whole numbers, which cannot be '
+                "averaged over members; say which output to export, e.g. output=lambda out: out[0]"
             )
         if likelihood is not None and self.targets is not None:
             out = next(iter(parts.values()))
@@ -260,18 +262,18 @@ class Recipe:
     def network(self, net: nn.Module, inputs: tuple[Tensor, ...]) -> Servable:
         """What computes the outputs of the file."""
         units = self.likelihood, self.inputs, self.targets
-        made: Servable
+        servable: Servable
         if self.kind == "ensemble":  # members are numbered as kasuri.predict numbers draws
             seeds = [mix(self.seed, member) for member in range(self.members)]
-            made = Ensemble([self._plain(net, "sample", seed) for seed in seeds], *units)
+            servable = Ensemble([self._plain(net, "sample", seed) for seed in seeds], *units)
         elif self.kind == "variance":
-            still = copy.deepcopy(net).requires_grad_(False)
-            moments = MomentNetwork(still, inputs, self.covariance, self.names, self._only_output)
-            made = SamplingFree(moments, *units)
+            frozen = copy.deepcopy(net).requires_grad_(False)
+            moments = MomentNetwork(frozen, inputs, self.covariance, self.names, self._only_output)
+            servable = SamplingFree(moments, *units)
         else:
             draw = "sample" if self.kind == "draw" else "mean"
-            made = Single(self._plain(net, draw, self.seed), *units)
-        return made.eval().requires_grad_(False)
+            servable = Single(self._plain(net, draw, self.seed), *units)
+        return servable.eval().requires_grad_(False)
 
     def _only_output(self, out: Any) -> Tensor:
         """The one output, taken out of whatever it is in."""
@@ -292,7 +294,7 @@ class Recipe:
             for _, _, conversion in named_layers(net)
             for family in conversion.families.values()
         }
-        about = {
+        description = {
             "kind": self.kind,
             "family": ", ".join(sorted(families)) or "none",
             "likelihood": "none" if self.likelihood is None else type(self.likelihood).__name__,
@@ -302,10 +304,10 @@ class Recipe:
             "torch": torch.__version__,
         }
         if self.kind == "ensemble":
-            about["members"] = str(self.members)
+            description["members"] = str(self.members)
         if self.kind in ("ensemble", "draw"):
-            about["seed"] = str(self.seed)
-        return {f"kasuri.{key}": value for key, value in about.items()}
+            description["seed"] = str(self.seed)
+        return {f"kasuri.{key}": value for key, value in description.items()}
 
 
 def _check_choices(**asked: tuple[Any, Any]) -> None:
@@ -321,8 +323,8 @@ def _check_path(path: str | os.PathLike[str] | None) -> None:
         return
     if str(path) in get_args(Kind):
         raise ValueError(
-            f"export(..., path={str(path)!r}): a file of that name, or the kind? Write kind={str(path)!r}, "
-            'or a path with an ending, e.g. "net.onnx"'
+            f"export(..., path={str(path)!r}): this is the name of a kind; write kind={str(path)!r}, "
+            'or, if a file is meant, a path with an ending, e.g. "net.onnx"'
         )
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
@@ -352,7 +354,7 @@ def _input_scale(given: Any, shape: Sequence[int]) -> Scale | None:
 
 def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
     """None if it changes nothing."""
-    found = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
-    if not bool((found.scale > 0).all()):
+    unit = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
+    if not bool((unit.scale > 0).all()):
         raise ValueError(f"target_scale must be positive, got {scale}")
-    return None if bool((found.mean == 0).all() and (found.scale == 1).all()) else found
+    return None if bool((unit.mean == 0).all() and (unit.scale == 1).all()) else unit

@@ -1,4 +1,4 @@
-"""The networks that are exported: modules of positional tensors that put out named tensors."""
+"""The networks that are exported: modules from positional tensors to named tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Scale(nn.Module):
 
 
 class OutputError(TypeError):
-    """A network returned what no file can put out."""
+    """A network returned something that cannot be the output of a file."""
 
 
 def parts_of(out: Any) -> dict[str, Tensor]:
@@ -56,22 +56,22 @@ def parts_of(out: Any) -> dict[str, Tensor]:
     elif isinstance(out, tuple | list):
         names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
         named = zip(names, out, strict=True)
-    found = {str(name): part for name, part in named if part is not None}
-    strange = [
+    parts = {str(name): part for name, part in named if part is not None}
+    others = [
         f"{type(part).__name__} {name!r}"
-        for name, part in found.items()
+        for name, part in parts.items()
         if not isinstance(part, Tensor)
     ]
-    if strange or not found:
+    if others or not parts:
         raise OutputError(
-            f"export: the network returned {', '.join(strange) or 'nothing'}; a file puts out tensors. Say "
-            "which part it should put out, e.g. output=lambda out: out[0] or output=lambda out: out.logits"
+            f"export: the network returned {', '.join(others) or 'nothing'}; the outputs of a file are "
+            "tensors. Say which part to export: output=lambda out: out[0] or output=lambda out: out.logits"
         )
-    return found
+    return parts
 
 
 class Plain(Positional):
-    """An ordinary network that puts out all it returns, by name."""
+    """An ordinary network, whose outputs are all the tensors it returns, by name."""
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """Tensors by name; one without a name is called "output"."""
@@ -108,7 +108,7 @@ class Servable(nn.Module, ABC):
         """The outputs for scaled inputs."""
 
     def _summary(self, fs: Tensor) -> dict[str, Tensor]:
-        """What outputs (S, batch, ...) of S functions say together.
+        """The summary of outputs (S, batch, ...) of S functions.
 
         Classes: mean and std of the probabilities over members, entropy of the mean, mutual information. Real
         targets: mean, std with noise and weights together, and their variances apart, aleatoric and
@@ -121,14 +121,16 @@ class Servable(nn.Module, ABC):
             names = ("mean", "std", "entropy", "mutual_information")
             return {name: getattr(prediction, name) for name in names}
         assert isinstance(prediction, RealPrediction)
-        found = {"mean": prediction.mean, "std": prediction.std}
+        statistics = {"mean": prediction.mean, "std": prediction.std}
         if prediction.has_density:
-            found |= {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
+            statistics |= {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
         if (unit := self.targets) is None:
-            return found
-        mean = unit.restored(found.pop("mean"))
+            return statistics
+        mean = unit.restored(statistics.pop("mean"))
         powers = {"std": 1, "aleatoric": 2, "epistemic": 2}
-        return {"mean": mean} | {name: unit.spread(found[name], powers[name]) for name in found}
+        return {"mean": mean} | {
+            name: unit.spread(statistics[name], powers[name]) for name in statistics
+        }
 
 
 class Single(Servable):
@@ -139,26 +141,26 @@ class Single(Servable):
         self.net = net
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self.net(*inputs)
+        outputs: dict[str, Tensor] = self.net(*inputs)
         if self.targets is None:
-            return found
-        ((name, out),) = found.items()
+            return outputs
+        ((name, out),) = outputs.items()
         return {name: self.targets.restored(moments(out, self.likelihood)[0])}
 
 
 class Ensemble(Servable):
-    """Draws of the network side by side in one graph, and what they say together."""
+    """Draws of the network side by side in one graph, and the summary of their outputs."""
 
     def __init__(self, members: Sequence[Plain], *units: Any) -> None:
         super().__init__(*units)
         self.members = nn.ModuleList(members)
 
     def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        said = [member(*inputs) for member in self.members]
+        outputs = [member(*inputs) for member in self.members]
         named: dict[str, Tensor] = {}
-        for name in said[0]:
-            summary = self._summary(torch.stack([parts[name] for parts in said]))
-            prefix = f"{name}_" if len(said[0]) > 1 else ""
+        for name in outputs[0]:
+            summary = self._summary(torch.stack([parts[name] for parts in outputs]))
+            prefix = f"{name}_" if len(outputs[0]) > 1 else ""
             named |= {f"{prefix}{word}": value for word, value in summary.items()}
         return named
 

@@ -64,34 +64,36 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
             mode.from_tensor(part, symbolic_context=free_batch(part.dim())) for part in inputs
         ]
         with mode:
-            made = make_fx(network, rules, "fake", _allow_non_fake_inputs=True)(*shapes)
-    for node in list(made.graph.nodes):  # nothing will be differentiated
+            module = make_fx(network, rules, "fake", _allow_non_fake_inputs=True)(*shapes)
+    for node in list(module.graph.nodes):  # nothing will be differentiated
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
     # views of copies: strides that follow from others would be taken for conditions on the batch
-    for node in list(made.graph.nodes):
+    for node in list(module.graph.nodes):
         if node.target is aten.view.default:
-            with made.graph.inserting_before(node):
-                copy = made.graph.call_function(
+            with module.graph.inserting_before(node):
+                copy = module.graph.call_function(
                     aten.clone.default, node.args[:1], {"memory_format": torch.contiguous_format}
                 )
             node.replace_input_with(node.args[0], copy)
-    made.graph.eliminate_dead_code()
-    _computed_beforehand(made)
-    made.recompile()
-    return made
+    module.graph.eliminate_dead_code()
+    _computed_beforehand(module)
+    module.recompile()
+    return module
 
 
-def _computed_beforehand(made: Any) -> None:
+def _computed_beforehand(module: Any) -> None:
     """Replace what does not depend on inputs by its value, unless that is larger than what it comes from."""
     known: dict[Any, Tensor] = {}
-    for node in list(made.graph.nodes):
-        if node.op == "get_attr" and isinstance(value := getattr(made, node.target, None), Tensor):
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr" and isinstance(
+            value := getattr(module, node.target, None), Tensor
+        ):
             known[node] = value.detach()
-        elif _is_pure(node) and all(one in known for one in node.all_input_nodes):
+        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
             value = node.target(*args, **kwargs)
-            largest = max(known[one].numel() for one in node.all_input_nodes)
+            largest = max(known[source].numel() for source in node.all_input_nodes)
             if isinstance(value, Tensor) and value.numel() <= largest:
                 known[node] = value
     # views stay: another copy would be stored for nothing
@@ -100,16 +102,16 @@ def _computed_beforehand(made: Any) -> None:
         if node.op == "get_attr" or node.target.is_view or not outside:
             continue
         name = f"_known_{node.name}"
-        made.register_buffer(name, value.clone())
-        with made.graph.inserting_before(node):
-            constant = made.graph.get_attr(name)
+        module.register_buffer(name, value.clone())
+        with module.graph.inserting_before(node):
+            constant = module.graph.get_attr(name)
         constant.meta = dict(node.meta)
         node.replace_all_uses_with(constant)
-    made.graph.eliminate_dead_code()
-    used = {node.target for node in made.graph.nodes if node.op == "get_attr"}
-    for name in [*made._buffers, *made._parameters]:
+    module.graph.eliminate_dead_code()
+    used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
+    for name in [*module._buffers, *module._parameters]:
         if name not in used:
-            delattr(made, name)
+            delattr(module, name)
 
 
 def _is_written(node: Any) -> bool:
@@ -307,8 +309,10 @@ def largest_error(network: Servable, data: bytes, format: str, inputs: tuple[Ten
         for mine, theirs in zip(expected, runner(batch), strict=True):
             if mine.shape != theirs.shape:
                 raise ExportError(f"shapes {tuple(theirs.shape)} instead of {tuple(mine.shape)}")
-            away = (mine.double() - theirs.double()).abs() / mine.double().abs().clamp(min=1)
-            worst = max(worst, float(away.max())) if not away.isnan().any() else math.inf
+            difference = (mine.double() - theirs.double()).abs() / mine.double().abs().clamp(min=1)
+            worst = (
+                max(worst, float(difference.max())) if not difference.isnan().any() else math.inf
+            )
     return worst
 
 

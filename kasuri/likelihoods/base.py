@@ -70,7 +70,9 @@ class Likelihood(Storable, nn.Module, ABC):
 
     def update(self, f: Tensor, y: Tensor, num_data: int) -> None:
         """Take a batch (outputs of one draw, targets) into a posterior that is not learned by gradient."""
-        raise TypeError(f"{type(self).__name__}: update has nothing to do, see `updates`")
+        raise TypeError(
+            f"{type(self).__name__} is learned by gradient: call update only if `updates` is True"
+        )
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         """What people want to see beside the NLL, from predictive means: accuracy, or rmse."""

@@ -80,7 +80,7 @@ class GammaGaussian(Likelihood):
             )
         if outputs is not None and not is_whole(outputs, 1):
             raise ValueError(
-                f"GammaGaussian(outputs={outputs!r}): at least one target, or None for all alike"
+                f"GammaGaussian(outputs={outputs!r}): must be a whole number, at least 1, or None"
             )
         self.prior = (float(prior[0]), float(prior[1]))
         self.learn, self.outputs = learn, outputs

@@ -53,8 +53,8 @@ class Draws:
         centre = value.mean(0)
         squares = (value - centre).square().sum(0)
         if self.mean is not None and self.squares is not None:
-            away = (centre - self.mean).square()
-            squares = self.squares + squares + away * (before * len(fs) / self.count)
+            deviation = (centre - self.mean).square()
+            squares = self.squares + squares + deviation * (before * len(fs) / self.count)
         self.squares = squares
         self.mean = self._mixed(self.mean, value)
         self.noise, self.entropy = (
@@ -257,7 +257,7 @@ class ClassPrediction(Prediction):
             )
         if self.dim is None:
             if not bool(((y == 0) | (y == 1)).all()):
-                raise ValueError("targets between yes and no have no accuracy: write y.round()")
+                raise ValueError("scores of yes/no answers need targets 0 or 1; write y.round()")
             y = y.long()
         return probs.reshape(-1, probs.shape[-1]), y.reshape(-1)
 
@@ -290,8 +290,8 @@ class RealPrediction(Prediction):
                 "draws of a function have no density: give kasuri.predict the likelihood, e.g. "
                 "likelihood=kasuri.Gaussian(0.1) for regression or kasuri.Categorical() for classes"
             )
-        each = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
-        noise = torch.stack([variance for variance in each if variance is not None])
+        variances = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
+        noise = torch.stack([variance for variance in variances if variance is not None])
         if self.concentration is None:
             return noise.sqrt()
         a = self.concentration
@@ -369,7 +369,9 @@ def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
 
 def _check_level(level: float) -> float:
     if not isinstance(level, int | float) or not 0 < level < 1:
-        raise ValueError(f"interval({level!r}): must be a probability between 0 and 1, e.g. 0.9")
+        raise ValueError(
+            f"interval: level must be a probability between 0 and 1, e.g. 0.9, got {level!r}"
+        )
     return level
 
 

@@ -99,11 +99,11 @@ def value(
     if call is None:
         return present(posterior.mean)
     estimator = active(layer)
-    kept = call.means if estimator is mean else call.draws
-    if key in kept:
-        if kept is call.draws and eager():
+    values = call.means if estimator is mean else call.draws
+    if key in values:
+        if values is call.draws and eager():
             _reused.add(posterior)
-        return kept[key]
+        return values[key]
     if not takes_weights(estimator) and key in call.outputs:
         raise RuntimeError(
             f"{type(layer).__name__}.{name} is read after its layer has drawn outputs, not weights, in "
@@ -117,8 +117,8 @@ def value(
         else:
             _refuse_replay(call, posterior, f"{type(layer).__name__}.{name}")
             matrix = draw(posterior)
-        kept[key] = present(matrix)
-    return kept[key]
+        values[key] = present(matrix)
+    return values[key]
 
 
 def claim_outputs(weight: Posterior, bias: Any) -> bool:
@@ -133,7 +133,7 @@ def claim_outputs(weight: Posterior, bias: Any) -> bool:
 
 
 def _refuse_replay(call: Call, posterior: Posterior, where: str) -> None:
-    """A layer that gradient checkpointing runs again alone cannot know what the whole call drew."""
+    """Refuse gradient checkpointing that runs one layer again: the draw of its call is not kept."""
     if not call.whole and eager() and posterior in _reused and is_recomputing():
         raise RuntimeError(
             f"{where} is used several times in one forward pass and is being recomputed by gradient "

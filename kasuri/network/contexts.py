@@ -60,7 +60,7 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
 
 @contextmanager
 def drawing_from(net: nn.Module, weights: calls.Weights) -> Iterator[None]:
-    """Take every weight from here inside the block."""
+    """Inside the block, every weight comes from this source."""
     layers = [layer for _, layer, _ in named_layers(net)]
     with calls.overriding(layers, calls.Override(shared, weights)):
         yield

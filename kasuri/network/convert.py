@@ -222,7 +222,7 @@ def _title(plan: Plan, module: nn.Module) -> str:
 
 
 def _with_padding(view: View, owners: Sequence[nn.Module]) -> View:
-    """The padding row of an embedding is one for every layer that is tied to it."""
+    """A padding row of an embedding is a padding row of every layer that is tied to it."""
     for owner in owners:
         padding: Any = getattr(owner, "padding_idx", None)
         if isinstance(owner, nn.Embedding | nn.EmbeddingBag) and padding is not None:
@@ -244,7 +244,7 @@ def _build(family: Builder, view: View, tensor: nn.Parameter) -> _Built:
 
 
 def _uses(net: nn.Module) -> dict[int, int]:
-    """In how many places each module hangs."""
+    """In how many places of the network each module is."""
     counts: dict[int, int] = {}
     for parent in net.modules():
         for child in parent._modules.values():
@@ -267,20 +267,20 @@ def _tied(
     modules: Mapping[str, nn.Module], plans: Sequence[Plan], holders: Mapping[int, list[str]]
 ) -> set[int]:
     """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
-    taken: dict[int, list[str]] = {}
+    names_of: dict[int, list[str]] = {}
     for plan in plans:
         for name in plan.families:
             tensor = modules[plan.name].get_parameter(name)
-            taken.setdefault(id(tensor), []).append(plan.full(name))
-    for key, names in taken.items():
+            names_of.setdefault(id(tensor), []).append(plan.full(name))
+    for key, names in names_of.items():
         others = [name for name in holders[key] if name not in names]
         if others:
-            every = sorted({name.rpartition(".")[0] for name in holders[key]})
+            layers = sorted({name.rpartition(".")[0] for name in holders[key]})
             raise ValueError(
                 f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
-                f"converting one alone would untie them; write where={every}"
+                f"converting one alone would untie them; write where={layers}"
             )
-    return {key for key, names in taken.items() if len(names) > 1}
+    return {key for key, names in names_of.items() if len(names) > 1}
 
 
 def _obstacle(

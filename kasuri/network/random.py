@@ -242,8 +242,8 @@ def plain_class(kind: type) -> type[nn.Module]:
 
 
 def _rebuild(plain: type[nn.Module]) -> nn.Module:
-    made = random_class(plain)
-    return made.__new__(made)
+    cls = random_class(plain)
+    return cls.__new__(cls)
 
 
 def conversion_of(layer: nn.Module) -> Conversion | None:
@@ -321,13 +321,13 @@ def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
             f"{type(net).__name__} is no network: give one from kasuri.bayesianize, its ELBO, or what "
             "kasuri.fit returned"
         )
-    found = dict(named_posteriors(net))
-    if not found:
+    posteriors = dict(named_posteriors(net))
+    if not posteriors:
         raise ValueError(
             f"{type(net).__name__} has no Bayesian layer: "
             "write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first and use bnn"
         )
-    return found
+    return posteriors
 
 
 def make_random(layer: nn.Module, conversion: Conversion) -> None:

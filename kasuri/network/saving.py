@@ -263,7 +263,9 @@ def _check_architecture(
     for name, kind, options in saved:
         title = name or "the network"
         if name not in here:
-            raise FileError(f"{path}: the network has no module {title!r} ({kind}), the file has")
+            raise FileError(
+                f"{path}: the network has no module {title!r} ({kind}), but the file has"
+            )
         if here[name][0] != kind:
             raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
         if strict and here[name][1] != options and kind not in ("ParameterList", "ParameterDict"):
@@ -273,4 +275,4 @@ def _check_architecture(
             )
     extra = [name for name in here if name not in {saved_name for saved_name, _, _ in saved}]
     if extra:
-        raise FileError(f"{path}: the network has a module {extra[0]!r} that the file has not")
+        raise FileError(f"{path}: the network has a module {extra[0]!r}, but the file has not")

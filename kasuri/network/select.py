@@ -33,17 +33,17 @@ def is_norm(module: nn.Module) -> bool:
     """
     if isinstance(module, _NORMS):
         return True
-    held = [p for p in module._parameters.values() if p is not None]
-    gains = all(sum(size > 1 for size in p.shape) <= 1 for p in held)
-    return bool(held) and gains and _NAMED_NORM.search(type(module).__name__) is not None
+    parameters = [p for p in module._parameters.values() if p is not None]
+    gains = all(sum(size > 1 for size in p.shape) <= 1 for p in parameters)
+    return bool(parameters) and gains and _NAMED_NORM.search(type(module).__name__) is not None
 
 
 def units(net: nn.Module) -> Iterator[Unit]:
     """Every module with parameters of its own that are not random yet; norm layers are left out."""
     for name, module in original_modules(net):
-        held = tuple(own_parameters(module))
-        if held and not is_norm(module):
-            yield Unit(name, module, held)
+        names = tuple(own_parameters(module))
+        if names and not is_norm(module):
+            yield Unit(name, module, names)
 
 
 def own_parameters(module: nn.Module) -> Iterator[str]:
@@ -53,8 +53,8 @@ def own_parameters(module: nn.Module) -> Iterator[str]:
 
 def select(net: nn.Module, where: Where) -> list[Unit]:
     """The units that `where` names; an error with near misses if there are none."""
-    every = list(units(net))
-    if not every:
+    candidates = list(units(net))
+    if not candidates:
         raise ValueError(
             f"{type(net).__name__} has no parameters left to convert: "
             "everything is Bayesian already, or it has none but those of norm layers"
@@ -63,15 +63,15 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
         for part in where:  # a misspelt part of a list is an error of its own
             select(net, part)
     modules = dict(original_modules(net))
-    chosen = [unit for unit in every if _is_wanted(modules, unit.name, where)]
+    chosen = [unit for unit in candidates if _is_wanted(modules, unit.name, where)]
     if chosen:
         return chosen
-    reason = _why_nothing(modules, {type(unit.module).__name__ for unit in every}, where)
+    reason = _why_nothing(modules, {type(unit.module).__name__ for unit in candidates}, where)
     raise ValueError(f"where={where!r} matches no layer that can be made Bayesian; {reason}")
 
 
 def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where) -> str:
-    """What was asked for instead of something that can become random."""
+    """What `where` matches instead of a layer that can become random."""
     matched = [name for name in modules if _is_wanted(modules, name, where)]
     if matched:
         title = f"{matched[0] or 'the network'!r} ({type(modules[matched[0]]).__name__})"
@@ -107,7 +107,7 @@ def last_layer(net: nn.Module) -> str:
         >>> last_layer(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
         '2'
     """
-    every = list(units(net))
-    if not every:
+    candidates = list(units(net))
+    if not candidates:
         raise ValueError(f"{type(net).__name__} has no layer with parameters")
-    return every[-1].name
+    return candidates[-1].name

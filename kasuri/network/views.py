@@ -87,12 +87,12 @@ class View:
 
 
 def is_channels_last(kernel: Tensor) -> bool:
-    """Whether this is its layout; kernels of one position have both, which counts as no."""
+    """Whether a kernel is stored with its channels last; one of a single position counts as not."""
     return kernel.dim() == 4 and kernel[0, 0].numel() > 1 and kernel.stride(1) == 1
 
 
 def in_channels_last(kernel: Tensor) -> Tensor:
-    """The same numbers in that layout."""
+    """The same numbers, stored with channels last."""
     return kernel.to(memory_format=torch.channels_last)
 
 

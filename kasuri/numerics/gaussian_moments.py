@@ -18,7 +18,7 @@ _STEEPEST = 12.0  # deviations beyond which a normal distribution function is 0 
 
 # made once: a graph that is being traced must not make them
 _RULES = {
-    dtype: tuple(one.to(dtype) for one in gauss_hermite(7))
+    dtype: tuple(tensor.to(dtype) for tensor in gauss_hermite(7))
     for dtype in (torch.float32, torch.float64)
 }
 

@@ -23,8 +23,10 @@ def mixture_cdf(
 ) -> Tensor:
     """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t."""
     z = (y - means) / scale
-    each = torch.special.ndtr(z) if concentration is None else student_t_cdf(z, concentration)
-    return each.mean(0)
+    probabilities = (
+        torch.special.ndtr(z) if concentration is None else student_t_cdf(z, concentration)
+    )
+    return probabilities.mean(0)
 
 
 def mixture_quantile(

@@ -29,7 +29,7 @@ def batched_apart() -> bool:
         return False
     levels = retrieve_all_functorch_interpreters()
     return all(
-        isinstance(one, VmapInterpreter) and one.randomness() == "different" for one in levels
+        isinstance(level, VmapInterpreter) and level.randomness() == "different" for level in levels
     )
 
 

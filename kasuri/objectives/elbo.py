@@ -270,8 +270,8 @@ def load_objective(path: str | os.PathLike[str], bnn: nn.Module) -> ELBO:
     patterns, rule = stored["patterns"], stored.get("balance") or {"options": {}}
     if rule["options"].get("average") or rule["options"].get("over") == "layers":
         raise FileError(
-            f"{path} has a temperature {rule['options']}: temperatures for each layer, and averaged outputs, "
-            "went with version 0.2. kasuri.load reads the network; write a new kasuri.ELBO for it"
+            f"{path} has a temperature {rule['options']}: only version 0.2 had temperatures for each layer "
+            "and averaged outputs. kasuri.load reads the network; write a new kasuri.ELBO for it"
         )
     elbo = ELBO(
         bnn,

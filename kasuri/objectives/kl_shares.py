@@ -32,10 +32,10 @@ def kl_by_name(elbo: ELBO) -> dict[str, float | None]:
     for prior, names in elbo.groups():
         group = [posteriors[name] for name in names]
         fixed = at_its_scale(prior, group)
-        each = [float(fixed.kl(posterior)) for posterior in group]
+        kls = [float(fixed.kl(posterior)) for posterior in group]
         total = float(prior.kl(*group))
-        adds_up = math.isclose(math.fsum(each), total, rel_tol=1e-3, abs_tol=1e-3)
-        shares |= {name: kl if adds_up else None for name, kl in zip(names, each, strict=True)}
+        adds_up = math.isclose(math.fsum(kls), total, rel_tol=1e-3, abs_tol=1e-3)
+        shares |= {name: kl if adds_up else None for name, kl in zip(names, kls, strict=True)}
     return shares
 
 

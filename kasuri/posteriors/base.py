@@ -171,8 +171,9 @@ class Posterior(nn.Module, ABC):
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "Posterior | None":
         """The posterior of some rows and columns alone; None if the family has none for them.
 
-        It is the exact marginal, of the same family. Where a family has no such marginal it may give what
-        comes closest, and says so; the caller of None uses independent normals with the same moments.
+        It is the exact marginal, of the same family. A family without such a marginal may give what comes
+        closest, and says so. Where the answer is None, the caller uses independent normals with the same
+        moments.
 
         Args:
             rows: indices (*blocks, n') of the rows that are left in each block; (n',) of a vector.
@@ -309,8 +310,8 @@ class Family(Storable, ABC):
             raise ValueError(f"{name}(noise={self.noise}): must be 0 or more")
         if self.max_scale is not None and not self.max_scale > self.scale:
             raise ValueError(
-                f"{name}(scale={self.scale}, max_scale={self.max_scale}): the initial scale must be below "
-                "the bound"
+                f"{name}(scale={self.scale}, max_scale={self.max_scale}): scale, where standard deviations "
+                "start, must be below max_scale"
             )
         if self.mean not in ("given", "he"):
             raise ValueError(f'{name}(mean={self.mean!r}): write mean="given" or mean="he"')

@@ -112,7 +112,9 @@ def evaluate(
         options: dict[str, Any] = {"estimator": estimator, "seed": seed, "output": output}
         predictor = partial(predict, given, samples=samples, likelihood=likelihood, **options)
     elif likelihood is not None:
-        raise ValueError("likelihood=: the predictions of a function bring their own; leave it out")
+        raise ValueError(
+            "likelihood=...: the predictions of a function have a likelihood already; leave it out"
+        )
     ours = isinstance(given, nn.Module | Predictor)
     other = None
     with torch.no_grad(), _seeding_others(seed, ours, data, outside):
@@ -135,7 +137,9 @@ def _check(given: nn.Module, likelihood: Likelihood | None) -> None:
                 f"{type(given).__name__} predicts no targets: write kasuri.vae.evaluate(vae, data)"
             )
         if likelihood not in (None, given.likelihood):
-            raise ValueError("likelihood=: the objective has its own; evaluate its network instead")
+            raise ValueError(
+                "likelihood=...: the objective has its own; to use another one, evaluate its network"
+            )
     elif likelihood is None:
         raise ValueError(
             "a network needs a likelihood, e.g. likelihood=kasuri.Categorical() for classes or "
@@ -206,7 +210,9 @@ def _in_unit(columns: Columns, scale: Tensor, zero: Tensor) -> Columns:
     if not bool((scale > 0).all()):
         raise ValueError(f"target_scale must be positive, got {scale.tolist()}")
     if "entropy" in columns and bool((scale != 1).any()):
-        raise ValueError("target_scale is a unit of real targets; leave it out for classes")
+        raise ValueError(
+            "target_scale is the unit of real targets; classes have none, so leave it out"
+        )
 
     def changed(name: str, column: Tensor) -> Tensor:
         if "std" in columns:

@@ -45,11 +45,11 @@ def mean_sem(scores: Tensor) -> Estimate:
         Estimate(mean=0.75, sem=0.25)
     """
     if not scores.numel():
-        raise ValueError("mean_sem of no examples")
+        raise ValueError("mean_sem: scores hold no examples; there must be at least one")
     refuse_non_finite("scores", scores)
-    each = scores.double().reshape(len(scores), -1).mean(1)
-    sem = float(each.std()) / math.sqrt(len(each)) if len(each) > 1 else math.nan
-    return Estimate(float(each.mean()), sem)
+    means = scores.double().reshape(len(scores), -1).mean(1)
+    sem = float(means.std()) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    return Estimate(float(means.mean()), sem)
 
 
 def bootstrap_sem(
@@ -171,7 +171,7 @@ def auroc(inside_scores: Tensor, outside_scores: Tensor) -> float:
         0.875
     """
     if not inside_scores.numel() or not outside_scores.numel():
-        raise ValueError("auroc compares two sets: both want at least one score")
+        raise ValueError("auroc compares two sets: each must have at least one score")
     refuse_non_finite("inside_scores", inside_scores.reshape(-1))
     refuse_non_finite("outside_scores", outside_scores.reshape(-1))
     inside = inside_scores.reshape(-1).double().sort().values

@@ -25,7 +25,7 @@ Output = Callable[[Any], Tensor] | None
 def model_of(
     given: nn.Module | Trained, likelihood: Likelihood | None = None, output: Output = None
 ) -> tuple[nn.Module, Likelihood | None, Output]:
-    """(network, what its outputs mean, what takes them out of what it returns); what is said wins."""
+    """(network, likelihood, output function); arguments win over what an objective has."""
     given = objective_of(given)
     if isinstance(given, Objective):
         return given.net, likelihood or given.likelihood, output or given.output
@@ -83,14 +83,18 @@ def predict(
         base = fresh() if seed is None else seed
         seeds = [mix(base, draw) for draw in range(samples)]
     parts: list[Draws] = []
-    with torch.no_grad(), evaluating(net) as still, _drawing(still, resolve(estimator)) as turn_to:
+    with (
+        torch.no_grad(),
+        evaluating(net) as network,
+        _drawing(network, resolve(estimator)) as turn_to,
+    ):
         for batch in batches(x):
             pieces = split(batch, chunk)
             draws = [Draws(keep_draws, seeds) for _ in pieces]
             for number in seeds or [0]:
                 turn_to(number)
                 for piece, part in zip(pieces, draws, strict=True):
-                    part.add(run(still, piece, output).unsqueeze(0), likelihood)
+                    part.add(run(network, piece, output).unsqueeze(0), likelihood)
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
@@ -111,7 +115,7 @@ def at_least_one(**counts: int | None) -> None:
 
 @contextmanager
 def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
-    """Yields what turns to the function, or the stream of noise, that belongs to a seed."""
+    """Yields a function of a seed that switches to the draw, or the stream of noise, of that seed."""
     posteriors = [posterior for _, posterior in named_posteriors(net)]
     if estimator is shared:
         weights = Given({})

@@ -55,7 +55,7 @@ def assign(
     """
     if isinstance(prior, Prior):
         return [(prior, tuple(posteriors))]
-    taken: dict[str, list[str]] = {pattern: [] for pattern in prior}
+    names_of: dict[str, list[str]] = {pattern: [] for pattern in prior}
     for name in posteriors:
         pattern = next((p for p in prior if matches(p, name)), None)
         if pattern is None:
@@ -63,11 +63,11 @@ def assign(
                 f"no prior for {name!r}: no pattern of {list(prior)} matches it; add a last pattern for "
                 'the rest, e.g. "*": kasuri.Normal(1.0)'
             )
-        taken[pattern].append(name)
-    for pattern, names in taken.items():
+        names_of[pattern].append(name)
+    for pattern, names in names_of.items():
         if not names:
             raise ValueError(
                 f"the prior pattern {pattern!r} governs no weight (an earlier pattern may have "
                 f"taken its weights): {near_misses(pattern, posteriors)}"
             )
-    return [(prior[pattern], tuple(names)) for pattern, names in taken.items()]
+    return [(prior[pattern], tuple(names)) for pattern, names in names_of.items()]

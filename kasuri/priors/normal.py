@@ -146,10 +146,10 @@ def normal_precisions(prior: Prior, shape: Sequence[int]) -> Tensor | None:
         ]
     except TypeError:  # a prior that follows the posterior refuses
         return None
-    zero, one, two = (value.expand(tuple(shape)) for value in logs)
-    if not torch.allclose(zero - two, 4 * (zero - one), rtol=1e-6):
+    at_0, at_1, at_2 = (value.expand(tuple(shape)) for value in logs)
+    if not torch.allclose(at_0 - at_2, 4 * (at_0 - at_1), rtol=1e-6):
         return None
-    return 2 * (zero - one)
+    return 2 * (at_0 - at_1)
 
 
 def _total(terms: Sequence[Tensor]) -> Tensor:

@@ -178,7 +178,7 @@ class GroupARD(RelevancePrior):
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "GroupARD":
-        """From a file; those of version 0.2 say how precisions are learned, of which one way is left."""
+        """From a file; files of version 0.2 say how precisions are learned, and there is one way now."""
         options = dict(options)
         learn = options.pop("learn", "closed form")
         if learn != "closed form":

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def without(cls, held: Tensor, count: int) -> "Rows":
-        """All other ones of so many rows, and those held out."""
+        """The rows to train on, all of `count` rows but those held out."""
         rows, held = torch.arange(count), held.sort().values
         return cls(rows[~torch.isin(rows, held)], held)
 
@@ -109,7 +109,7 @@ def choose(
 
     `net` makes a new network from torch's global generator; `options` are those of `kasuri.fit`.
 
-    (The best, the held-out NLL per row of each, the network that had the best if there was one fold only.)
+    Returns the best, the held-out NLL per row of each, and with one fold the network trained at the best.
     """
     held = [(x[rows.held], y[rows.held]) for rows in folds]
     trains = [(x[rows.rest], y[rows.rest]) for rows in folds]  # copied once, for all temperatures

@@ -122,12 +122,12 @@ def widths(hidden: Any) -> tuple[int, ...]:
         >>> widths(30), widths([20, 10]), widths(())
         ((30,), (20, 10), ())
     """
-    each = np.atleast_1d(hidden).tolist()
-    if not all(is_whole(width, 1) for width in each):
+    sizes = np.atleast_1d(hidden).tolist()
+    if not all(is_whole(width, 1) for width in sizes):
         raise ValueError(
             f"hidden_layer_sizes={hidden!r}: widths must be whole numbers above 0, e.g. (100, 50)"
         )
-    return tuple(each)
+    return tuple(sizes)
 
 
 def of_fit(estimator: Any, rows: int) -> dict[str, Any]:

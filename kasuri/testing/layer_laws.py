@@ -40,8 +40,8 @@ def _estimators(posterior: Posterior) -> list[Estimator]:
 def _outputs(bnn: nn.Module, x: Tensor, estimator: Estimator) -> Tensor:
     """Independent draws of the network's output, (n, ...), by the plain formulas (inside vmap)."""
     with using(bnn, estimator), torch.no_grad():
-        each = torch.vmap(lambda _: bnn(x), randomness="different")
-        return torch.cat([each(torch.zeros(DRAWS // 10)) for _ in range(10)])
+        sample = torch.vmap(lambda _: bnn(x), randomness="different")
+        return torch.cat([sample(torch.zeros(DRAWS // 10)) for _ in range(10)])
 
 
 def _same_law(y: Tensor, reference: Tensor, title: str) -> None:

@@ -58,8 +58,8 @@ def is_degenerate(posterior: Posterior) -> bool:
 
 
 def _draws(posterior: Posterior) -> Tensor:
-    each = torch.vmap(lambda _: posterior.rsample(), randomness="different")
-    return each(torch.zeros(DRAWS)).detach()
+    sample = torch.vmap(lambda _: posterior.rsample(), randomness="different")
+    return sample(torch.zeros(DRAWS)).detach()
 
 
 def samples_have_the_stated_moments(family: Family) -> None:
@@ -143,8 +143,8 @@ def kl_gradient_is_right(family: Family) -> None:
 
 def dtype_follows(family: Family) -> None:
     """`.to(dtype)` moves everything, but never below float32: standard deviations need it."""
-    for asked in (torch.float64, torch.bfloat16, torch.float32):
-        q, dtype = family(torch.randn(3, 4)).to(asked), torch.promote_types(asked, torch.float32)
+    for wanted in (torch.float64, torch.bfloat16, torch.float32):
+        q, dtype = family(torch.randn(3, 4)).to(wanted), torch.promote_types(wanted, torch.float32)
         values = [q.mean, q.variance, q.rsample(), q.squared_norm(), q.kl(priors_for(q)[0])]
         values += [q.entropy()] if has_density(q) else []
-        assert {value.dtype for value in values} == {dtype}, asked
+        assert {value.dtype for value in values} == {dtype}, wanted

@@ -1,4 +1,4 @@
-"""Callbacks: what is told about steps and epochs of training, and the bar that shows them."""
+"""Callbacks, which are called at every step and epoch of training, and the progress bar."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Row = dict[str, float]
 
 
 class Callback:
-    """Told about every step and epoch of `kasuri.fit`; override what you need.
+    """Called at every step and epoch of `kasuri.fit`; override what you need.
 
     Examples:
         >>> class Printer(Callback):

@@ -111,8 +111,8 @@ def _reordered(
         return state
     if len(state["param_groups"]) > 1:
         raise CheckpointError(
-            "this checkpoint of version 0.2 has several groups of parameters, whose order is another one "
-            "today: finish the run with version 0.2"
+            "this checkpoint of version 0.2 has several groups of parameters, and their order has changed "
+            "since: finish the run with version 0.2"
         )
     group = state["param_groups"][0] | {"params": list(range(len(now)))}
     moved = {now.index(then[number]): values for number, values in state["state"].items()}

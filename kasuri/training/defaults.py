@@ -1,4 +1,4 @@
-"""What `kasuri.fit` does when it is told nothing; docs/quality.md says how each value was chosen."""
+"""The defaults of `kasuri.fit`; docs/quality.md says how each value was chosen."""
 
 import math
 

@@ -96,7 +96,7 @@ def fit(
 ) -> Fitted:
     """Train a converted network, an ordinary one, or an objective of your own.
 
-    Told nothing else, it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
+    By default it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
     learning rate, and a temperature chosen on validation data while training goes on.
 
     Args:
@@ -281,8 +281,8 @@ def _settings(run: Run) -> dict[str, Any]:
         "callbacks": [type(callback).__name__ for callback in run.callbacks],
         **described(objective),
     }
-    if about := objective.extra_repr():
-        settings["objective"] = about
+    if description := objective.extra_repr():
+        settings["objective"] = description
     for name, schedule in objective.scheduled().items():
         is_plain = dataclasses.is_dataclass(schedule)  # a function of the user's has no words
         settings[name] = repr(schedule) if is_plain else "a function"

@@ -183,10 +183,10 @@ class Run:
         """Stop at a loss that is not a number, before it reaches any parameter or file."""
         rate = float(self.optimiser.param_groups[0]["lr"])
         self.draw_again()
-        kept = "" if self.folder is None else f". The checkpoint in {self.folder} is untouched"
+        note = "" if self.folder is None else f". The checkpoint in {self.folder} is untouched"
         raise NonFiniteLoss(
             f"the loss is {loss} at step {self.at.step} (epoch {self.at.epoch + 1}, batch "
-            f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{kept}"
+            f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{note}"
         )
 
     def place(self) -> str:

@@ -75,9 +75,9 @@ def fit_many(
     count = len(models)
     is_own = isinstance(temperature, Sequence) and not isinstance(temperature, str)
     temperatures: Any = temperature if is_own else [temperature] * count
-    for name, each in (("trains", trains), ("valids", valids), ("temperatures", temperatures)):
-        if each is not None and len(each) != count:
-            raise ValueError(f"fit_many: {len(each)} {name} for {count} networks")
+    for name, values in (("trains", trains), ("valids", valids), ("temperatures", temperatures)):
+        if values is not None and len(values) != count:
+            raise ValueError(f"fit_many: {len(values)} {name} for {count} networks")
     held = [rows_of(valid) for valid in valids or [None] * count]
     if None in held and any(map(chooses_temperature, models, temperatures)):
         raise ValueError(
@@ -237,13 +237,16 @@ def _program(objective: Objective) -> list[str]:
     """All that a stack takes from its first member, line by line."""
     if not objective.has_targets:
         raise TypeError("fit_many cannot stack auto-encoders; train them by kasuri.fit one by one")
-    about: dict[str, Any] = {"num_data": objective.num_data, "output": objective.output}
+    properties: dict[str, Any] = {"num_data": objective.num_data, "output": objective.output}
     for name, _, conversion in named_layers(objective.net):
-        about[f"families of {name}"] = conversion.families
-        about[f"estimator of {name}"] = conversion.estimator.__name__
+        properties[f"families of {name}"] = conversion.families
+        properties[f"estimator of {name}"] = conversion.estimator.__name__
     for name, parameter in objective.named_parameters():
-        about[f"requires_grad of {name}"] = parameter.requires_grad
+        properties[f"requires_grad of {name}"] = parameter.requires_grad
     if isinstance(objective, ELBO):
-        about |= {"samples": objective.samples, "patterns of priors": objective.governed}
-    about |= described(objective)
-    return [*repr(objective.net).splitlines(), *(f"{k}: {value}" for k, value in about.items())]
+        properties |= {"samples": objective.samples, "patterns of priors": objective.governed}
+    properties |= described(objective)
+    return [
+        *repr(objective.net).splitlines(),
+        *(f"{k}: {value}" for k, value in properties.items()),
+    ]

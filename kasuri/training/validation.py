@@ -78,10 +78,10 @@ def _pieces(objective: Objective, x: Any, y: Tensor) -> Iterator[tuple[Any, Tens
 def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int) -> Tensor | None:
     """Losses that the objective defines, by the same noise whenever the seed is the same."""
     losses = []
-    with evaluating(objective) as still:
+    with evaluating(objective) as model:
         for number, (inputs, targets) in enumerate(_pieces(objective, x, y)):
             with seeded(mix(seed, number)):
-                own = still.held_out(inputs, targets, samples)
+                own = model.held_out(inputs, targets, samples)
             if own is None:
                 return None
             losses.append(own.cpu())
@@ -124,8 +124,8 @@ def log_mean(logs: Tensor) -> Tensor:
     if pairs < 2 or len(logs) % 2:
         return plain
     top = logs.amax(0)
-    each = (logs - top).exp().reshape(pairs, 2, -1).sum(1)
-    others = (each.sum(0) - each).clamp(min=torch.finfo(each.dtype).tiny)
+    pair_sums = (logs - top).exp().reshape(pairs, 2, -1).sum(1)
+    others = (pair_sums.sum(0) - pair_sums).clamp(min=torch.finfo(pair_sums.dtype).tiny)
     without_one = others.log() + top - math.log(len(logs) - 2)
     # no mean is above the largest value, though an extrapolated one can be
     return torch.minimum(pairs * plain - (pairs - 1) * without_one.mean(0), top)

@@ -37,8 +37,8 @@ def drawing(model: Model) -> Iterator[tuple[VAE, torch.device]]:
         raise TypeError(
             f"{type(vae).__name__} is no kasuri.vae.VAE, nor what kasuri.fit made of one"
         )
-    with torch.no_grad(), evaluating(vae) as still, using(still.net, shared):
-        yield still, next(vae.parameters()).device
+    with torch.no_grad(), evaluating(vae) as evaluated, using(evaluated.net, shared):
+        yield evaluated, next(vae.parameters()).device
 
 
 def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: int = 0) -> Tensor:
@@ -63,11 +63,11 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
     """
     at_least_one(samples=samples, chunk=chunk)
     values = []
-    with drawing(vae) as (still, device):
+    with drawing(vae) as (model, device):
         for number, block in enumerate(x.split(chunk)):
             block = block.to(device)
             with seeded(mix(seed, number)):
-                values.append(-still.minus_elbo(block, samples).double().cpu())
+                values.append(-model.minus_elbo(block, samples).double().cpu())
     return torch.cat(values)
 
 
@@ -91,15 +91,15 @@ def log_likelihood(
     examples = min(EXAMPLES, chunk)
     draws = min(chunk // examples, samples)
     values = []
-    with drawing(vae) as (still, device):
+    with drawing(vae) as (model, device):
         for number, block in enumerate(x.split(examples)):
             block = block.to(device)
             targets = block.expand(draws, *block.shape).flatten(0, 1)  # a copy, made once per block
             total = torch.full((len(block),), -math.inf, dtype=torch.float64, device=device)
             with seeded(mix(seed, number)):
-                q = still.posterior(block)
+                q = model.posterior(block)
                 for begin in range(0, samples, draws):
-                    logs = _log_weights(still, q, targets, min(draws, samples - begin))
+                    logs = _log_weights(model, q, targets, min(draws, samples - begin))
                     total = torch.logaddexp(total, logs.double().logsumexp(0))
             values.append((total - math.log(samples)).cpu())
     return torch.cat(values)
@@ -156,8 +156,8 @@ def evaluate(
         scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
     elbos = elbo(vae, x, samples=elbo_samples, chunk=chunk, seed=seed + 1)
     kls, spread = divergences(vae, x, chunk)
-    with drawing(vae) as (still, _):
-        weights = {"weight_kl": float(still.kl_per_example(1.0))} if still.is_bayesian else {}
+    with drawing(vae) as (model, _):
+        weights = {"weight_kl": float(model.kl_per_example(1.0))} if model.is_bayesian else {}
     scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())} | weights
     scores["reconstruction"] = scores["elbo"] + scores["kl"] + sum(weights.values())
     return scores | {"active_units": float((spread > ACTIVE).sum())}
@@ -190,9 +190,9 @@ def _inputs(data: Any) -> Tensor:
 def divergences(vae: Model, x: Tensor, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
     """KL of each example, and the variance of E[z | x] over all of them, in float64."""
     kls, means = [], []
-    with drawing(vae) as (still, device):
+    with drawing(vae) as (model, device):
         for block in x.split(chunk):
-            q = still.posterior(block.to(device))
+            q = model.posterior(block.to(device))
             kls.append(q.kl().double().cpu())
             means.append(q.mean.double().cpu())
     return torch.cat(kls), torch.cat(means).var(0, correction=min(1, len(x) - 1))

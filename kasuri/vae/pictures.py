@@ -28,15 +28,15 @@ def reconstruct(vae: Model, x: Tensor) -> Tensor:
         >>> reconstruct(vae, torch.ones(3, 6)).shape, sample(vae, 5).shape
         (torch.Size([3, 6]), torch.Size([5, 6]))
     """
-    with drawing(vae) as (still, device):
-        return _means(still, still.posterior(x.to(device)).mean)
+    with drawing(vae) as (model, device):
+        return _means(model, model.posterior(x.to(device)).mean)
 
 
 def sample(vae: Model, count: int, *, seed: int = 0) -> Tensor:
     """What the decoder makes of draws from the prior: means of the likelihood, (count, ...)."""
-    with drawing(vae) as (still, _), seeded(seed):
-        parameter = next(still.parameters())
-        return _means(still, normal((count, still.latent.dimensions)).to(parameter))
+    with drawing(vae) as (model, _), seeded(seed):
+        parameter = next(model.parameters())
+        return _means(model, normal((count, model.latent.dimensions)).to(parameter))
 
 
 def traverse(
@@ -54,12 +54,12 @@ def traverse(
     Returns:
         Means of the likelihood, (units, steps, ...).
     """
-    with drawing(vae) as (still, device):
-        z = still.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
+    with drawing(vae) as (model, device):
+        z = model.posterior(x.unsqueeze(0).to(device)).mean.repeat(len(units), steps, 1)
         values = torch.linspace(-span, span, steps).to(z)
         for row, unit in enumerate(units):
             z[row, :, unit] = values
-        return _means(still, z.flatten(0, 1)).unflatten(0, (len(units), steps))
+        return _means(model, z.flatten(0, 1)).unflatten(0, (len(units), steps))
 
 
 def most_active(vae: Model, x: Tensor, count: int) -> list[int]:

@@ -127,7 +127,7 @@ def test_columns_of_inputs_beside_hidden_units_go():
 def test_a_loss_that_is_no_number_is_refused():
     bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
     for threshold in (kasuri.compression.Loss(), kasuri.compression.PerLayer()):
-        with pytest.raises(ValueError, match="validation loss of the network as it is is nan"):
+        with pytest.raises(ValueError, match="validation loss of the uncompressed network is nan"):
             kasuri.compress(
                 bnn,
                 torch.randn(2, 3),

@@ -100,7 +100,7 @@ def network():
         (torch.randn(3, 4).double(), ValueError, r"float64 \(3, 4\)"),
         (torch.randn(3, 5), ValueError, "does not run"),
         (torch.randn(3, 4).numpy(), TypeError, "no tensor"),
-        (torch.randn(0, 4), ValueError, "nothing in it"),
+        (torch.randn(0, 4), ValueError, "empty"),
         (torch.randn(4), ValueError, "unsqueeze"),
     ],
 )

@@ -19,9 +19,9 @@
     }
     if (value !== null && typeof value === "object") {
       return Object.fromEntries(
-        Object.entries(value).map(([key, one]) => [
+        Object.entries(value).map(([key, entry]) => [
           key,
-          key.endsWith("color") && String(one).startsWith("--") ? css(one) : coloured(one),
+          key.endsWith("color") && String(entry).startsWith("--") ? css(entry) : coloured(entry),
         ]),
       );
     }
@@ -75,7 +75,7 @@
   const redraw = () => drawn.forEach(draw);
   const watcher = new IntersectionObserver(
     (entries) => {
-      for (const entry of entries.filter((one) => one.isIntersecting)) {
+      for (const entry of entries.filter(({ isIntersecting }) => isIntersecting)) {
         watcher.unobserve(entry.target);
         draw(entry.target);
       }

@@ -105,10 +105,10 @@ class Radial(MatrixFamily):
         for name, top in (("gap", 1), ("min_gap", 1), ("spread", math.inf)):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < top):
-                raise ValueError(f"Radial({name}={value!r}): a number between 0 and {top}")
+                raise ValueError(f"Radial({name}={value!r}): must be a number between 0 and {top}")
         if self.gap is not None and self.gap <= (self.min_gap or 0):
             raise ValueError(
-                f"Radial(gap={self.gap}, min_gap={self.min_gap}): the start must be above the bound"
+                f"Radial(gap={self.gap}, min_gap={self.min_gap}): gap must be above min_gap"
             )
         if self.max_scale is not None:
             raise ValueError(
@@ -120,13 +120,13 @@ class Radial(MatrixFamily):
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "Radial":
-        """From a file; those of version 0.2 name options of which one choice is left."""
+        """From a file; files of version 0.2 name options that have one choice now."""
         options = dict(options)
-        for name, left in (("radius", "log-normal"), ("rescale", False)):
-            value = options.pop(name, left)
-            if value != left:
+        for name, choice in (("radius", "log-normal"), ("rescale", False)):
+            value = options.pop(name, choice)
+            if value != choice:
                 raise ValueError(
-                    f"Radial({name}={value!r}) of version 0.2: it must be {left!r} now"
+                    f"Radial({name}={value!r}) of version 0.2: it must be {choice!r} now"
                 )
         return cls(**options)
 
@@ -146,8 +146,8 @@ class Radial(MatrixFamily):
         longest = float(torch.linalg.vector_norm(start, dim=-1).max())
         if not longest < LONGEST:
             raise ValueError(
-                f"Radial() of a weight with a row of length {longest:g}: lengths must be numbers below "
-                f"{LONGEST:,}; divide the weight and multiply what it gives"
+                f"Radial() of a weight with a row of length {longest:g}: lengths must be below "
+                f"{LONGEST:,}; divide the weight by a number and multiply the layer's output by it"
             )
         if self.grouping == "row":
             posterior = RadialPosterior(rows=self._one_side(start))

@@ -47,18 +47,19 @@ def along_columns(values: Tensor, positions: int) -> Tensor:
 
 def mean_radius(*radii: Radii) -> Tensor:
     """Mean of the product of independent radii, which broadcast, in float64."""
-    return held(reduce(torch.add, [each.law().log_moment(1) for each in radii]), LOG_TOP).exp()
+    return held(reduce(torch.add, [radius.law().log_moment(1) for radius in radii]), LOG_TOP).exp()
 
 
 def radius_moments(*radii: Radii) -> tuple[Tensor, Tensor]:
     """(mean, variance) of the product of independent radii, which broadcast, in float64."""
-    mean, growth = mean_radius(*radii), reduce(torch.add, [each.law().growth() for each in radii])
+    mean = mean_radius(*radii)
+    growth = reduce(torch.add, [radius.law().growth() for radius in radii])
     return mean, mean.square() * torch.expm1(held(growth, GROWTH_TOP))
 
 
 def draw_radius(*radii: Radii) -> Tensor:
     """A draw of the product of independent radii, in float64."""
-    return held(reduce(torch.add, [each.rsample_log() for each in radii]), LOG_TOP).exp()
+    return held(reduce(torch.add, [radius.rsample_log() for radius in radii]), LOG_TOP).exp()
 
 
 def product_moments(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -179,8 +180,8 @@ class Polar(nn.Module):
         kappa = old.concentration()
         own = kappa.shape[-1] > 1
         kappa = along(kappa, index) if own else kappa
-        left = entries(to_vectors(old.mode(), side, positions), rows, columns)
-        means = to_vectors(left, side, positions).double()
+        modes = entries(to_vectors(old.mode(), side, positions), rows, columns)
+        means = to_vectors(modes, side, positions).double()
         before, after, bound = old.dimension, means.shape[-1], old.bound
         factor = torch.ones_like(kappa)
         if after < before:  # else whole vectors, of the same law

@@ -145,10 +145,10 @@ class RadialPosterior(Posterior):
             True
         """
         own = dict(self.own_radii())
-        for asked, known in ((side, own), (statistic, POWERS)):
-            if asked not in known:
+        for name, known in ((side, own), (statistic, POWERS)):
+            if name not in known:
                 choices = " or ".join(f'"{choice}"' for choice in known)
-                raise ValueError(f"log_modes({asked!r}): this posterior has {choices}")
+                raise ValueError(f"log_modes({name!r}): this posterior has {choices}")
         law = own[side].law()
         return law.log_mode(POWERS[statistic]).to(own[side].loc.dtype)
 
@@ -163,7 +163,9 @@ class RadialPosterior(Posterior):
         if self.columns is not None or self.column_radii is not None:
             sizes |= {outs * positions, ins // positions}
         if 1 in sizes:
-            mean, variance = (entries(one, rows, columns) for one in (self.mean, self.variance))
+            mean, variance = (
+                entries(moment, rows, columns) for moment in (self.mean, self.variance)
+            )
             return independent(mean, variance, INSTEAD)
         polars = {side: polar.part(side, rows, columns, positions) for side, polar in self.polars()}
         radii = self.column_radii

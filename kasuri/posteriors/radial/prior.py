@@ -72,7 +72,9 @@ class RadialPrior(Prior):
         numbers = (("local", local, math.inf), ("layer", layer, math.inf), ("gap", gap, 1))
         for name, value, top in numbers:
             if not (is_number(value) and 0 < value < top):
-                raise ValueError(f"RadialPrior({name}={value!r}): a number between 0 and {top}")
+                raise ValueError(
+                    f"RadialPrior({name}={value!r}): must be a number between 0 and {top}"
+                )
         if mean not in ("posterior", "uniform"):
             raise ValueError(f'RadialPrior(mean={mean!r}): write "posterior" or "uniform"')
         if form not in ("direct", "augmented"):
@@ -121,15 +123,15 @@ class RadialPrior(Prior):
         for q, mask in posteriors:
             polars = dict(q.polars())
             for side, _ in q.own_radii():
-                each = next(kls)
+                kl = next(kls)
                 if side in polars:
                     directions = polars[side].directions
                     concentration = concentration_at(directions.dimension, self.gap)
                     uniform = self.mean == "uniform"
-                    each = each + directions.kl(0.0 if uniform else concentration)
+                    kl = kl + directions.kl(0.0 if uniform else concentration)
                 if mask is not None:
-                    each = each * to_vectors(mask, side, q.positions).any(-1)
-                terms.append(each.sum())
+                    kl = kl * to_vectors(mask, side, q.positions).any(-1)
+                terms.append(kl.sum())
         return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
@@ -144,7 +146,7 @@ class RadialPrior(Prior):
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
-        """From a file; those of version 0.2 name the kind of radius, of which one is left."""
+        """From a file; files of version 0.2 name the kind of radius, and there is one now."""
         options = {key: value for key, value in options.items() if key != "shape"}
         kind = options.pop("radius", "half-cauchy")
         if kind != "half-cauchy":

@@ -103,8 +103,8 @@ def accepted_gap(kappa: Tensor, d: int) -> Tensor:
     flat = kappa.reshape(-1)
     gap, accepted = _first_accepted(flat, d, AT_ONCE if flat.numel() > FEW else FOR_FEW)
     while not accepted.all():
-        left = accepted.logical_not().nonzero().squeeze(-1)
-        gap[left], accepted[left] = _first_accepted(flat[left], d, FOR_FEW)
+        missing = accepted.logical_not().nonzero().squeeze(-1)
+        gap[missing], accepted[missing] = _first_accepted(flat[missing], d, FOR_FEW)
     return gap.view(kappa.shape)
 
 
@@ -183,7 +183,7 @@ def sample_scaled(loc: Tensor, kappa: Tensor, radius: Tensor) -> Tensor:
     token = radius.detach() if eager() else uniform((), device=loc.device)
     rows = loc.dim() - 1
     kappa, radius = (
-        one.reshape((*[1] * (rows - one.dim()), *one.shape)) for one in (kappa, radius)
+        values.reshape((*[1] * (rows - values.dim()), *values.shape)) for values in (kappa, radius)
     )
     drawn: Tensor = _SampleScaled.apply(loc, kappa, radius, token)[0]
     return drawn
@@ -250,16 +250,18 @@ class _SampleScaled(torch.autograd.Function):
         info: Any, dims: tuple[int | None, ...], *inputs: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         token = inputs[3] if dims[3] is None else inputs[3].select(dims[3], 0)
-        several = [
-            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
-            for each, dim in zip(inputs[:3], dims, strict=False)
+        batched = [
+            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+            for value, dim in zip(inputs[:3], dims, strict=False)
         ]
-        found = _SampleScaled.apply(*several, token)
-        return found, (0,) * len(found)
+        samples = _SampleScaled.apply(*batched, token)
+        return samples, (0,) * len(samples)
 
 
 def _scales(gap: Tensor, radius: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cosine, sine and length of every row, (..., 1), in the precision of the draw."""
     sine = (gap * (2 - gap)).clamp(min=1e-300).sqrt()
-    cosine, sine, radius = (one.to(like.dtype).unsqueeze(-1) for one in (1 - gap, sine, radius))
+    cosine, sine, radius = (
+        values.to(like.dtype).unsqueeze(-1) for values in (1 - gap, sine, radius)
+    )
     return cosine, sine, radius

@@ -87,15 +87,15 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     """
     wide = resultant.double()
     inner = torch.where(wide < 1, wide, 0.0)
-    about = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
+    approximate = inner * (d - inner.square()) / ((1 - inner) * (1 + inner))
     # so close to 1 that steps would be those of rounding; `about` is as exact as a resultant can tell there
     close = inner > 1 - CLOSE
-    inner, kappa = torch.where(close, 0.0, inner), torch.where(close, 0.0, about)
+    inner, kappa = torch.where(close, 0.0, inner), torch.where(close, 0.0, approximate)
     for _ in range(NEWTON):
         now = terms(kappa, d)
         kappa = kappa - (now.resultant - inner) / now.slope
     beyond = torch.where(wide == 1, math.inf, math.nan)
-    kappa = torch.where(wide < 1, torch.where(close, about, kappa), beyond)
+    kappa = torch.where(wide < 1, torch.where(close, approximate, kappa), beyond)
     return kappa.to(real_type(resultant))
 
 
@@ -157,8 +157,8 @@ def debye_polynomials(count: int) -> list[dict[int, float]]:
         for e, c in slopes[-1].items():
             following[e + 1] += c * (e + 2) / 2
             following[e + 3] -= c * (e + 4) / 2
-        for one, other in zip(slopes[:-1], reversed(slopes[:-1]), strict=True):
-            for (e, c), (f, g) in product(one.items(), other.items()):
+        for left, right in zip(slopes[:-1], reversed(slopes[:-1]), strict=True):
+            for (e, c), (f, g) in product(left.items(), right.items()):
                 following[e + f + 2] += c * g / 2
                 following[e + f + 4] -= c * g / 2
         slopes.append(following)

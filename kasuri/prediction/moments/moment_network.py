@@ -96,8 +96,8 @@ class MomentNetwork(nn.Module):
         zeros = list(self.zeros.values())
         linearised: Any = torch.func.vjp(outputs, zeros, has_aux=True)
         _, pull_back, (mean, sources) = linearised
-        each = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
-        (slopes,) = torch.vmap(pull_back)(each)
+        basis = torch.eye(self.outputs, dtype=mean.dtype, device=mean.device)
+        (slopes,) = torch.vmap(pull_back)(basis)
         uses = [
             Use(tap, source, per_feature(tap, slope))
             for tap, source, slope in zip(self.taps, sources, slopes, strict=True)

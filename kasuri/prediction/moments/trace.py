@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from kasuri.checks import described, told
+from kasuri.checks import described, first_line
 from kasuri.inputs import call, count, run, tensors
 from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers, posterior_of
@@ -106,7 +106,7 @@ def trace(
             plain(*inputs)
     except Exception as error:  # said before torch.export says so at length
         raise ValueError(
-            f"the network does not run on a batch of inputs, {described(*inputs)}: {told(error)}"
+            f"the network does not run on a batch of inputs, {described(*inputs)}: {first_line(error)}"
         ) from error
     program = exported(plain, inputs)
     table = torch.export.default_decompositions().items()

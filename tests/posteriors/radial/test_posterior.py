@@ -233,7 +233,7 @@ def test_impossible_options_are_refused():
         ({"concentration": "row"}, "concentration='group'"),
         ({"max_scale": 1.0}, "no bound of their own"),
         ({"gap": 1.5}, "between 0 and 1"),
-        ({"gap": 0.001, "min_gap": 0.01}, "above the bound"),
+        ({"gap": 0.001, "min_gap": 0.01}, "above min_gap"),
         ({"spread": 0.0}, "between 0"),
         ({"double": "scales"}, 'belongs to grouping="double"'),
         ({"scale": math.inf}, "positive"),
