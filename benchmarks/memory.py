@@ -8,10 +8,9 @@ smaller. The count is the same at every run; the size of the process is not, and
 allocator would hide small differences.
 """
 
-import json
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import accumulate
 
 import torch
@@ -19,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.cases import CASES
 from benchmarks.contenders import NETWORKS, Run
-from benchmarks.results import ROOT
 
 STEPS = 3  # Adam's state comes with the first, and with the second all buffers have been made
 
@@ -54,12 +52,6 @@ def training(case: str, contender: str) -> dict[str, int]:
 
 def of_contender(case: str, contender: str) -> dict[str, int]:
     """What `training` finds in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.memory", case, contender]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    measured: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return measured
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(json.dumps(training(*sys.argv[1:])))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, torch.set_num_threads, (1,)) as pool:
+        return pool.submit(training, case, contender).result()

@@ -156,8 +156,6 @@ def tables(result: results.Result) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    about = results.about()
-    networks = {name: measure(name) for name in NETWORKS}
     settings = {
         "command": "python -m benchmarks.moments",
         "epochs": EPOCHS,
@@ -165,7 +163,11 @@ def main() -> None:
         "family": "KTied(rank=2)",
         "data": "digits, 500 test pictures",
     }
-    results.write(OUT, {"settings": settings, **about, "networks": networks})
+
+    def work() -> results.Result:
+        return {"networks": {name: measure(name) for name in NETWORKS}}
+
+    results.write(OUT, results.measured(settings, work))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
             if curve.seconds[-1] < budget:
                 curve.turn(now)
                 curve.look(x, y)
-    return {name: curve.as_json() for name, curve in curves.items()}
+    return {"contenders": {name: curve.as_json() for name, curve in curves.items()}}
 
 
 def picture(result: results.Result) -> str:
@@ -143,7 +143,6 @@ def picture(result: results.Result) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    began, about = time.perf_counter(), results.about(only_kasuri=False)
     settings = {
         "data": "mnist",
         "batch": BATCH,
@@ -155,9 +154,8 @@ def main() -> None:
         "budget": BUDGET,
         "seed": 0,
     }
-    curves = race(datasets.load("mnist"), STEPS, BUDGET)
-    seconds = round(time.perf_counter() - began, 1)
-    result = {"settings": settings, **about, "wall_seconds": seconds, "contenders": curves}
+    data = datasets.load("mnist")
+    result = results.measured(settings, lambda: race(data, STEPS, BUDGET), only_kasuri=False)
     results.write(OUT, result)
     PICTURE.write_text(picture(result))
 

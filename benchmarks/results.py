@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def about(only_kasuri: bool = True) -> Result:
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def measured(settings: Result, work: Callable[[], Result], only_kasuri: bool = True) -> Result:
+    """What some work measures, with its settings, what it was made of, and how long it took."""
+    begin, known = time.perf_counter(), about(only_kasuri)
+    found = work()
+    seconds = round(time.perf_counter() - begin, 1)
+    return {"settings": settings, **known, **found, "wall_seconds": seconds}
 
 
 def write(path: Path, result: Result) -> None:

@@ -44,17 +44,13 @@ def main(arguments: Sequence[str]) -> None:
         names = [name for name in args.cases if CASES[name].kind == kind]
         if not names:
             continue
-        about, begin = results.about(args.only_kasuri), time.perf_counter()
-        cases = {name: time_case(name, plan, args.only_kasuri) for name in names}
-        result = {
-            "kind": kind,
-            "threads": args.threads,
-            "settings": settings,
-            **about,
-            "cases": cases,
-        }
-        result["wall_seconds"] = round(time.perf_counter() - begin, 1)
-        result["targets"] = targets(cases)
+
+        def work(names: Sequence[str] = names) -> results.Result:
+            cases = {name: time_case(name, plan, args.only_kasuri) for name in names}
+            return {"cases": cases, "targets": targets(cases)}
+
+        result = results.measured(settings, work, args.only_kasuri)
+        result |= {"kind": kind, "threads": args.threads}
         label = results.threads_label(args.threads).replace(" ", "-")
         results.write(args.out / f"{kind}-{label}.json", result)
 

@@ -68,15 +68,15 @@ def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[
 
 
 def result_of(plan: Plan, epochs: int, networks: int) -> results.Result:
-    about, families = results.about(), {}
-    for name, family in FAMILIES.items():
-        times, _ = measure(calls(family, epochs, networks), "together", plan)
-        families[name] = times
-        ratio = times["one after the other"]["median_ratio"]
-        print(f"{name}: one after the other takes {ratio:.1f} times as long")
+    def work() -> results.Result:
+        families = {
+            name: measure(calls(family, epochs, networks), "together", plan)[0]
+            for name, family in FAMILIES.items()
+        }
+        return {"families": families}
+
     settings = {"rows": ROWS, "batch": BATCH, "threads": torch.get_num_threads()}
-    settings |= {"networks": networks, "epochs": epochs}
-    return settings | about | {"families": families}
+    return results.measured(settings | {"networks": networks, "epochs": epochs}, work)
 
 
 if __name__ == "__main__":

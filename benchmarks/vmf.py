@@ -4,7 +4,6 @@ Writes results/numerics/von-mises-fisher.json; `make tables` makes the tables of
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -161,8 +160,6 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
 
 
 def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
-    began, about = time.perf_counter(), results.about()
-    about["versions"]["scipy"] = scipy.__version__
     torch.manual_seed(0)
     settings = {
         "command": "python -m benchmarks.vmf",
@@ -170,9 +167,13 @@ def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]
         "rounds": plan.rounds,
         "threads": torch.get_num_threads(),
     }
-    measured = {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
-    seconds = round(time.perf_counter() - began, 1)
-    return {"settings": settings, **about, **measured, "wall_seconds": seconds}
+
+    def work() -> results.Result:
+        return {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
+
+    result = results.measured(settings, work)
+    result["versions"]["scipy"] = scipy.__version__
+    return result
 
 
 def tables(result: results.Result) -> str:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +77,7 @@ class RunOptions(Plan):
 
 def run(words: list[str]) -> None:
     """Run the experiments of a pattern: data, training, evaluation, result file."""
-    pattern, rest = _name("run", words)
-    names = catalog.names(pattern)
-    options = _parse(RunOptions, _first(names[0]), rest, f"run {pattern}").options
-    chosen = [row for name in names for row in catalog.variants(name, *options.variants).values()]
-    rows = [
-        _changed(RunOptions, row.smoke() if options.smoke else row, rest, f"run {row.name}")
-        for row in chosen
-    ]
+    options, rows = _chosen("run", RunOptions, words)
     with started_by_torchrun() as group:
         paths = run_all(rows, options.seeds, options, group)
         if group.is_first:
@@ -93,42 +86,37 @@ def run(words: list[str]) -> None:
 
 def sweep(words: list[str]) -> None:
     """Choose an experiment's settings on validation data."""
-    name, rest = _name("sweep", words)
-    prog = f"sweep {name}"
-    options = _parse(Sweep, _first(name), rest, prog).options
-    (row,) = catalog.variants(name, options.variant).values()
-    row = _changed(Sweep, row.smoke() if options.smoke else row, rest, prog)
-    run_sweep(row, options)
+    options, rows = _chosen("sweep", Sweep, words)
+    for row in rows:
+        run_sweep(row, options)
 
 
-def _name(command: str, words: list[str]) -> tuple[str, list[str]]:
-    """The experiment's name and the other words."""
-    if words and not words[0].startswith("-"):
-        return words[0], words[1:]
-    known = "\n  ".join(catalog.names())
-    raise ValueError(f"write kasuri {command} NAME [options] with one of these names\n  {known}")
+def _chosen(command: str, options: type, words: list[str]) -> tuple[Any, list[Experiment]]:
+    """The options of a command, and the rows that it is about with the settings that were given."""
+    if not words or words[0].startswith("-"):
+        known = "\n  ".join(catalog.names())
+        raise ValueError(
+            f"write kasuri {command} NAME [options] with one of these names\n  {known}"
+        )
+    pattern, *rest = words
+    names = catalog.names(pattern)
+
+    def parsed(row: Experiment) -> Any:
+        settings = ("settings", type(row), field(default=row))
+        both = make_dataclass("both", [("options", options), settings])
+        return tyro.cli(both, args=rest, prog=f"kasuri {command} {row.name}", config=_CONFIG)
+
+    def changed(row: Experiment) -> Experiment:
+        new = parsed(row).settings
+        return row.changed(**{setting.name: getattr(new, setting.name) for setting in fields(new)})
+
+    given = parsed(_first(names[0])).options
+    rows = [row for name in names for row in catalog.variants(name, *given.variants).values()]
+    return given, [changed(row.smoke() if given.smoke else row) for row in rows]
 
 
 def _first(name: str) -> Experiment:
     return next(iter(catalog.variants(name).values()))
-
-
-def _parse(options: type, experiment: Experiment, words: list[str], prog: str) -> Any:
-    """The options of a command, and the experiment with the settings that were given with them."""
-    settings = ("settings", type(experiment), field(default=experiment))
-    both = make_dataclass("both", [("options", options), settings])
-    return tyro.cli(both, args=words, prog=f"kasuri {prog}", config=_CONFIG)
-
-
-def _changed(options: type, experiment: Experiment, words: list[str], prog: str) -> Experiment:
-    """The experiment with the settings that were given, which its variant name then lists."""
-    new: Experiment = _parse(options, experiment, words, prog).settings
-    changes = [
-        f",{setting.name}={getattr(new, setting.name)}".replace("/", "-")
-        for setting in fields(new)
-        if getattr(new, setting.name) != getattr(experiment, setting.name)
-    ]
-    return replace(new, variant=experiment.variant + "".join(changes)) if changes else experiment
 
 
 def list_experiments() -> None:

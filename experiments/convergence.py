@@ -9,13 +9,13 @@ import kasuri
 from experiments.data import Split
 from experiments.spec import Outcome, Where
 from experiments.supervised import Supervised, trained_numbers
-from kasuri.diagnostics import GradientSNR, ScaleDrift
+from kasuri.diagnostics import GradientSNR
 from kasuri.streams import Stream, mix
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence(Supervised):
-    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR, mean σ."""
+    """Training for a number of steps, watched: −ELBO on validation data, gradient SNR."""
 
     steps: int = 9000  # of training; `epochs` follows from it
     looks: tuple[int, ...] = (1000, 5000, 9000)  # steps at which the gradient SNR is taken
@@ -36,10 +36,9 @@ class Convergence(Supervised):
             GradientSNR(self.looks, window=self.window, definition=definition)
             for definition in ("standard", "second_moment", "as_printed")
         ]
-        drift = ScaleDrift(every=self.every)
         curve = ElboCurve(data.valid, self.every, mix(seed, Stream.CURVE))
         start = mix(seed, Stream.START)
-        callbacks = [*ratios, drift, curve]
+        callbacks = [*ratios, curve]
         fitted = Supervised.train(planned, data, start, where, callbacks)
         rows = [row for ratio in ratios for row in ratio.rows if row["layer"] == self.watched]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
@@ -48,11 +47,7 @@ class Convergence(Supervised):
             metrics=scores | elbos | standard_ratios(rows),
             validation=elbos,
             history=fitted.history,
-            figures={
-                "convergence": curve.points,
-                "gradient_snr": rows,
-                "drift": drift.curves,
-            },
+            figures={"convergence": curve.points, "gradient_snr": rows},
             parameters=trained_numbers(fitted.net),
             seconds=curve.points["seconds"][-1],
         )

@@ -45,14 +45,6 @@ def write(
     write_atomically(path, as_text(content).encode())
 
 
-def settings_of(path: Path) -> dict[str, Any] | None:
-    """The settings of a result file; None if it cannot be read."""
-    try:
-        return dict(json.loads(path.read_text())["settings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def thinned(history: list[dict[str, float]], rows: int = 100) -> list[dict[str, float]]:
     """Every validated epoch, the last one, and of the others about so many, evenly spaced.
 

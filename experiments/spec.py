@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tyro.conf import Fixed
 
@@ -58,6 +58,15 @@ class Experiment(ABC):
     @abstractmethod
     def smoke(self) -> "Experiment":
         """The same in seconds: few data, few epochs, few draws."""
+
+    def changed(self, **settings: Any) -> Self:
+        """The same with other settings, which its variant's name then lists."""
+        names = [
+            f",{name}={value}".replace("/", "-")
+            for name, value in settings.items()
+            if getattr(self, name) != value
+        ]
+        return replace(self, **settings | {"variant": self.variant + "".join(names)})
 
     def bar(self, where: Where) -> bool | str | None:
         """`show` of `kasuri.fit`: a progress bar with the name of the run, if there is to be one."""

@@ -2,7 +2,6 @@
 
 import re
 import runpy
-import sys
 from math import isfinite, nan
 from pathlib import Path
 
@@ -27,14 +26,6 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     script.write_text("\n".join(blocks))
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(script), run_name="__main__")
-
-
-def test_example_runs_and_prints_its_scores(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["digits.py", "--epochs", "2"])
-    runpy.run_path(str(ROOT / "examples/digits.py"), run_name="__main__")
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition("(")[0] for line in lines] == ["MeanField", "KTied"]
-    assert all("accuracy" in line and "NLL" in line for line in lines)
 
 
 @pytest.mark.parametrize("folder", [folder for _, _, folder, _ in tables.TABLES])

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from experiments.report.json_numbers import array, short
-from experiments.report.plots import DOTS, Figure, Line, chart, mean_by, steps
+from experiments.report.plots import DOTS, Figure, Line, chart, steps
 from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import Rows, Section, stored
+from experiments.report.sections import Rows, Section, curves, stored
 
 _UNIT = {"range": [0, 1]}
 _DIAGONAL = {
@@ -33,20 +33,16 @@ def reliability(rows: Rows) -> Section:
     title = "Accuracy in each bin of confidence"
     above = "Above the diagonal: too modest. Below: too sure."
     figures = chart(title, lines, "confidence", "accuracy", caption=above, **_SQUARE)
-    return Section("Calibration", figures, wide=True)
+    return Section("Calibration", figures)
 
 
 def intervals(rows: Rows) -> Section:
     """Observed against nominal coverage of predictive intervals."""
-    lines = []
-    for row in rows:
-        seeds = [value for _, value in stored(row, "intervals")]
-        points = mean_by((value["nominal"], value["observed"]) for value in seeds)
-        lines.append(Line(row.name, *points, row.index, options=DOTS))
+    lines = curves(rows, "intervals", "nominal", "observed", **DOTS)
     title = "Share of targets inside the interval"
     above = "Above the diagonal: intervals too wide. Below: too narrow."
     figures = chart(title, lines, "nominal", "observed", caption=above, **_SQUARE)
-    return Section("Predictive intervals", figures, wide=True)
+    return Section("Predictive intervals", figures)
 
 
 def foreign_inputs(rows: Rows) -> Section:

@@ -8,7 +8,7 @@ number of the legend entry that shows and hides it.
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ DASHES = {  # Plotly's names, and the same for SVG
     "longdashdot": "11 3 2 3",
 }
 DOTS = {"mode": "lines+markers", "marker": {"size": 5}}
-POINTS = 300  # of a line at most, to keep the page small
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,12 @@ class Line:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def trace(self) -> dict[str, Any]:
-        points = thinned(list(zip(self.x, self.y, strict=True)), POINTS)
         return {
             "type": "scatter",
-            "mode": "lines" if len(points) > 1 else "markers",
+            "mode": "lines" if len(self.x) > 1 else "markers",
             "name": escaped(self.name),
-            "x": rounded(x for x, _ in points),
-            "y": rounded(y for _, y in points),
+            "x": rounded(self.x),
+            "y": rounded(self.y),
             "line": {**({} if self.series is None else look(self.series)), **self.style},
             "meta": {"series": self.series},
             **self.options,
@@ -128,18 +124,6 @@ def escaped(text: str) -> str:
 def rounded(values: Iterable[float]) -> list[float | None]:
     """Numbers for a figure, where more digits than five cannot be seen; NaN and the like are gaps."""
     return [float(f"{value:.5g}") if abs(value) < HUGE else None for value in values]
-
-
-def thinned(values: Sequence[T], most: int) -> list[T]:
-    """At most so many of the values, evenly spread, the first and the last among them.
-
-    Examples:
-        >>> thinned(range(100), 4)
-        [0, 33, 66, 99]
-    """
-    if len(values) <= most:
-        return list(values)
-    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
 
 
 def is_wide(values: Sequence[float]) -> bool:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from experiments.report.json_numbers import array, short
-from experiments.report.plots import Figure, Line, chart, rounded, steps, thinned
+from experiments.report.plots import Figure, Line, chart, rounded, steps
 from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import Rows, Section, Table, by_layer, over_seeds, stored
+from experiments.report.sections import Rows, Section, Table, over_seeds, stored
 
-CELLS = 96  # of a side of a map at most, to keep the page small
 COMPONENTS = 10
 FLOOR = 1e-6  # a smaller share is rounding error and would stretch the axis
 _FACTS = {
@@ -34,7 +33,7 @@ def layers(row: ScoreRow) -> Section:
         table = Table("Layers", ["layer", *_FACTS.values()], facts, numbers=True)
         figures = [f for key in _HISTOGRAMS for f in _histograms(entries, key)]
         heading, legend = f"Posterior per layer (seed {run.seed})", list(entries)
-        return Section(heading, figures, wide=True, legend=legend, tables=[table])
+        return Section(heading, figures, legend=legend, tables=[table])
     return Section("Posterior per layer")
 
 
@@ -77,7 +76,9 @@ def spectra(rows: Rows) -> Section:
     """How many components the matrices of scales and means need: a figure per variant and layer."""
     parts = []
     for row in rows:
-        seeds_of = by_layer(row, "spectrum")
+        seeds_of: dict[str, list[Mapping[str, Any]]] = {}
+        for entry in (entry for _, entries in stored(row, "spectrum") for entry in entries):
+            seeds_of.setdefault(str(entry["layer"]), []).append(entry)
         figures = [figure for name, seeds in seeds_of.items() for figure in _spectrum(name, seeds)]
         if figures:
             parts.append(Section(f"{len(figures)} layers", figures, row=row))
@@ -124,7 +125,7 @@ def _maps(entry: Mapping[str, Any]) -> list[Figure]:
         cells = array(picture["values"])
         data = {
             "type": "heatmap",
-            "z": [rounded(thinned(row, CELLS)) for row in thinned(cells.tolist(), CELLS)],
+            "z": [rounded(row) for row in cells],
             "zmin": low,
             "zmax": high,
             # even steps of lightness, the same to colour-blind readers, readable on white and on black

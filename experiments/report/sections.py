@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.report.json_numbers import mean_and_error, with_error
-from experiments.report.plots import Figure
+from experiments.report.plots import Figure, Line, mean_by
 from experiments.report.reading import Result
 from experiments.report.score_tables import ScoreRow
 
@@ -36,7 +36,6 @@ class Section:
     heading: str
     figures: Sequence[Figure] = ()
     note: str = ""  # what the reader should know
-    wide: bool = False  # whether figures are larger than usual
     legend: Sequence[str] = ()  # names of series with a button each that shows and hides them
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
@@ -56,13 +55,13 @@ def stored(row: ScoreRow, key: str) -> list[tuple[Result, Any]]:
     return [(run, run.figures[key]) for run in row.results if run.figures.get(key)]
 
 
-def by_layer(row: ScoreRow, key: str) -> dict[str, list[Any]]:
-    """The same for lists of layers: the entries of all seeds, by layer."""
-    layers: dict[str, list[Any]] = {}
-    for _, entries in stored(row, key):
-        for entry in entries:
-            layers.setdefault(str(entry["layer"]), []).append(entry)
-    return layers
+def curves(rows: Rows, key: str, x: str, y: str, **options: Any) -> list[Line]:
+    """A line per variant of what its seeds store under a key: the mean of y over seeds, by x."""
+    lines = []
+    for row in rows:
+        points = mean_by((value[x], value[y]) for _, value in stored(row, key))
+        lines.append(Line(row.name, *points, row.index, options=options))
+    return lines
 
 
 def over_seeds(

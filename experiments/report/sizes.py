@@ -1,11 +1,11 @@
-"""What pruning and compression leave: size against error, counts, thresholds, layers."""
+"""What pruning and compression leave: size against error, shares of layers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.json_numbers import array, short
-from experiments.report.plots import DOTS, Figure, Line, chart, escaped, mark, steps
-from experiments.report.sections import Rows, Section, Table, over_seeds, stored
+from experiments.report.json_numbers import array
+from experiments.report.plots import DOTS, Line, chart, escaped
+from experiments.report.sections import Rows, Section, over_seeds, stored
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
 Point = tuple[float, float]
@@ -32,7 +32,7 @@ def frontiers(rows: Rows) -> Section:
         figures += chart(f"Test error by {title}", lines, title, "error (%)", **scale)
     note = "A line per seed, through its networks than which none is smaller and better."
     note += " Crosses: published."
-    return Section("Size and error", figures, note, wide=True)
+    return Section("Size and error", figures, note)
 
 
 def frontier_points(
@@ -64,56 +64,6 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
         if not best or error < best[-1][1]:
             best.append((size, error))
     return best
-
-
-_COUNTS = {
-    "parameters": "parameters",
-    "nonzero": "weights not 0",
-    "macs": "multiply-accumulates",
-    "flops": "FLOPs",
-    "table_flops": "FLOPs as tables count",
-}
-_COMPRESSION = (
-    "How much the posterior needs every unit, by layer and side, on a logarithmic scale. What is "
-    "left of the dashed line was not needed there."
-)
-
-
-def compressions(rows: Rows) -> Section:
-    """Counts before and after, and histograms of every statistic with its threshold, of the first seed."""
-    parts = []
-    for row in rows:
-        for run, value in stored(row, "compression")[:1]:
-            x = f"log {value['criterion']}"
-            figures = [
-                figure for histogram in value["histograms"] for figure in _threshold(histogram, x)
-            ]
-            note, tables = ". ".join(map(str, value.get("notes") or [])), [_counts(value)]
-            parts.append(Section(f"seed {run.seed}", figures, note, tables=tables, row=row))
-    return Section("Compression", parts=parts, note=_COMPRESSION)
-
-
-def _counts(value: Mapping[str, Any]) -> Table:
-    lines = [
-        [title, f"{old:,.0f}", f"{new:,.0f}", f"{old / new:.1f}"]
-        for key, title in _COUNTS.items()
-        if (old := value["before"].get(key)) and (new := value["after"].get(key))
-    ]
-    if ratio := (value.get("latency") or {}).get("ratio"):
-        lines.append(["times faster, same run", "", "", f"{ratio:.1f}"])
-    return Table("Counts", ["count", "before", "after", "ratio"], lines, numbers=True)
-
-
-def _threshold(histogram: Mapping[str, Any], x: str) -> list[Figure]:
-    points = steps(histogram["edges"], histogram["counts"])
-    lines = [Line("units", *points, 0, {"shape": "hv"}, {"fill": "tozeroy"})]
-    level = histogram.get("level")
-    cut = "no threshold" if level is None else f"threshold {short(level)}"
-    caption = f"{cut}: {histogram['below']} of {histogram['units']} units below"
-    shapes = [] if level is None else [mark(level)]
-    title, zero = f"{histogram['layer']}, {histogram['side']}", {"rangemode": "tozero"}
-    axes: dict[str, Any] = {"log_y": False, "yaxis": zero, "shapes": shapes}
-    return chart(title, lines, x, "units", caption=caption, **axes)
 
 
 def sparsities(rows: Rows) -> Section:

@@ -47,7 +47,7 @@ def sweeps(rows: Rows) -> Section:
     ]
     note = "Solid lines: ours, mean over seeds. Dotted lines: published, or exact."
     heading = "Curves over what was varied"
-    return Section(heading, figures, note, legend=names, wide=True)
+    return Section(heading, figures, note, legend=names)
 
 
 def pooled(rows: Rows) -> dict[str, Sweep]:

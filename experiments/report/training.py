@@ -1,9 +1,11 @@
-"""Figures of training: curves by epoch, convergence by step and by time, drift of the scales."""
+"""Figures of training: curves by epoch, convergence by step and by time."""
+
+from dataclasses import replace
 
 from experiments.report.json_numbers import Array
 from experiments.report.plots import Figure, Line, chart, mean_by
 from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import Rows, Section, by_layer, stored
+from experiments.report.sections import Rows, Section, curves
 
 QUANTITIES = {  # key of `history`: title and factor
     "loss": ("Loss", 1.0),
@@ -44,27 +46,11 @@ def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
 
 def convergence(rows: Rows) -> Section:
     """Validation −ELBO against steps and against seconds, the means over seeds."""
-    by_step, by_time = [], []
-    for row in rows:
-        seeds = [value for _, value in stored(row, "convergence")]
-        steps, losses = mean_by((value["step"], value["neg_elbo"]) for value in seeds)
-        _, seconds = mean_by((value["step"], value["seconds"]) for value in seeds)
-        by_step.append(Line(row.name, steps, losses, row.index))
-        by_time.append(Line(row.name, seconds, losses, row.index))
+    by_step = curves(rows, "convergence", "step", "neg_elbo")
+    seconds = curves(rows, "convergence", "step", "seconds")
+    by_time = [replace(loss, x=time.y) for loss, time in zip(by_step, seconds, strict=True)]
     title, time = "Validation −ELBO by", "seconds of training"
     figures = chart(f"{title} training step", by_step, "training step", "−ELBO")
     figures += chart(f"{title} {time}", by_time, time, "−ELBO")
     note = "Mean over seeds. Seconds are comparable only between runs on the same idle machine."
-    return Section("Convergence", figures, note, wide=True)
-
-
-def drift(rows: Rows) -> Section:
-    """Mean posterior standard deviation against the step: a figure per layer, the mean over seeds."""
-    layers: dict[str, list[Line]] = {}
-    for row in rows:
-        for layer, seeds in by_layer(row, "drift").items():
-            points = mean_by((entry["step"], entry["mean_scale"]) for entry in seeds)
-            layers.setdefault(layer, []).append(Line(row.name, *points, row.index))
-    figures = [f for name, lines in layers.items() for f in chart(name, lines, "step", "mean σ")]
-    note = "Mean of the standard deviations σ of a layer during training. Mean over seeds."
-    return Section("Drift of posterior scales", figures, note)
+    return Section("Convergence", figures, note)

@@ -152,6 +152,6 @@ def test_networks_trained_together_are_timed_beside_one_after_the_other(
     radial = {"Radial()": kasuri.Radial()}
     monkeypatch.setattr(together, "FAMILIES", {"MeanField()": kasuri.MeanField()} | radial)
     result = together.result_of(ONCE, epochs=1, networks=2)
-    assert {"commit", "versions", "cpu", "threads"} <= result.keys()
+    assert {"commit", "versions", "cpu", "settings"} <= result.keys()
     times = [family["one after the other"] for family in result["families"].values()]
     assert all(measured["median_ms"] > 0 for measured in times)

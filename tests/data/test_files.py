@@ -165,18 +165,3 @@ def test_unreadable_archives_are_refused(tmp_path, damage):
         path.write_bytes(path.read_bytes()[: 300 if damage == "truncate" else 0])
     with pytest.raises(DataError, match=r"x\.npz"):
         checked(path)
-
-
-def test_any_changed_byte_is_refused_or_harmless(tmp_path):
-    path = tmp_path / "x.npz"
-    np.savez(path, **ARRAYS)
-    content, refused = path.read_bytes(), 0
-    for place in range(0, len(content), 3):  # names, sizes, time stamps and flags of the zip too
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        try:
-            got = checked(path)
-        except DataError:
-            refused += 1
-        else:
-            assert all(np.array_equal(value, ARRAYS[key]) for key, value in got.items())
-    assert refused > len(content) / 6

@@ -1,6 +1,5 @@
-"""Sweeps: the whole grid once, by any number of workers, best settings by validation."""
+"""Sweeps: the whole grid once, every trial a run that is kept, the best by validation."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from experiments import catalog
 from experiments.cli import main
 from experiments.networks import MLP
+from experiments.report import read
 from experiments.spec import Where
 from experiments.sweeping import Sweep, run_sweep
 
@@ -22,39 +22,35 @@ TINY = replace(
 
 
 def run(folder, **options):
-    plan = Sweep(results=folder / "results", runs=folder / "runs", threads=1, variant="", **options)
-    return run_sweep(TINY, plan)
+    plan = Sweep(results=folder / "sweeps", runs=folder / "runs", threads=1, variant="", **options)
+    best = run_sweep(TINY, plan)
+    return best, read(folder / "sweeps")[0]
 
 
 def test_whole_grid_is_tried_once_and_the_best_is_found(tmp_path):
-    found = run(tmp_path)
-    tried = [tuple(trial["settings"].values()) for trial in found["trials"]]
-    assert tried == [(1e-5, 0.2), (1e-5, 0.3), (3e-2, 0.2), (3e-2, 0.3)]
-    best = found["best"]
-    assert best["value"] == min(trial["value"] for trial in found["trials"])
-    assert best["settings"]["learning_rate"] == 3e-2
-    (file,) = tmp_path.rglob("sweep.json")
-    assert json.loads(file.read_text()) == json.loads(json.dumps(found))
-    assert {"settings", "versions", "commit", "dirty", "machine"} < found.keys()
-    assert all(trial["seconds"] > 0 for trial in found["trials"])
-    again = replace(TINY, **best["settings"]).run(0, Where(show=False))
-    assert again.validation["nll"] == best["value"], "that of a run with those settings"
-    accuracy = run(tmp_path, metric="accuracy")["best"]["value"]
-    assert accuracy == again.validation["accuracy"], "the highest, of the same trials"
+    best, trials = run(tmp_path)
+    tried = {(t.settings["learning_rate"], t.settings["prior_scale"]) for t in trials}
+    assert tried == {(1e-5, 0.2), (1e-5, 0.3), (3e-2, 0.2), (3e-2, 0.3)}
+    assert best.validation["nll"] == min(trial.validation["nll"] for trial in trials)
+    assert best.settings["learning_rate"] == 3e-2
+    assert best.variant.startswith("k-tied-1,learning_rate=0.03,prior_scale=")
+    assert all(trial.metrics == {} for trial in trials), "the test data are left alone"
+    chosen = {name: best.settings[name] for name in TINY.space}
+    again = replace(TINY, **chosen).run(0, Where(show=False)).validation
+    assert best.validation["nll"] == pytest.approx(again["nll"]), "of a run with those settings"
+    highest = run(tmp_path, metric="accuracy")[0].validation["accuracy"]
+    assert highest == max(trial.validation["accuracy"] for trial in trials)
     with pytest.raises(ValueError, match="'accuracy'"):
         run(tmp_path, metric="acuracy")
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path):
-    first = run(tmp_path, trials=1)
-    assert len(first["trials"]) == 1
-    whole = run(tmp_path)
-    assert whole["trials"][0] == first["trials"][0]
-    assert len(whole["trials"]) == 4
-    assert run(tmp_path, trials=1, seed=5)["trials"] != first["trials"], (
-        "another seed, other trials"
-    )
-    assert run(tmp_path, trials=1, force=True)["trials"] != first["trials"], "the time at least"
+    best, (first,) = run(tmp_path, trials=1)
+    assert best == first
+    _, whole = run(tmp_path)
+    assert len(whole) == 4
+    assert first in whole
+    assert len(run(tmp_path, trials=1, seed=5)[1]) == 5, "another seed, other trials"
 
 
 def test_settings_whose_loss_is_no_number_are_not_the_best(tmp_path, monkeypatch):
@@ -66,7 +62,7 @@ def test_settings_whose_loss_is_no_number_are_not_the_best(tmp_path, monkeypatch
         return real(experiment, seed, where)
 
     monkeypatch.setattr(type(TINY), "run", run_or_fail)
-    assert run(tmp_path)["best"]["settings"]["learning_rate"] == 1e-5
+    assert run(tmp_path)[0].settings["learning_rate"] == 1e-5
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
@@ -75,4 +71,4 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     line = "sweep tiny/digits --variant k-tied-1 --trials 2 --threads 1"
     assert main(line.split()) == 0
     assert "best validation nll" in capsys.readouterr().out
-    assert len(list(tmp_path.rglob("sweep/*.json"))) == 2
+    assert len(list(tmp_path.glob("sweeps/tiny/digits/k-tied-1,*/0.json"))) == 2

@@ -10,9 +10,9 @@ STORED = (
     "results/demo/digits",  # curves, reliability, foreign inputs, layers
     "results/quality/uci-energy",  # intervals, several seeds
     "results/k-tied/truncated-mnist-mlp",  # spectra and maps, published values
-    "results/k-tied/convergence-short",  # convergence, drift, gradients
+    "results/k-tied/convergence-short",  # convergence, gradients
     "results/matrix-normal/mnist-fc-short",  # sparsity
-    "results/compression/lenet300-short",  # compression, frontier
+    "results/compression/lenet300-short",  # frontier
     "results/tempering/mnist",  # sweep, findings
     "results/vae/static-mnist-9-short",  # sheets, differences
 )

@@ -5,9 +5,9 @@ import pytest
 from experiments.report import Result, compare
 from experiments.report.calibration import foreign_inputs, intervals, reliability
 from experiments.report.posteriors import gradient_snr, layers, maps, spectra
-from experiments.report.sizes import compressions, frontiers, sparsities
+from experiments.report.sizes import frontiers, sparsities
 from experiments.report.sweeps import pooled, sweeps
-from experiments.report.training import convergence, drift
+from experiments.report.training import convergence
 
 
 def rows(*figures, variant="v", metrics=None):
@@ -43,13 +43,6 @@ def test_the_axis_is_logarithmic_for_positive_numbers_of_different_sizes(values,
     figure = convergence(rows(elbo(values))).figures[0]
     assert figure.layout["yaxis"].get("type") == kind
     assert ("log scale" in figure.title) == (kind == "log")
-
-
-def test_drift_has_a_figure_per_layer():
-    good = {"layer": "a", "step": [0, 5], "mean_scale": [0.2, 0.4]}
-    other = {"layer": "a", "step": [0, 5], "mean_scale": [0.4, 0.6]}
-    (figure,) = drift(rows({"drift": [good]}, {"drift": [other]})).figures
-    assert figure.data[0]["y"] == pytest.approx([0.3, 0.5])
 
 
 def test_reliability_is_pooled_by_counts_and_leaves_out_empty_bins():
@@ -91,14 +84,11 @@ def test_spectrum_has_its_baselines_and_the_constant():
     assert "σ 80.00 %" in figure.caption
 
 
-def test_maps_of_a_layer_share_one_range_and_large_ones_are_thinned():
-    values = [[float(i * j) for j in range(500)] for i in range(200)]
-    entry = {"layer": "a", "low": 0, "high": 9, "maps": [{"title": "full", "values": values}]}
+def test_maps_of_a_layer_share_one_range():
+    entry = {"layer": "a", "low": 0, "high": 9, "maps": [{"title": "full", "values": [[1, 2.5]]}]}
     (figure,) = maps(rows({"scales": [entry]})).parts[0].parts[0].figures
     (data,) = figure.data
-    assert (len(data["z"]), len(data["z"][0])) == (96, 96)
-    assert (data["z"][0][0], data["z"][-1][-1]) == (0.0, float(f"{199 * 499:.5g}"))
-    assert (data["zmin"], data["zmax"]) == (0, 9)
+    assert (data["z"], data["zmin"], data["zmax"]) == ([[1, 2.5]], 0, 9)
 
 
 def ratio(value, **changed):
@@ -142,25 +132,6 @@ def test_every_seed_has_its_line_of_networks_that_none_beats():
     assert (again["x"], again["y"]) == ([80], [0.5]), "smaller and better than its other point"
     assert (published["x"], published["y"], published["text"]) == ([60], [1], ["BC"])
     assert [line["x"] for line in flops.data[:2]] == [[500, 1000], [800]]
-
-
-def test_compression_shows_counts_and_thresholds():
-    histogram = {"layer": "fc", "side": "out", "edges": [0, 1, 2], "counts": [3, 1], "level": 0.5}
-    stored = {
-        "criterion": "snr",
-        "before": {"parameters": 100},
-        "after": {"parameters": 25},
-        "latency": {"ratio": 3.0},
-        "histograms": [histogram | {"below": 3, "units": 4}],
-        "notes": ["units of 'fc' stay"],
-    }
-    (part,) = compressions(rows({"compression": stored})).parts
-    parameters, faster = part.tables[0].rows
-    assert parameters[1:] == ["100", "25", "4.0"]
-    assert faster[3] == "3.0"
-    assert [shape["x0"] for shape in part.figures[0].layout["shapes"]] == [0.5]
-    assert part.figures[0].caption == "threshold 0.5: 3 of 4 units below"
-    assert part.note == "units of 'fc' stay"
 
 
 def counts(left, **changed):
