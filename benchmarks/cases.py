@@ -50,8 +50,8 @@ class Case:
         }.get(self.kind, "training step")
         return f"{work}, {self.network}, batch {self.batch}"
 
-    def contenders(self, only_kasuri: bool) -> list[Contender]:
-        if only_kasuri or self.kind in ("matrix", "vae"):
+    def contenders(self) -> list[Contender]:
+        if self.kind in ("matrix", "vae"):
             return self.ours
         linear = NETWORKS[self.network].linear_only
         others = [peer for peer in peers.available() if linear or not peer.linear_only]

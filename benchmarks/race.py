@@ -155,7 +155,7 @@ def main() -> None:
         "seed": 0,
     }
     data = datasets.load("mnist")
-    result = results.measured(settings, lambda: race(data, STEPS, BUDGET), only_kasuri=False)
+    result = results.measured(settings, lambda: race(data, STEPS, BUDGET))
     results.write(OUT, result)
     PICTURE.write_text(picture(result))
 

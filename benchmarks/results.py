@@ -22,11 +22,11 @@ RENAMED = {  # what version 0.2 called otherwise
 Result = dict[str, Any]
 
 
-def about(only_kasuri: bool = True) -> Result:
+def about() -> Result:
     """Versions, commit, processor, load and date: to be asked before the work."""
     made = origin()
     return {
-        "versions": made["versions"] | ({} if only_kasuri else peers.versions()),
+        "versions": made["versions"] | peers.versions(),
         "commit": made["commit"] or "unknown",
         "dirty": "unknown" if made["dirty"] is None else made["dirty"],
         "cpu": made["machine"]["processor"],
@@ -37,9 +37,9 @@ def about(only_kasuri: bool = True) -> Result:
     }
 
 
-def measured(settings: Result, work: Callable[[], Result], only_kasuri: bool = True) -> Result:
+def measured(settings: Result, work: Callable[[], Result]) -> Result:
     """What some work measures, with its settings, what it was made of, and how long it took."""
-    begin, known = time.perf_counter(), about(only_kasuri)
+    begin, known = time.perf_counter(), about()
     found = work()
     seconds = round(time.perf_counter() - begin, 1)
     return {"settings": settings, **known, **found, "wall_seconds": seconds}

@@ -25,7 +25,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only-kasuri", action="store_true", help="leave out other libraries")
     parser.add_argument("--out", type=Path, default=results.ROOT / "results/bench")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
@@ -46,20 +45,20 @@ def main(arguments: Sequence[str]) -> None:
             continue
 
         def work(names: Sequence[str] = names) -> results.Result:
-            cases = {name: time_case(name, plan, args.only_kasuri) for name in names}
+            cases = {name: time_case(name, plan) for name in names}
             return {"cases": cases, "targets": targets(cases)}
 
-        result = results.measured(settings, work, args.only_kasuri)
+        result = results.measured(settings, work)
         result |= {"kind": kind, "threads": args.threads}
         label = results.threads_label(args.threads).replace(" ", "-")
         results.write(args.out / f"{kind}-{label}.json", result)
 
 
-def time_case(name: str, plan: Plan, only_kasuri: bool) -> dict[str, Any]:
+def time_case(name: str, plan: Plan) -> dict[str, Any]:
     case = CASES[name]
     begin = time.perf_counter()
     calls, failed = {}, {}
-    for contender in case.contenders(only_kasuri):
+    for contender in case.contenders():
         torch.manual_seed(0)
         try:
             call = case.call(contender.build(NETWORKS[case.network].build()))

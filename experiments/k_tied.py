@@ -19,7 +19,7 @@ from experiments.networks import LSTM, MLP, LeNet, ResNet
 from experiments.spec import Experiment, Outcome, Published, Where, form, table
 from experiments.supervised import Supervised
 from kasuri import KTied, MeanField
-from kasuri.diagnostics import scale_maps, spectrum, truncate
+from kasuri.diagnostics import spectrum, truncate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,6 @@ class Truncation(Experiment):
 
     base: Fixed[Supervised]  # trains the network, or has its checkpoint
     rank: int = 0  # k; 0 leaves the posterior as it is
-    map_of: Fixed[str] = ""  # posterior whose standard deviations are shown as pictures
 
     def smoke(self) -> "Truncation":
         return replace(self, base=self.base.smoke())
@@ -49,13 +48,8 @@ class Truncation(Experiment):
         outcome = self.base.run_changed(seed, self._where_of_base(seed, where), cut)
         if self.rank:
             return outcome
-        net = trained[0].net
-        figures: dict[str, Any] = {
-            "spectrum": [layer.as_dict() for layer in spectrum(net).values()]
-        }
-        if self.map_of:
-            figures["scales"] = [scale_maps(net, self.map_of)]
-        return replace(outcome, figures=outcome.figures | figures)
+        layers = [layer.as_dict() for layer in spectrum(trained[0].net).values()]
+        return replace(outcome, figures=outcome.figures | {"spectrum": layers})
 
     def _where_of_base(self, seed: int, where: Where) -> Where:
         """The folder of the base's own run: runs/<experiment>/<variant>/<seed>."""
@@ -271,7 +265,6 @@ _RESNETS_MEDIUM = [
 
 # --- truncation (Table 2; supplement, Figure 2)
 
-_MAPS = {"mlp": "2.weight", "lstm": "lstm.weight_hh_l0", "lenet": "dense.0.weight"}
 _TRUNCATED = ("mnist-mlp", "imdb-lstm", "cifar100-lenet", "resnet-he-prior")  # published
 
 
@@ -283,7 +276,6 @@ def _truncations(base: Supervised) -> list[Truncation]:
         variant="full",
         title=f"{kind}: standard deviations cut to rank k after training (Table 2)",
         base=base,
-        map_of=next((layer for part, layer in _MAPS.items() if part in kind), ""),
     )
     ranks = {"full": 0, "rank-1": 1, "rank-2": 2, "rank-3": 3}
     values = _published(f"truncated-{kind}") if kind in _TRUNCATED else None

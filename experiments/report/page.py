@@ -113,9 +113,7 @@ SECTIONS = (
     differences,
     sheets,
     sizes.sparsities,
-    posteriors.gradient_snr,
     posteriors.spectra,
-    posteriors.maps,
 )
 
 

@@ -1,4 +1,4 @@
-"""What posteriors look like: layers, spectra, maps of scales, signal to noise of gradients."""
+"""What posteriors look like: layers and spectra."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from experiments.report.json_numbers import array, short
-from experiments.report.plots import Figure, Line, chart, rounded, steps
+from experiments.report.plots import Figure, Line, chart, steps
 from experiments.report.score_tables import ScoreRow
-from experiments.report.sections import Rows, Section, Table, over_seeds, stored
+from experiments.report.sections import Rows, Section, Table, stored
 
 COMPONENTS = 10
 FLOOR = 1e-6  # a smaller share is rounding error and would stretch the axis
@@ -99,68 +99,3 @@ def _spectrum(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[Figure]:
             lines.append(Line(line, range(1, len(shares) + 1), percent, series))
     caption = f"First share: {', '.join(firsts)}."
     return chart(name, lines, "component", "share (%)", log_y=True, caption=caption)
-
-
-_MAPS = (
-    "Posterior standard deviations σ of each weight, a row per output and a column per input, "
-    "beside their best approximations of low rank. Maps of a layer share one range of colours; what "
-    "an approximation puts outside it has the colour of the end."
-)
-
-
-def maps(rows: Rows) -> Section:
-    """Heat maps of posterior scales beside their low-rank approximations, of the first seed."""
-    parts = []
-    for row in rows:
-        for run, layers in stored(row, "scales")[:1]:
-            inside = [Section(str(layer["layer"]), _maps(layer)) for layer in layers]
-            parts.append(Section(f"seed {run.seed}", parts=inside, row=row))
-    return Section("Maps of posterior scales", parts=parts, note=_MAPS)
-
-
-def _maps(entry: Mapping[str, Any]) -> list[Figure]:
-    low, high = rounded(array([entry["low"], entry["high"]]))
-    figures = []
-    for picture in entry["maps"]:
-        cells = array(picture["values"])
-        data = {
-            "type": "heatmap",
-            "z": [rounded(row) for row in cells],
-            "zmin": low,
-            "zmax": high,
-            # even steps of lightness, the same to colour-blind readers, readable on white and on black
-            "colorscale": "Viridis",
-            "colorbar": {"thickness": 10, "outlinewidth": 0, "nticks": 4},
-            "hovertemplate": "σ = %{z:.4~g}<extra></extra>",
-        }
-        plain = {"showticklabels": False, "ticks": "", "showgrid": False, "mirror": True}
-        layout = {
-            "xaxis": {"title": {"text": "input"}, **plain},
-            "yaxis": {"title": {"text": "output"}, "autorange": "reversed", **plain},
-            "margin": {"l": 26, "r": 6, "t": 4, "b": 26},
-        }
-        least, most, mean = (short(float(f(cells)), 3) for f in (np.min, np.max, np.mean))
-        label = f"Heat map of σ, {picture['title']}: from {least} to {most}, mean {mean}."
-        figures.append(Figure(str(picture["title"]), [data], layout, label, f"mean σ {mean}"))
-    return figures
-
-
-_SNR = (
-    "Median and mean over the entries of a parameter, ± the standard error over seeds. A higher "
-    "ratio means less noise in the steps of the optimiser."
-)
-
-
-def gradient_snr(rows: Rows) -> Section:
-    """The signal-to-noise ratio of gradients: a table per layer and definition."""
-    tables: dict[str, dict[tuple[str, ...], dict[str, list[float]]]] = {}
-    for row in rows:
-        for _, entries in stored(row, "gradient_snr"):
-            for entry in entries:
-                lines = tables.setdefault(f"{entry['layer']}: {entry['definition']}", {})
-                values = lines.setdefault((row.name, str(entry["parameter"])), {})
-                for kind in ("median", "mean"):
-                    values.setdefault(f"step {entry['step']:,g}, {kind}", []).append(entry[kind])
-    head = ("variant", "parameter")
-    shown = [over_seeds(caption, head, lines) for caption, lines in tables.items()]
-    return Section("Signal to noise of gradients", tables=shown, note=_SNR)

@@ -1,10 +1,9 @@
 """What the page is made of, and getting it out of result files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report.json_numbers import mean_and_error, with_error
 from experiments.report.plots import Figure, Line, mean_by
 from experiments.report.reading import Result
 from experiments.report.score_tables import ScoreRow
@@ -62,19 +61,3 @@ def curves(rows: Rows, key: str, x: str, y: str, **options: Any) -> list[Line]:
         points = mean_by((value[x], value[y]) for _, value in stored(row, key))
         lines.append(Line(row.name, *points, row.index, options=options))
     return lines
-
-
-def over_seeds(
-    name: str, head: Sequence[str], lines: Mapping[tuple[str, ...], Mapping[str, Iterable[float]]]
-) -> Table:
-    """A table of means and standard errors; a line starts with words and has values by column."""
-    columns = list(dict.fromkeys(key for values in lines.values() for key in values))
-    rows = [
-        [*words, *(_mean(values.get(column)) for column in columns)]
-        for words, values in lines.items()
-    ]
-    return Table(name, [*head, *columns], rows, numbers=True)
-
-
-def _mean(values: Iterable[float] | None) -> str:
-    return "–" if values is None else with_error(*mean_and_error(list(values)))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.json_numbers import array
+from experiments.report.json_numbers import array, mean_and_error, with_error
 from experiments.report.plots import DOTS, Line, chart, escaped
-from experiments.report.sections import Rows, Section, over_seeds, stored
+from experiments.report.sections import Rows, Section, Table, stored
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
 Point = tuple[float, float]
@@ -68,17 +68,21 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
 
 def sparsities(rows: Rows) -> Section:
     """Per cent of the weights, rows and columns of every layer that pruning drops."""
-    lines: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    head, lines = ["variant", "of"], []
     for row in rows:
-        for what in ("weights", "rows", "columns"):
-            for _, value in stored(row, "sparsity"):
-                shares = lines.setdefault((row.name, what), {})
-                for layer in (*value["layers"], value["total"]):
-                    dropped = 100 * (1 - layer[f"{what}_left"] / layer[what])
-                    shares.setdefault(str(layer["name"]), []).append(dropped)
+        seeds = [value for _, value in stored(row, "sparsity")]
+        for what in ("weights", "rows", "columns") if seeds else ():
+            layers = zip(*((*seed["layers"], seed["total"]) for seed in seeds), strict=True)
+            cells = {str(layer[0]["name"]): _dropped(layer, what) for layer in layers}
+            head, lines = ["variant", "of", *cells], [*lines, [row.name, what, *cells.values()]]
     note = (
         "Per cent dropped of the weights of every layer, and of its rows (outputs) and columns "
         "(inputs). Means over seeds."
     )
-    tables = [over_seeds("dropped (%)", ("variant", "of"), lines)] if lines else []
+    tables = [Table("dropped (%)", head, lines, numbers=True)] if lines else []
     return Section("Sparsity", tables=tables, note=note)
+
+
+def _dropped(seeds: Sequence[Mapping[str, float]], what: str) -> str:
+    shares = [100 * (1 - layer[f"{what}_left"] / layer[what]) for layer in seeds]
+    return with_error(*mean_and_error(shares))

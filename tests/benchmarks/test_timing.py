@@ -41,7 +41,7 @@ def test_a_short_run_writes_complete_results_and_a_page(
 ) -> None:
     monkeypatch.setattr(run, "Plan", partial(Plan, warmup=1, burst=0.0))
     names = ["step-400-batch-128", "predict-400-batch-128"]
-    options = ["--rounds", "1", "--only-kasuri", "--threads", "1", "--out", str(tmp_path)]
+    options = ["--rounds", "1", "--threads", "1", "--out", str(tmp_path)]
     run.main([*options, "--cases", *names])
     result = json.loads((tmp_path / "step-1-thread.json").read_text())
     assert {"settings", "versions", "commit", "date", "wall_seconds", "targets"} <= result.keys()
@@ -116,7 +116,7 @@ def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatc
     """With all contenders."""
     monkeypatch.setattr(memory, "of_contender", memory.training)
     name = "matrix-300-batch-100"
-    case = time_case(name, ONCE, only_kasuri=False)
+    case = time_case(name, ONCE)
     assert {contender.name for contender in contenders.MATRIX} == set(case["contenders"])
     (target,) = targets({name: case})
     assert target["reference"] == "kasuri MeanField() local"
@@ -135,7 +135,7 @@ def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatc
 def test_auto_encoders_are_timed_beside_independent_latent_variables() -> None:
     """A matrix normal and a full one, each with its target, on a page with the reference's name."""
     name, reference = "vae-9-batch-100", "kasuri.vae DiagonalLatent(z=9)"
-    case = time_case(name, ONCE, only_kasuri=True)
+    case = time_case(name, ONCE)
     assert case["contenders"][reference]["versus"][reference] == 1.0
     assert {(target["contender"], target["reference"]) for target in targets({name: case})} == {
         ("kasuri.vae MatrixNormalLatent(rows=3, columns=3)", reference),

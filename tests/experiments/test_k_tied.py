@@ -88,7 +88,6 @@ def test_truncation_takes_the_trained_network_of_its_base(tmp_path):
     assert second.parameters == first.parameters
     layers = {one["layer"] for one in first.figures["spectrum"]}
     assert layers == {"0.weight", "2.weight", "4.weight"}
-    assert first.figures["scales"][0]["layer"] == "2.weight"
     assert "spectrum" not in second.figures
 
 
@@ -104,10 +103,7 @@ def test_convergence_watches_one_layer_at_the_told_steps():
     found = small("k-tied/convergence", "k-tied-2").run(0, Where(None, show=False))
     assert found.figures["convergence"]["step"][:3] == [0, 4, 8]
     assert found.metrics["neg_elbo_12"] < found.figures["convergence"]["neg_elbo"][0]
-    rows = found.figures["gradient_snr"]
-    assert {row["layer"] for row in rows} == {"2.weight"}
-    assert {row["step"] for row in rows} == {6, 12}
-    assert {row["definition"] for row in rows} == {"standard", "second_moment", "as_printed"}
+    assert {"snr_6", "snr_12", "snr_median_6", "snr_median_12"} <= found.metrics.keys()
 
 
 def test_steps_of_standard_deviations_can_be_scaled():
@@ -167,7 +163,5 @@ def test_the_report_draws_what_these_experiments_store(tmp_path):
     found, problems = read(tmp_path / "results")
     assert not problems
     page = write_report(found, tmp_path / "page.html").read_text()
-    for heading in ("Convergence", "Maps of posterior scales"):
-        assert f">{heading}<" in page
+    assert ">Convergence<" in page
     assert "First share: σ" in page
-    assert "log_rows" in page

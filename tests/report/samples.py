@@ -9,8 +9,8 @@ HOSTILE = "<script>alert(1)</script>"
 STORED = (
     "results/demo/digits",  # curves, reliability, foreign inputs, layers
     "results/quality/uci-energy",  # intervals, several seeds
-    "results/k-tied/truncated-mnist-mlp",  # spectra and maps, published values
-    "results/k-tied/convergence-short",  # convergence, gradients
+    "results/k-tied/truncated-mnist-mlp",  # spectra, published values
+    "results/k-tied/convergence-short",  # convergence
     "results/matrix-normal/mnist-fc-short",  # sparsity
     "results/compression/lenet300-short",  # frontier
     "results/tempering/mnist",  # sweep, findings

@@ -31,8 +31,7 @@ DRAWN = """
 return [...document.querySelectorAll(".figure")].map(figure => {
   const plot = figure.querySelector(".plot"), svg = plot.querySelector("svg.main-svg");
   const box = svg ? svg.getBoundingClientRect() : {width: 0, height: 0};
-  const marks = ".scatterlayer .trace path, .heatmaplayer image[*|href^='data:image/png']";
-  const inner = svg ? svg.querySelectorAll(marks).length : 0;
+  const inner = svg ? svg.querySelectorAll(".scatterlayer .trace path").length : 0;
   return [figure.querySelector(".title").textContent, box.width, box.height, inner];
 })"""
 OPEN = """

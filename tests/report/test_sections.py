@@ -4,7 +4,7 @@ import pytest
 
 from experiments.report import Result, compare
 from experiments.report.calibration import foreign_inputs, intervals, reliability
-from experiments.report.posteriors import gradient_snr, layers, maps, spectra
+from experiments.report.posteriors import layers, spectra
 from experiments.report.sizes import frontiers, sparsities
 from experiments.report.sweeps import pooled, sweeps
 from experiments.report.training import convergence
@@ -82,30 +82,6 @@ def test_spectrum_has_its_baselines_and_the_constant():
     assert set(drawn) == {"σ", "constant matrix", "shuffled σ", "centred σ", "μ"}
     assert figure.layout["yaxis"]["type"] == "log"
     assert "σ 80.00 %" in figure.caption
-
-
-def test_maps_of_a_layer_share_one_range():
-    entry = {"layer": "a", "low": 0, "high": 9, "maps": [{"title": "full", "values": [[1, 2.5]]}]}
-    (figure,) = maps(rows({"scales": [entry]})).parts[0].parts[0].figures
-    (data,) = figure.data
-    assert (data["z"], data["zmin"], data["zmax"]) == ([[1, 2.5]], 0, 9)
-
-
-def ratio(value, **changed):
-    entry = {"step": 1, "layer": "a", "parameter": "loc", "mean": 2 * value, "median": value}
-    return entry | {"definition": "d"} | changed
-
-
-def test_ratios_are_pooled_by_layer_and_definition():
-    first = [ratio(0.25), ratio(0.5, step=2), ratio(0.1, definition="other")]
-    table, other = gradient_snr(
-        rows({"gradient_snr": first}, {"gradient_snr": [ratio(0.75)]})
-    ).tables
-    assert (table.name, other.name) == ("a: d", "a: other")
-    assert table.head[2:] == [
-        f"step {step}, {kind}" for step in (1, 2) for kind in ("median", "mean")
-    ]
-    assert table.rows == [["v", "loc", "0.50 ± 0.25", "1.00 ± 0.50", "0.5", "1"]]
 
 
 def test_layers_are_a_table_and_histograms():
