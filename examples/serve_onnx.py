@@ -1,16 +1,12 @@
 """Predictions with uncertainty from an exported network, with numpy and onnxruntime alone.
 
     python examples/serve_onnx.py model.onnx rows.npy
-    python examples/serve_onnx.py model.onnx --port 8000
 
-The first form prints one line per row, the second answers POST requests with {"rows": [[...], ...]}. The
-file comes from kasuri.export(..., kind="ensemble") or kind="variance" (others have no uncertainty to tell).
-Neither kasuri nor PyTorch is needed here.
+It prints one line per row. The file comes from kasuri.export(..., kind="ensemble") or kind="variance" (others
+have no uncertainty to tell). Neither kasuri nor PyTorch is needed here.
 """
 
 import argparse
-import json
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import onnxruntime
@@ -65,45 +61,12 @@ def told(found: dict[str, np.ndarray], row: int) -> str:
     return ", ".join(f"{m:.4g} ± {s:.2g}" for m, s in zip(mean.ravel(), std.ravel(), strict=True))
 
 
-def handler(model: Model) -> type[BaseHTTPRequestHandler]:
-    """What answers requests."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            """Predict the rows of the request."""
-            try:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                found = model.predict(np.array(body["rows"]))
-                code, answer = 200, {name: value.tolist() for name, value in found.items()}
-            except (ValueError, KeyError, TypeError, RuntimeError) as error:
-                code, answer = 400, {"error": str(error)}
-            data = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: object) -> None:
-            """Say nothing."""
-
-    return Handler
-
-
 def main() -> None:
-    """Print predictions, or serve them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="an ONNX file from kasuri.export")
-    parser.add_argument("rows", nargs="?", help="a .npy file with one input per row")
-    parser.add_argument("--port", type=int, help="answer requests instead")
+    parser.add_argument("rows", help="a .npy file with one input per row")
     args = parser.parse_args()
     model = Model(args.model)
-    if args.port is not None:
-        server = HTTPServer(("127.0.0.1", args.port), handler(model))
-        print(f"http://127.0.0.1:{server.server_port}", flush=True)
-        server.serve_forever()
-    if args.rows is None:
-        parser.error("give rows, or --port to serve")
     print(", ".join(f"{key} {value}" for key, value in sorted(model.about.items())))
     rows = np.load(args.rows)
     found = model.predict(rows)

@@ -10,7 +10,6 @@ import pytest
 
 from experiments import catalog, results
 from experiments import data as datasets
-from experiments.compressed import Compressed
 from experiments.data import pictures
 from experiments.k_tied import Truncation
 from experiments.networks import (
@@ -27,7 +26,6 @@ from experiments.networks import (
 from experiments.report import read
 from experiments.running import Plan, run_one
 from experiments.spec import Experiment, Where
-from experiments.tempering import Tempered
 from experiments.uci import Splits
 from experiments.vae import Generative
 from experiments.wide import Wide
@@ -71,27 +69,6 @@ def shrunk(experiment: Experiment) -> Experiment:
     return replace(smoke, limit=60, network=SMALL[type(smoke.network)](smoke.network))
 
 
-def without_length(name: str) -> str:
-    return re.sub("-(short|medium)$", "", name)
-
-
-def representative() -> list[Experiment]:
-    """Every row, but of those that differ in numbers, length or table only the last."""
-    last: dict[tuple[str, str], Experiment] = {}
-    for row in catalog.ALL:
-        key = row.variant.rstrip("0123456789")
-        if isinstance(row, Tempered):
-            key = row.series
-        elif isinstance(row, Wide):
-            key = row.rule
-        elif isinstance(row, Compressed):
-            key = row.variant.removesuffix("-4x")
-        elif isinstance(row, Splits) and row.table != "boston" and row.variant != "mean-field":
-            continue
-        last[without_length(row.name), key] = row
-    return list(last.values())
-
-
 def kind(experiment: Experiment) -> tuple[Any, ...]:
     """What a program consists of: rows with the same differ in numbers."""
     trained = getattr(experiment, "base", experiment)
@@ -100,14 +77,14 @@ def kind(experiment: Experiment) -> tuple[Any, ...]:
 
 
 def cases() -> list[Any]:
-    """Of every experiment the first row, and rows that are of a new kind; all others are thorough."""
+    """Rows of a name (whatever its length) or of a kind that none before them has."""
     known: set[Any] = set()
     found = []
-    for row in representative():
-        name = without_length(row.name)
-        marks = [pytest.mark.thorough] * ({name, kind(row)} <= known)
-        known |= {name, kind(row)}
-        found.append(pytest.param(row, id=f"{row.name}/{row.variant}", marks=marks))
+    for row in catalog.ALL:
+        features = {re.sub("-(short|medium)$", "", row.name), kind(row)}
+        if not features <= known:
+            found.append(pytest.param(row, id=f"{row.name}/{row.variant}"))
+        known |= features
     return found
 
 
@@ -128,11 +105,6 @@ def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
     score = "log_likelihood" if isinstance(experiment, Generative) else "nll"
     assert content["metrics"][score] == pytest.approx(content["metrics"][score])  # a number
     assert {"total", "train"} <= set(content["seconds"])
-
-
-def test_every_experiment_is_tried_in_one_of_its_lengths():
-    tried = {without_length(row.name) for row in representative()}
-    assert tried == {without_length(row.name) for row in catalog.ALL}
 
 
 def test_every_stored_result_is_of_a_known_experiment():

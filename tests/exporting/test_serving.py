@@ -1,16 +1,11 @@
 """The serving example needs numpy and onnxruntime alone."""
 
-import json
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import kasuri
 from tests.prediction.moments.nets import make
@@ -46,33 +41,6 @@ def test_predictions_without_torch(file, tmp_path):
     assert len(lines) == len(x)
     best = int(pred.mean[0].argmax())
     assert f"class {best} with probability {pred.mean[0, best]:.3f}" in lines[0]
-
-
-def test_answers_requests(file):
-    sys.path.insert(0, str(EXAMPLE.parent))
-    try:
-        import serve_onnx
-    finally:
-        sys.path.pop(0)
-    path, pred, x = file
-    server = serve_onnx.HTTPServer(
-        ("127.0.0.1", 0), serve_onnx.handler(serve_onnx.Model(str(path)))
-    )
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
-        body = json.dumps({"rows": x.tolist()}).encode()
-        with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
-            found = json.loads(answer.read())
-        assert torch.allclose(torch.tensor(found["mean"]), pred.mean, atol=1e-5)
-        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
-            urllib.request.urlopen(urllib.request.Request(url, b'{"rows": [[1.0]]}'))
-        refused.value.close()
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_binary_models_are_told_in_words():
