@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.data import pictures, static_mnist, tables, text
+from experiments.data import pictures, tables, text
 from experiments.data.dataset import Dataset
 from experiments.data.files import find
+from experiments.data.pictures import picture_set
+from experiments.data.static_mnist import ORIGINALS, read_static_mnist
 from kasuri.checks import near_misses
 
 
@@ -33,10 +35,19 @@ SETS: dict[str, tuple[Callable[..., Dataset], list[tuple[str, ...]]]] = {
         f"uci/{name}": (partial(tables.uci, name), [(f"uci/{file}.npz",), (tables.ARCHIVE,)])
         for name, file in tables.FOLDERS.items()
     },
-    **{name: (partial(pictures.mnist, name), [files]) for name, files in _IDX.items()},
-    "static-mnist": (static_mnist.static_mnist, [static_mnist.ORIGINALS, _IDX["mnist"]]),
     **{
-        name: (partial(pictures.cifar, name), [pictures.strips(name), (source.archive,)])
+        name: (partial(picture_set, name, pictures.read_mnist, scale="signed", flat=True), [files])
+        for name, files in _IDX.items()
+    },
+    "static-mnist": (
+        partial(picture_set, "static-mnist", read_static_mnist, scale="unit", flat=True),
+        [ORIGINALS, _IDX["mnist"]],
+    ),
+    **{
+        name: (
+            partial(picture_set, name, pictures.read_cifar, scale="unit", flat=False),
+            [pictures.strips(name), (source.archive,)],
+        )
         for name, source in pictures.CIFAR.items()
     },
     "imdb": (text.imdb, [(text.PREPARED,), (text.REVIEWS, text.WORDS)]),
@@ -48,7 +59,7 @@ def load(name: str, **options: Any) -> Dataset:
 
     Args:
         name: of a data set, such as "mnist"; `status` lists all.
-        options: those of the set's own function, such as `scale="unit"` of `pictures.mnist` or
+        options: those of the set's own function, such as `scale="unit"` of `pictures.picture_set` or
             `split=3` of `tables.uci`.
 
     Examples:

@@ -7,6 +7,7 @@ labels, and the names of the classes.
 import gzip
 import struct
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from experiments.data.files import (
 
 Scale = Literal["signed", "unit", "standard"]
 Raw = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]  # (bytes, labels) of train and test
+Read = tuple[Raw, tuple[str, ...], str]  # with the names of the classes, and a note
 
 IDX_FILES = (
     "train-images-idx3-ubyte.gz",
@@ -84,38 +86,16 @@ CIFAR = {
 }
 
 
-def mnist(
-    name: str = "mnist", *, scale: Scale = "signed", flat: bool = True, valid: int = 10_000
-) -> Dataset:
-    """Digits or clothes of 28 x 28 pixels: 50,000 to train, 10,000 to validate, 10,000 to test.
-
-    Args:
-        name: "mnist" or "fashion-mnist".
-        scale: "signed" pixels in [-1, 1]; "unit" in [0, 1]; "standard" by mean and standard
-            deviation of the training part.
-        flat: inputs of shape (N, 784); else (N, 1, 28, 28).
-        valid: how many of the last training pictures are the validation part.
-    """
-    return picture_set(name, read_idx(name), CLASSES[name], scale=scale, valid=valid, flat=flat)
+def read_mnist(name: str) -> Read:
+    return read_idx(name), CLASSES[name], ""
 
 
-def cifar(name: str = "cifar-10", *, scale: Scale = "unit", valid: int = 10_000) -> Dataset:
-    """Photographs of 10 or 100 kinds of things: 40,000 to train, 10,000 to validate, 10,000 to test.
-
-    Labels of CIFAR-100 are the fine classes. `note` of the data set says so if the pictures are not in the
-    official order.
-
-    Args:
-        name: "cifar-10" or "cifar-100".
-        scale: "unit" pixels in [0, 1]; "standard" by mean and standard deviation of each channel
-            over the training part; "signed" in [-1, 1].
-        valid: how many of the last training pictures are the validation part.
-    """
+def read_cifar(name: str) -> Read:
+    """The prepared copy if it is there, else the archive."""
     source = CIFAR[name]
-    paths = find(*strips(name))
-    raw, classes = _read_archive(source) if paths is None else _read_strips(name, paths)
-    note = "" if paths is None else source.note
-    return picture_set(name, raw, classes, scale=scale, valid=valid, flat=False, note=note)
+    if paths := find(*strips(name)):
+        return *_read_strips(name, paths), source.note
+    return *_read_archive(source), ""
 
 
 def read_idx(name: str) -> Raw:
@@ -178,17 +158,23 @@ def _decode(path: Path, url: str) -> Any:
 
 
 def picture_set(
-    name: str,
-    raw: Raw,
-    classes: tuple[str, ...],
-    *,
-    scale: Scale,
-    valid: int,
-    flat: bool,
-    note: str = "",
+    name: str, read: Callable[[str], Read], *, scale: Scale, flat: bool, valid: int = 10_000
 ) -> Dataset:
-    """The data set of pictures (N, C, H, W) of bytes, scaled; the last `valid` of train validate."""
-    (pixels, labels), test = raw
+    """The data set of pictures that `read` gives.
+
+    Labels of CIFAR-100 are the fine classes. `note` of the data set says so if its pictures are not those of
+    the literature, or not in the official order.
+
+    Args:
+        name: of the data set.
+        read: gives, for this name, bytes (N, C, H, W) and labels of train and test, the names of the classes, and the note.
+        scale: "signed" pixels in [-1, 1] (the default of MNIST and Fashion-MNIST); "unit" in [0, 1]
+            (of the others); "standard" by mean and standard deviation of each channel over the
+            training part.
+        flat: inputs of shape (N, CHW), as usual for MNIST and its relatives; else (N, C, H, W).
+        valid: how many of the last training pictures are the validation part.
+    """
+    ((pixels, labels), test), classes, note = read(name)
     if not 0 <= valid < len(pixels):
         raise ValueError(
             f"valid={valid} must be below the {len(pixels)} training pictures of {name}"

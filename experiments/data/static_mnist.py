@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.data.dataset import Dataset
 from experiments.data.files import DataError, damaged, find
-from experiments.data.pictures import CLASSES, Raw, picture_set, read_idx
+from experiments.data.pictures import CLASSES, Raw, Read, read_idx
 
 URL = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 # rows, and the md5 of the first ten pictures as bytes 0 and 1
@@ -35,16 +34,11 @@ OURS = (
 THEIRS = "the published binarised files"
 
 
-def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
-    """Handwritten digits in black and white, pixels 0 or 1, fixed: 50,000, 10,000 and 10,000.
+def read_static_mnist(name: str) -> Read:
+    """The published pictures, which come without labels (y is 0), or those of the stored seed.
 
     Put binarized_mnist_train.amat, ..._valid.amat and ..._test.amat into the folder static-mnist of
-    KASURI_DATA or of the cache to have the published pixels, which come without labels (y is 0).
-    Otherwise pixels are drawn from MNIST by a stored seed. `note` of the data set says which.
-
-    Args:
-        flat: inputs of shape (N, 784); else (N, 1, 28, 28).
-        valid: how many of the last training pictures are the validation part.
+    KASURI_DATA or of the cache to have the published ones.
     """
     published = find(*ORIGINALS)
     if published is None:
@@ -53,7 +47,7 @@ def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
         drawn = hashlib.sha256(pixels).hexdigest()
         if drawn != SHA256:
             raise DataError(
-                f"static-mnist: this version of torch draws other pictures from the seed {SEED} (sha256 "
+                f"{name}: this version of torch draws other pictures from the seed {SEED} (sha256 "
                 f"{drawn}, expected {SHA256}). Put the published files into the folder static-mnist ({URL})"
             )
     else:
@@ -62,16 +56,8 @@ def static_mnist(*, flat: bool = True, valid: int = 10_000) -> Dataset:
         train = torch.cat([train, held_out])
         raw = (train, torch.zeros(len(train))), (test, torch.zeros(len(test)))
         classes, note = ("unlabelled",), THEIRS
-    bright = tuple((255 * pixels, labels) for pixels, labels in raw)
-    return picture_set(
-        "static-mnist",
-        (bright[0], bright[1]),
-        classes,
-        scale="unit",
-        valid=valid,
-        flat=flat,
-        note=note,
-    )
+    (x, y), (test_x, test_y) = raw
+    return ((255 * x, y), (255 * test_x, test_y)), classes, note
 
 
 def binarised(raw: Raw) -> Raw:

@@ -79,7 +79,7 @@ def raw_pictures(*counts: int):
 @pytest.mark.parametrize("scale", ["signed", "unit", "standard"])
 def test_pixel_scales_against_numpy(scale):
     raw = raw_pictures(2500, 7)
-    data = picture_set("p", raw, ("a",), scale=scale, valid=400, flat=False)
+    data = picture_set("p", lambda _: (raw, ("a",), ""), scale=scale, valid=400, flat=False)
     train, test = raw[0][0], raw[1][0]
     fit = train[:2100].numpy() / 255
     mean, std = fit.mean((0, 2, 3), keepdims=True), fit.std((0, 2, 3), keepdims=True)
@@ -97,16 +97,16 @@ def test_pixel_scales_against_numpy(scale):
 
 def test_picture_sets_flat_split_and_refusals():
     raw = raw_pictures(30, 7)
-    data = picture_set("p", raw, ("a",), scale="unit", valid=10, flat=True)
+    data = picture_set("p", lambda _: (raw, ("a",), ""), scale="unit", valid=10, flat=True)
     assert data.train.x.shape == (20, 60)
     assert torch.equal(torch.cat([data.train.y, data.valid.y]), raw[0][1])
     for valid in (30, -1):
         with pytest.raises(ValueError, match=f"valid={valid}"):
-            picture_set("p", raw, ("a",), scale="unit", valid=valid, flat=True)
+            picture_set("p", lambda _: (raw, ("a",), ""), scale="unit", valid=valid, flat=True)
     with pytest.raises(ValueError, match="'tiny'"):
-        picture_set("p", raw, ("a",), scale="tiny", valid=0, flat=True)
+        picture_set("p", lambda _: (raw, ("a",), ""), scale="tiny", valid=0, flat=True)
     grey = ((torch.full((10, 2, 3, 3), 17, dtype=torch.uint8), torch.zeros(10)),) * 2
-    data = picture_set("p", grey, ("a",), scale="standard", valid=0, flat=False)
+    data = picture_set("p", lambda _: (grey, ("a",), ""), scale="standard", valid=0, flat=False)
     assert data.train.x.abs().max() < 1e-6, "a channel of one colour is only centred"
 
 
