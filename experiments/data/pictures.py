@@ -167,7 +167,8 @@ def picture_set(
 
     Args:
         name: of the data set.
-        read: gives, for this name, bytes (N, C, H, W) and labels of train and test, the names of the classes, and the note.
+        read: gives, for this name, bytes (N, C, H, W) and labels of train and test, the names of the
+            classes, and the note.
         scale: "signed" pixels in [-1, 1] (the default of MNIST and Fashion-MNIST); "unit" in [0, 1]
             (of the others); "standard" by mean and standard deviation of each channel over the
             training part.

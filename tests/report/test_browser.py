@@ -1,6 +1,5 @@
 """The page in a headless browser: drawn, sorted, readable in the dark and on a phone."""
 
-import json
 import shutil
 import time
 
@@ -45,7 +44,7 @@ def driver(tmp_path_factory):
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=Service(DRIVER))
     yield browser
     browser.quit()
@@ -145,21 +144,6 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(browse, name):
         assert min(width, height) > 150, title
         assert traces > 0, title
     assert driver.get_log("browser") == []
-
-
-def test_nothing_is_loaded_from_elsewhere(browse):
-    driver = browse()
-    driver.get_log("performance")
-    driver.get(driver.current_url)
-    scroll_through(driver)
-    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    asked = [
-        e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
-    ]
-    assert asked, "the page itself is in the log"
-    assert all(url.startswith(("file:", "data:", "blob:")) for url in asked)
-    entries = "return performance.getEntriesByType('resource').map(entry => entry.name)"
-    assert not [n for n in driver.execute_script(entries) if not n.startswith(("data:", "blob:"))]
 
 
 def test_table_sorts_by_click_and_by_keyboard(browse):
