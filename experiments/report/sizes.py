@@ -68,7 +68,8 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
 
 def sparsities(rows: Rows) -> Section:
     """Per cent of the weights, rows and columns of every layer that pruning drops."""
-    head, lines = ["variant", "of"], []
+    head: list[str] = []
+    lines: list[list[str]] = []
     for row in rows:
         seeds = [value for _, value in stored(row, "sparsity")]
         for what in ("weights", "rows", "columns") if seeds else ():

@@ -1,7 +1,6 @@
 """The benchmarks run, and their results make a page."""
 
 import json
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 import kasuri
-from benchmarks import cases, contenders, memory, race, results, run, table, together
+from benchmarks import cases, contenders, memory, race, results, run, table, timing, together
 from benchmarks.run import targets, time_case
 from benchmarks.timing import Plan, measure
 
@@ -74,12 +73,16 @@ def test_a_race_tells_who_is_where_after_how_many_seconds(
     assert len(list(lines)) == len(result["contenders"])
 
 
-def test_ratios_to_further_references_are_of_the_same_round() -> None:
-    """The third takes three times as long as the second, however slow the machine."""
-    work = {name: (lambda n=n: time.sleep(0.004 * n)) for n, name in enumerate("abc", 1)}
+def test_ratios_to_further_references_are_of_the_same_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that only the work moves: the third takes three seconds, the second two."""
+    now = [0.0]
+    monkeypatch.setattr(timing, "perf_counter", lambda: now[0])
+    work = {name: (lambda n=n: now.append(now.pop() + n)) for n, name in enumerate("abc", 1)}
     measured, _ = measure(work, "a", Plan(rounds=3, warmup=1, burst=0.0), references=["b"])
     assert measured["b"]["versus"] == {"b": 1.0}
-    assert 1.2 < measured["c"]["versus"]["b"] < 1.8
+    assert measured["c"]["versus"] == {"b": 1.5}
     without, _ = measure(work, "a", ONCE)
     assert "versus" not in without["a"]
 
