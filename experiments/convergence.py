@@ -32,20 +32,22 @@ class Convergence(Supervised):
         per_epoch = -(-len(data.train) // (self.batch_size or len(data.train)))
         # the last look needs the gradients of step `steps` - 1, so whole epochs are enough
         planned = replace(self, epochs=-(-self.steps // per_epoch))
-        ratios = [
-            GradientSNR(self.looks, window=self.window, definition=definition)
-            for definition in ("standard", "second_moment", "as_printed")
-        ]
+        ratios = GradientSNR(self.looks, window=self.window)
         drift = ScaleDrift(every=self.every)
         curve = ElboCurve(data.valid, self.every, mix(seed, Stream.CURVE))
         start = mix(seed, Stream.START)
-        callbacks = [*ratios, drift, curve]
+        callbacks = [ratios, drift, curve]
         fitted = Supervised.train(planned, data, start, where, callbacks)
-        rows = [row for ratio in ratios for row in ratio.rows if row["layer"] == self.watched]
+        # earlier results have ratios of other definitions beside this one
+        rows = [
+            row | {"definition": "standard"}
+            for row in ratios.rows
+            if row["layer"] == self.watched
+        ]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
         scores = dict(self.assess([fitted], data, "test", seed)) if where.test else {}
         return Outcome(
-            metrics=scores | elbos | standard_ratios(rows),
+            metrics=scores | elbos | pooled_ratios(rows),
             validation=elbos,
             history=fitted.history,
             figures={
@@ -58,18 +60,18 @@ class Convergence(Supervised):
         )
 
 
-def standard_ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def pooled_ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Mean and median SNR by step; of several parameters of a layer the mean over all elements.
 
     Examples:
-        >>> row = {"step": 9, "definition": "standard", "mean": 5.0, "median": 1.0, "elements": 2}
-        >>> standard_ratios([row, row | {"mean": 2.0, "elements": 1}])
+        >>> row = {"step": 9, "mean": 5.0, "median": 1.0, "elements": 2}
+        >>> pooled_ratios([row, row | {"mean": 2.0, "elements": 1}])
         {'snr_9': 4.0, 'snr_median_9': 1.0}
     """
     ratios: dict[str, float] = {}
-    standard = [row for row in rows if row["definition"] == "standard" and row["elements"]]
-    for step in sorted({row["step"] for row in standard}):
-        now = [row for row in standard if row["step"] == step]
+    varied = [row for row in rows if row["elements"]]
+    for step in sorted({row["step"] for row in varied}):
+        now = [row for row in varied if row["step"] == step]
         count = sum(row["elements"] for row in now)
         for name, key in (("snr", "mean"), ("snr_median", "median")):
             ratios[f"{name}_{step}"] = sum(row[key] * row["elements"] for row in now) / count

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,27 +26,14 @@ class FileError(ValueError):
     """A model file that cannot be used, with the reason."""
 
 
-class StoredObjective(Protocol):
-    """What `save` needs of an objective."""
-
-    bnn: nn.Module
-
-    def description(self) -> dict[str, Any]:
-        """Everything about it but tensors, ready for JSON."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its tensors, those of the network under names that begin with "bnn."."""
-
-
-def save(
-    bnn: nn.Module, path: str | os.PathLike[str], objective: StoredObjective | None = None
-) -> None:
+def save(bnn: nn.Module, path: str | os.PathLike[str], objective: Any = None) -> None:
     """Write a converted network to a .safetensors file.
 
     Args:
         bnn: a network from `bayesianize`.
         path: of the file; an existing file is replaced, or left untouched if anything fails.
-        objective: also store prior, likelihood, number of data and temperature, for `load_objective`.
+        objective: a `kasuri.ELBO` whose prior, likelihood, number of data and temperature are stored as
+            well, for `load_objective`.
 
     Examples:
         >>> import kasuri, tempfile
