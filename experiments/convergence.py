@@ -40,9 +40,7 @@ class Convergence(Supervised):
         fitted = Supervised.train(planned, data, start, where, callbacks)
         # earlier results have ratios of other definitions beside this one
         rows = [
-            row | {"definition": "standard"}
-            for row in ratios.rows
-            if row["layer"] == self.watched
+            row | {"definition": "standard"} for row in ratios.rows if row["layer"] == self.watched
         ]
         elbos = {f"neg_elbo_{step}": curve.at(step) for step in self.looks}
         scores = dict(self.assess([fitted], data, "test", seed)) if where.test else {}

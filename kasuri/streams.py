@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,7 +93,7 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def _source(device: torch.device | None) -> dict[str, torch.Generator]:
+def _source(device: torch.device | None) -> dict[str, Any]:
     """Where noise on a device comes from, as torch's functions take it; nothing for the global generator.
 
     Compiled code knows no generators: there noise is torch's own.

@@ -82,19 +82,19 @@ class Given:
 
 def all_draws(posteriors: Iterable[Posterior], seed: int) -> dict[int, Tensor]:
     """One draw of everything, by id of the posterior: the weights that `frozen` has at this seed."""
-    return {id(q): seeded_draw(q, mix(seed, index)) for index, q in enumerate(posteriors)}
+    return {id(q): seeded_draw(q, seed, index) for index, q in enumerate(posteriors)}
 
 
-def seeded_draw(posterior: Posterior, seed: int) -> Tensor:
-    """The draw that belongs to a seed."""
+def seeded_draw(posterior: Posterior, seed: int, index: int) -> Tensor:
+    """The draw of the posterior number `index` that belongs to a seed."""
     if torch.compiler.is_compiling():  # compiled code knows no generators: it is left for the draw
-        uncompiled: Callable[[Posterior, int], Tensor] = torch.compiler.disable(_seeded_draw)
-        return uncompiled(posterior, seed)
-    return _seeded_draw(posterior, seed)
+        uncompiled: Callable[[Posterior, int, int], Tensor] = torch.compiler.disable(_seeded_draw)
+        return uncompiled(posterior, seed, index)
+    return _seeded_draw(posterior, seed, index)
 
 
-def _seeded_draw(posterior: Posterior, seed: int) -> Tensor:
-    with seeded(seed):
+def _seeded_draw(posterior: Posterior, seed: int, index: int) -> Tensor:
+    with seeded(mix(seed, index)):
         return draw(posterior)
 
 

@@ -13,7 +13,6 @@ from kasuri.network.random import named_layers, posterior_of, require_posteriors
 from kasuri.numerics.shadow import shadow
 from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import Posterior
-from kasuri.streams import mix
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -58,16 +57,16 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
         ...     torch.equal(bnn(torch.ones(3)), first)
         True
     """
-    seeds = {id(q): mix(seed, index) for index, q in enumerate(require_posteriors(net).values())}
+    indices = {id(q): index for index, q in enumerate(require_posteriors(net).values())}
     kept: dict[int, tuple[int, Tensor]] = {}
 
     def draw(posterior: Posterior) -> Tensor:
         key = id(posterior)
         if torch.is_grad_enabled() or not eager():  # each backward pass needs a graph of its own
-            return seeded_draw(posterior, seeds[key])
+            return seeded_draw(posterior, seed, indices[key])
         version = sum(p._version for p in posterior.parameters())
         if key not in kept or kept[key][0] != version:
-            kept[key] = version, seeded_draw(posterior, seeds[key])
+            kept[key] = version, seeded_draw(posterior, seed, indices[key])
         return kept[key][1]
 
     with drawing_from(net, draw):

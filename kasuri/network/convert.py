@@ -15,7 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from kasuri.network import random
 from kasuri.network.contexts import frozen, using
 from kasuri.network.estimators import Estimator, check, mean, resolve, shared
-from kasuri.network.select import Where, own_parameters, select
+from kasuri.network.select import Where, select
 from kasuri.network.views import View, has_op, view_of
 from kasuri.posteriors.base import Builder, Family, FamilyLike, Posterior
 from kasuri.streams import fresh
@@ -77,12 +77,10 @@ def bayesianize(
     return apply_plans(net, plans, inplace=inplace)
 
 
-def _assign(
-    module: nn.Module, matrices: Builder, vectors: Builder | None
-) -> dict[str, Builder]:
+def _assign(module: nn.Module, matrices: Builder, vectors: Builder | None) -> dict[str, Builder]:
     """The family of each parameter of a module that becomes random."""
     families: dict[str, Builder] = {}
-    for name, parameter in own_parameters(module).items():
+    for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
         family = matrices if parameter.dim() >= 2 else vectors
         if family is not None and parameter.requires_grad and parameter.is_floating_point():
             families[name] = family
@@ -195,26 +193,29 @@ def _prepare(
 ) -> list[tuple[Plan, dict[str, _Built], str | None]]:
     """Posteriors for every plan, tied parameters sharing one; nothing in the network changes."""
     holders = _holders(modules)
-    tied = _tied(modules, plans, holders)
-    uses = _uses(net)
+    _refuse_untying(plans, holders)
+    uses = Counter(id(child) for parent in net.modules() for child in parent._modules.values())
     built: dict[int, _Built] = {}
     prepared = []
     for plan in plans:
         module = modules[plan.name]
-        _refuse_impossible(plan, module)
+        title = random.titled(plan.name, module)
+        _refuse_impossible(title, module)
         conversion = random.conversion_of(module)
         converted = {*plan.families, *(conversion.views if conversion else ())}
-        obstacle = _obstacle(module, converted, plan, tied, uses[id(module)])
+        tensors = {name: module.get_parameter(name) for name in plan.families}
+        tied = any(len(holders[id(tensor)]) > 1 for tensor in tensors.values())
+        obstacle = _obstacle(module, converted, tied, uses[id(module)])
         mine = {}
-        for name, family in plan.families.items():
-            tensor = module.get_parameter(name)
+        for name, tensor in tensors.items():
             if id(tensor) not in built:
                 owners = [modules[full.rpartition(".")[0]] for full in holders[id(tensor)]]
                 view = view_of(module, tensor, plan.blocks, flat=plan.flat)
-                built[id(tensor)] = _build(family, _with_padding(view, owners), tensor)
+                view = _with_padding(view, owners)
+                built[id(tensor)] = _build(plan.families[name], view, tensor)
             mine[name] = built[id(tensor)]
             if not mine[name].view.vector:
-                check(plan.estimator, mine[name].posterior, random.titled(plan.name, module), obstacle)
+                check(plan.estimator, mine[name].posterior, title, obstacle)
         prepared.append((plan, mine, obstacle))
     return prepared
 
@@ -241,59 +242,47 @@ def _build(family: Builder, view: View, tensor: nn.Parameter) -> _Built:
     return _Built(posterior, view, family, tensor.dtype)
 
 
-def _uses(net: nn.Module) -> Counter[int]:
-    """In how many places of the network each module is, by its id."""
-    return Counter(id(child) for parent in net.modules() for child in parent._modules.values())
-
-
 def _holders(modules: Mapping[str, nn.Module]) -> dict[int, list[str]]:
     """By id of a parameter, all of its names."""
     holders: dict[int, list[str]] = {}
     for path, module in modules.items():
-        for name, parameter in own_parameters(module).items():
-            full = f"{path}.{name}" if path else name
-            holders.setdefault(id(parameter), []).append(full)
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            holders.setdefault(id(parameter), []).append(_full(path, name))
     return holders
 
 
-def _tied(
-    modules: Mapping[str, nn.Module], plans: Sequence[Plan], holders: Mapping[int, list[str]]
-) -> set[int]:
-    """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
-    names_of: dict[int, list[str]] = {}
-    for plan in plans:
-        for name in plan.families:
-            tensor = modules[plan.name].get_parameter(name)
-            full = f"{plan.name}.{name}" if plan.name else name
-            names_of.setdefault(id(tensor), []).append(full)
-    for key, names in names_of.items():
-        others = [name for name in holders[key] if name not in names]
-        if others:
-            layers = sorted({name.rpartition(".")[0] for name in holders[key]})
+def _full(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _refuse_untying(plans: Sequence[Plan], holders: Mapping[int, list[str]]) -> None:
+    """Refuse to convert a parameter in some of the modules that hold it."""
+    chosen = {_full(plan.name, name) for plan in plans for name in plan.families}
+    for names in holders.values():
+        mine = [name for name in names if name in chosen]
+        others = [name for name in names if name not in chosen]
+        if mine and others:
+            layers = sorted({name.rpartition(".")[0] for name in names})
             raise ValueError(
-                f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
+                f"{mine[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
                 f"converting one alone would untie them; write where={layers}"
             )
-    return {key for key, names in names_of.items() if len(names) > 1}
 
 
-def _obstacle(
-    module: nn.Module, converted: Set[str], plan: Plan, tied: set[int], uses: int
-) -> str | None:
+def _obstacle(module: nn.Module, converted: Set[str], tied: bool, uses: int) -> str | None:
     """Why `local` and `flipout` would be wrong here, if they would."""
     plain = random.plain_class(type(module))
     if not has_op(plain) or "weight" not in converted:
         return "it works on Linear and convolution layers whose weight is random, and no others"
     if uses > 1:
         return "the layer is used in several places, which must see the same weights"
-    if any(id(module.get_parameter(name)) in tied for name in plan.families):
+    if tied:
         return "its weight is tied to another layer's, which must see the same draw"
     return None
 
 
-def _refuse_impossible(plan: Plan, module: nn.Module) -> None:
+def _refuse_impossible(title: str, module: nn.Module) -> None:
     """Layers whose weight is made elsewhere, or whose gradients no posterior can take."""
-    title = random.titled(plan.name, module)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
             raise ValueError(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.network import calls
-from kasuri.network.estimators import Estimator, auto, mean, preferred, shared, takes_weights
+from kasuri.network.estimators import OF_WEIGHTS, Estimator, auto, mean, preferred, shared
 from kasuri.network.views import View, has_op, op_of
 from kasuri.numerics.torch_internals import eager, is_recomputing
 from kasuri.posteriors.base import Builder, Posterior
@@ -123,7 +123,7 @@ class RandomAffine(Random):
         plain = super().forward
         layer: Any = self
         estimator, conversion = active(layer), layer._conversion
-        if takes_weights(estimator) or conversion.obstacle is not None:
+        if estimator in OF_WEIGHTS or conversion.obstacle is not None:
             return plain(*args, **kwargs)
         x, *rest = args if args else (kwargs.pop("input"),)
         if rest:  # a transposed convolution takes output_size by position
@@ -134,7 +134,7 @@ class RandomAffine(Random):
         op = op_of(layer, conversion.views["weight"], bias, partial(_run, layer, plain, kwargs))
         if estimator is auto:
             estimator = preferred(weight, op, x)
-        if takes_weights(estimator) or not _claim_outputs(weight, bias):
+        if estimator in OF_WEIGHTS or not _claim_outputs(weight, bias):
             return plain(x, **kwargs)
         wide = weight.mean.dtype
         if x.dtype == wide or torch.is_autocast_enabled(x.device.type):
@@ -287,7 +287,7 @@ def value(layer: Any, name: str) -> Tensor:
         if values is call.draws and eager():
             _reused.add(posterior)
         return values[key]
-    if not takes_weights(estimator) and key in call.outputs:
+    if estimator not in OF_WEIGHTS and key in call.outputs:
         raise RuntimeError(
             f"{type(layer).__name__}.{name} is read after its layer has drawn outputs, not weights, in "
             f"this call ({estimator.__name__}): no single value exists. "
@@ -349,10 +349,10 @@ def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
     return modules
 
 
-def named_layers(net: nn.Module) -> list[tuple[str, nn.Module, Conversion]]:
+def named_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Conversion]]:
     """(name, layer, what was done) of every layer with random parameters, once each."""
     modules = ((name, module, conversion_of(module)) for name, module in original_modules(net))
-    return [(name, module, done) for name, module, done in modules if done and done.views]
+    return iter([(name, module, done) for name, module, done in modules if done and done.views])
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:

@@ -246,13 +246,11 @@ def _check_architecture(
     path: Path, saved: list[list[str]], given: list[list[str]], strict: bool
 ) -> None:
     """Name the first module in which the file and the network differ."""
-    here = {name: (kind, options) for name, kind, options in given}
-    for name, kind, options in saved:
+    there, here = ({name: (kind, options) for name, kind, options in m} for m in (saved, given))
+    for name, (kind, options) in there.items():
         title = name or "the network"
         if name not in here:
-            raise FileError(
-                f"{path}: the network has no module {title!r} ({kind}), but the file has"
-            )
+            raise FileError(f"{path}: the network has no module {title!r} ({kind}), the file has")
         if here[name][0] != kind:
             raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
         if strict and here[name][1] != options and kind not in ("ParameterList", "ParameterDict"):
@@ -260,6 +258,6 @@ def _check_architecture(
                 f"{path}: {title!r} is {kind}({here[name][1]}), in the file {kind}({options}); "
                 "build the same network, or pass strict=False if the difference is meant"
             )
-    extra = [name for name in here if name not in {saved_name for saved_name, _, _ in saved}]
-    if extra:
-        raise FileError(f"{path}: the network has a module {extra[0]!r}, but the file has not")
+    extra = next((name for name in here if name not in there), None)
+    if extra is not None:
+        raise FileError(f"{path}: the network has a module {extra!r}, but the file has not")

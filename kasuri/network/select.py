@@ -23,7 +23,7 @@ def is_norm(module: nn.Module) -> bool:
     """
     if isinstance(module, _NORMS):
         return True
-    parameters = own_parameters(module).values()
+    parameters = list(module.parameters(recurse=False))
     gains = all(sum(size > 1 for size in p.shape) <= 1 for p in parameters)
     return bool(parameters) and gains and _NAMED_NORM.search(type(module).__name__) is not None
 
@@ -31,12 +31,8 @@ def is_norm(module: nn.Module) -> bool:
 def units(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """Every module with parameters of its own that are not random yet; norm layers are left out."""
     modules = original_modules(net)
-    return [(name, m) for name, m in modules if own_parameters(m) and not is_norm(m)]
-
-
-def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that a module holds itself."""
-    return {name: p for name, p in module._parameters.items() if p is not None}
+    holders = [(name, m) for name, m in modules if list(m.parameters(recurse=False))]
+    return [(name, module) for name, module in holders if not is_norm(module)]
 
 
 def select(net: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
@@ -67,7 +63,7 @@ def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where
     if isinstance(where, type):
         return near_misses(where.__name__, kinds)
     module, _, parameter = str(where).rpartition(".")
-    if module in modules and parameter in own_parameters(modules[module]):
+    if module in modules and parameter in dict(modules[module].named_parameters(recurse=False)):
         return f"names are those of modules: write where={module!r}"
     return near_misses(str(where), {name for name in modules if name})
 

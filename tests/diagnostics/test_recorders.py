@@ -13,6 +13,7 @@ from kasuri.training import Clip
 from tests.diagnostics.networks import Recurrent, dense, randomised
 from tests.training.jobs import Stop, interrupt
 
+
 @pytest.mark.parametrize(
     ("act", "words"),
     [

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -328,31 +327,6 @@ def test_stacked_parameters_are_an_ensemble(family: kasuri.Family) -> None:
     torch.func.vmap(run, randomness="different")(parameters, buffers).square().sum().backward()
     lost = [name for name, p in parameters.items() if p.grad is None or not p.grad.any()]
     assert not lost, "no gradient"
-
-
-@each_family
-@pytest.mark.parametrize("make", [mlp, conv, Recurrent, Attention])
-def test_float64(make: Make, family: kasuri.Family, tmp_path: Path) -> None:
-    x, y = data(net := make().double())
-    x = x.double() if x.is_floating_point() else x
-    elbo = objective(bnn := kasuri.bayesianize(net, family))
-    optimizer = torch.optim.Adam(elbo.parameters(), lr=0.01)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        with kasuri.frozen(bnn, seed=1):
-            terms = elbo(x, y)
-        terms.loss.backward()
-        optimizer.step()
-        losses.append(terms.loss.item())
-    assert {t.dtype for t in (*terms, *bnn.parameters())} == {torch.float64}
-    assert losses[-1] < losses[0]
-    kasuri.save(bnn, tmp_path / "m.safetensors", objective=elbo)
-    again = kasuri.load(tmp_path / "m.safetensors", make().double())
-    first, second = (kasuri.predict(b, x, samples=4, seed=2).mean for b in (bnn, again))
-    assert first.dtype == torch.float64
-    assert torch.equal(first, second)
-    assert torch.equal(kasuri.load_objective(tmp_path / "m.safetensors", again).kl(), elbo.kl())
 
 
 @each_family
