@@ -339,20 +339,29 @@ def titled(name: str, module: nn.Module) -> str:
 
 def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """(name, module) of every module of the ordinary network, once, under its ordinary name."""
-    modules, hidden = [], set[int]()
-    for name, module in net.named_modules():
-        if id(module) in hidden:
-            continue
-        modules.append((name, module))
-        if conversion_of(module) is not None and POSTERIORS in module._modules:
-            hidden.update(map(id, module.get_submodule(POSTERIORS).modules()))
-    return modules
+    found: dict[int, tuple[str, nn.Module]] = {}
+
+    def walk(name: str, module: nn.Module) -> None:
+        if id(module) in found:
+            return
+        found[id(module)] = name, module
+        converted = conversion_of(module) is not None
+        for child_name, child in module._modules.items():
+            if child is not None and not (converted and child_name == POSTERIORS):
+                walk(f"{name}.{child_name}" if name else child_name, child)
+
+    walk("", net)
+    return list(found.values())
 
 
 def named_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Conversion]]:
     """(name, layer, what was done) of every layer with random parameters, once each."""
-    modules = ((name, module, conversion_of(module)) for name, module in original_modules(net))
-    return iter([(name, module, done) for name, module, done in modules if done and done.views])
+    found = []
+    for name, module in original_modules(net):
+        conversion = conversion_of(module)
+        if conversion is not None and conversion.views:
+            found.append((name, module, conversion))
+    return iter(found)
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
