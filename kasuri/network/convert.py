@@ -316,7 +316,7 @@ def replace_posteriors(net: nn.Module, new: Mapping[str, tuple[Posterior, Builde
                 conversion.families[name] = family
 
 
-def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None = None) -> nn.Module:
+def collapse(net: nn.Module, draw: str = "mean", *, seed: int | None = None) -> nn.Module:
     """The ordinary network again: `bayesianize` undone, on a copy.
 
     Classes, names, order of parameters and ties are the original ones; nothing of kasuri is left.
@@ -333,14 +333,14 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
         >>> torch.equal(net.weight, again.weight)
         True
     """
-    estimator = shared if draw == "sample" else resolve(draw)
-    if estimator not in (mean, shared):
+    if draw not in ("mean", "sample"):
         raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
     net = copy.deepcopy(net)
     parameters: dict[int, nn.Parameter] = {}
-    # a mean takes no number of the global generator
-    drawn = None if estimator is mean else fresh() if seed is None else seed
-    with torch.no_grad(), using(net, mean) if drawn is None else frozen(net, drawn):
+    weights = using(net, mean)
+    if draw == "sample":
+        weights = frozen(net, fresh() if seed is None else seed)
+    with torch.no_grad(), weights:
         for _, layer, conversion in random.named_layers(net):
             for name in conversion.views:
                 posterior = random.posterior_of(layer, name)

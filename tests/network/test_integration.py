@@ -199,27 +199,6 @@ def test_autocast(make: Make, estimator: str, family: kasuri.Family) -> None:
 
 
 @each_family
-@pytest.mark.parametrize("make", [mlp, conv, Recurrent])
-def test_gradient_accumulation(make: Make, family: kasuri.Family) -> None:
-    x, y = data(net := make(), n=12)
-    elbo = objective(bnn := kasuri.bayesianize(net, family))
-    with kasuri.frozen(bnn, seed=2):
-        whole = elbo(x, y)
-        grads = gradients(bnn, lambda: whole.loss)
-        for size in (1, 4, 5):
-            bnn.zero_grad()
-            total = torch.zeros(())
-            for part, target in zip(x.split(size), y.split(size), strict=True):
-                terms = elbo(part, target)
-                assert torch.equal(terms.kl, whole.kl)
-                share = terms.loss * len(part) / len(x)
-                share.backward()
-                total += share.detach()
-            torch.testing.assert_close(total, whole.loss.detach(), rtol=1e-5, atol=0.0)
-            assert_same({n: p.grad for n, p in bnn.named_parameters()}, grads, rtol=1e-4, atol=1e-6)
-
-
-@each_family
 @each_way
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
 def test_checkpoints(family: kasuri.Family, estimator: str, reentrant: bool) -> None:
@@ -297,19 +276,6 @@ def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
             grads = gradients(bnn, lambda first=first: first.loss)
             assert grads.keys() == {name for name, _ in bnn.named_parameters()}
             assert all(g.isfinite().all() and g.any() for g in grads.values())
-
-
-@each_family
-@pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-def test_vmap_over_draws_has_the_moments_of_a_loop(family: kasuri.Family, estimator: str) -> None:
-    bnn, n = kasuri.bayesianize(mlp(), family, estimator=estimator), 3000
-    x = torch.randn(2, 4)
-    with torch.no_grad():
-        mapped = torch.func.vmap(lambda _: bnn(x), randomness="different")(torch.zeros(n))
-        looped = torch.stack([bnn(x) for _ in range(n)])
-    error = (2 * looped.var(0) / n).sqrt()
-    assert ((mapped.mean(0) - looped.mean(0)).abs() < 5 * error).all()
-    assert ((mapped.var(0) / looped.var(0)).log().abs() < 5 * (2 * 3 / n) ** 0.5).all()
 
 
 @each_family
