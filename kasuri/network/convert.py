@@ -156,9 +156,8 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
             conversion.families[name] = parameter.family
             conversion.dtypes[name] = parameter.dtype
     for module in modules.values():
-        inner = random.conversion_of(module)
-        if inner is not None:
-            inner.root = False
+        if isinstance(module, random.Random):
+            module._conversion.root = False
     _converted(net).root = True
     return net
 
@@ -247,17 +246,13 @@ def _holders(modules: Mapping[str, nn.Module]) -> dict[int, list[str]]:
     holders: dict[int, list[str]] = {}
     for path, module in modules.items():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            holders.setdefault(id(parameter), []).append(_full(path, name))
+            holders.setdefault(id(parameter), []).append(random.full_name(path, name))
     return holders
-
-
-def _full(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _refuse_untying(plans: Sequence[Plan], holders: Mapping[int, list[str]]) -> None:
     """Refuse to convert a parameter in some of the modules that hold it."""
-    chosen = {_full(plan.name, name) for plan in plans for name in plan.families}
+    chosen = {random.full_name(plan.name, name) for plan in plans for name in plan.families}
     for names in holders.values():
         mine = [name for name in names if name in chosen]
         others = [name for name in names if name not in chosen]
@@ -349,9 +344,9 @@ def collapse(net: nn.Module, draw: str = "mean", *, seed: int | None = None) -> 
                     trained = any(p.requires_grad for p in posterior.parameters())
                     parameters[id(posterior)] = nn.Parameter(value, requires_grad=trained)
     for _, module in random.original_modules(net):
-        inner = random.conversion_of(module)
-        if inner is not None:
-            values = {n: parameters[id(random.posterior_of(module, n))] for n in inner.views}
+        if isinstance(module, random.Random):
+            views = module._conversion.views
+            values = {n: parameters[id(random.posterior_of(module, n))] for n in views}
             _make_plain(module, values)
     return net
 

@@ -337,6 +337,11 @@ def titled(name: str, module: nn.Module) -> str:
     return f"{name or 'the network'!r} ({type(module).__name__})"
 
 
+def full_name(path: str, name: str) -> str:
+    """The name in the network of something in the module at a path."""
+    return f"{path}.{name}" if path else name
+
+
 def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """(name, module) of every module of the ordinary network, once, under its ordinary name."""
     found: dict[int, tuple[str, nn.Module]] = {}
@@ -345,10 +350,9 @@ def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
         if id(module) in found:
             return
         found[id(module)] = name, module
-        converted = conversion_of(module) is not None
         for child_name, child in module._modules.items():
-            if child is not None and not (converted and child_name == POSTERIORS):
-                walk(f"{name}.{child_name}" if name else child_name, child)
+            if child is not None and not (isinstance(module, Random) and child_name == POSTERIORS):
+                walk(full_name(name, child_name), child)
 
     walk("", net)
     return list(found.values())
@@ -356,12 +360,9 @@ def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def named_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Conversion]]:
     """(name, layer, what was done) of every layer with random parameters, once each."""
-    found = []
     for name, module in original_modules(net):
-        conversion = conversion_of(module)
-        if conversion is not None and conversion.views:
-            found.append((name, module, conversion))
-    return iter(found)
+        if isinstance(module, Random) and module._conversion.views:
+            yield name, module, module._conversion
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
@@ -379,8 +380,7 @@ def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
     for name, layer, conversion in named_layers(net):
         for parameter in conversion.views:
             posterior = posterior_of(layer, parameter)
-            full = f"{name}.{parameter}" if name else parameter
-            found.setdefault(id(posterior), (full, posterior))
+            found.setdefault(id(posterior), (full_name(name, parameter), posterior))
     return iter(found.values())
 
 

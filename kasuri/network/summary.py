@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from kasuri.network.random import conversion_of, named_posteriors, original_modules
+from kasuri.network.random import conversion_of, full_name, named_posteriors, original_modules
 from kasuri.network.select import is_norm
 
 
@@ -74,8 +74,7 @@ def _left(net: nn.Module) -> Iterator[Row]:
             seen.add(id(parameter))
             trained = parameter.numel() if parameter.requires_grad else 0
             reason = _reason(module, parameter)
-            full = f"{path}.{name}" if path else name
-            yield Row(full, tuple(parameter.shape), None, trained, reason)
+            yield Row(full_name(path, name), tuple(parameter.shape), None, trained, reason)
 
 
 def _reason(module: nn.Module, parameter: nn.Parameter) -> str:
