@@ -288,6 +288,16 @@ def test_what_conversion_did_is_known_and_undone() -> None:
     assert type(again.body) is nn.Linear
 
 
+def test_collapse_draws_anew_without_a_seed_and_the_mean_needs_no_randomness() -> None:
+    bnn, state = kasuri.bayesianize(Net(), LOUD), torch.get_rng_state()
+    assert torch.equal(kasuri.collapse(bnn).body.weight, bnn.body.weight)
+    assert torch.equal(torch.get_rng_state(), state)
+    first, second = (kasuri.collapse(bnn, "sample").body.weight for _ in range(2))
+    assert not torch.equal(first, second)
+    with pytest.raises(ValueError, match="'draw'"):
+        kasuri.collapse(bnn, "draw")
+
+
 class Interrupted(nn.Module):
     """A network that can fail after its first layer, as real ones do."""
 

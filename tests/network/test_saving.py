@@ -90,7 +90,7 @@ def test_objective_round_trip(tmp_path):
     elbo = kasuri.ELBO(
         bnn,
         kasuri.Gaussian(),
-        {"0": kasuri.Normal(0.3, learn="gradient"), "*": kasuri.HeNormal()},
+        {"0": kasuri.Normal(0.3, learn="gradient"), "*": kasuri.Normal(learn="closed form")},
         num_data=123,
         temperature=0.2,
         samples=2,
