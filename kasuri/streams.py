@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,6 @@ class Stream(IntEnum):
     EVALUATION = 7
     CURVE = 8
     DROPOUT = 9
-    IMPORTANCE = 10
     ROWS = 11
     WEIGHTS = 12
     DRAWS = 13
@@ -36,8 +36,6 @@ class Stream(IntEnum):
     TARGETS = 15
     SCORES = 16
     FOLDS = 17
-    GRADIENTS = 18
-    FINDINGS = 19
 
 
 def mix(*numbers: int) -> int:
@@ -95,18 +93,19 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def generator(device: torch.device) -> torch.Generator | None:
-    """Where noise on a device comes from; None for torch's global generator.
+def _source(device: torch.device | None) -> dict[str, Any]:
+    """Where noise on a device comes from, as torch's functions take it; nothing for the global generator.
 
     Compiled code knows no generators: there noise is torch's own.
     """
     source = _local.source
     if source is None or torch.compiler.is_compiling():
-        return None
+        return {}
+    device = torch.device("cpu") if device is None else device
     found = source.generators.get(device)
     if found is None:
         found = source.generators[device] = torch.Generator(device).manual_seed(source.seed)
-    return found
+    return {"generator": found}
 
 
 def normal(
@@ -116,10 +115,7 @@ def normal(
     device: torch.device | None = None,
 ) -> Tensor:
     """Independent N(0, 1)."""
-    source = _at(device)
-    if source is None:
-        return torch.randn(shape, dtype=dtype, device=device)
-    return torch.randn(shape, dtype=dtype, device=device, generator=source)
+    return torch.randn(shape, dtype=dtype, device=device, **_source(device))
 
 
 def normal_like(like: Tensor) -> Tensor:
@@ -134,24 +130,13 @@ def uniform(
     device: torch.device | None = None,
 ) -> Tensor:
     """Independent numbers, uniform between 0 and 1."""
-    source = _at(device)
-    if source is None:
-        return torch.rand(shape, dtype=dtype, device=device)
-    return torch.rand(shape, dtype=dtype, device=device, generator=source)
+    return torch.rand(shape, dtype=dtype, device=device, **_source(device))
 
 
 def signs(shape: Sequence[int], like: Tensor) -> Tensor:
     """Independent ±1, in the type and on the device of a tensor."""
-    source = _at(like.device)
-    if source is None:
-        coins = torch.randint(2, shape, device=like.device)
-    else:
-        coins = torch.randint(2, shape, device=like.device, generator=source)
+    coins = torch.randint(2, shape, device=like.device, **_source(like.device))
     return coins.to(like.dtype).mul(2).sub(1)
-
-
-def _at(device: torch.device | None) -> torch.Generator | None:
-    return generator(torch.device("cpu") if device is None else device)
 
 
 def reseed_global(seed: int, device: torch.device) -> None:
@@ -164,18 +149,11 @@ def reseed_global(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def global_restored(device: torch.device) -> Iterator[None]:
-    """Leave torch's global generators as they were before the body."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
-@contextmanager
 def globally_seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Run the body with torch's global generator at a seed, for code that draws from it.
 
-    Other threads share that generator: use `seeded` wherever noise is drawn by this module.
+    It is as before afterwards. Other threads share it: use `seeded` wherever noise is drawn by this module.
     """
-    with global_restored(device):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         reseed_global(seed, device)
         yield

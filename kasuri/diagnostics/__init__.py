@@ -15,7 +15,6 @@ from kasuri.diagnostics.findings import Diagnosis as Diagnosis
 from kasuri.diagnostics.findings import Finding as Finding
 from kasuri.diagnostics.recorders import GradientSNR as GradientSNR
 from kasuri.diagnostics.recorders import ScaleDrift as ScaleDrift
-from kasuri.diagnostics.recorders import snr as snr
 from kasuri.diagnostics.spectra import LayerSpectrum as LayerSpectrum
 from kasuri.diagnostics.spectra import Spectrum as Spectrum
 from kasuri.diagnostics.spectra import spectrum as spectrum

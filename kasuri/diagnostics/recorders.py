@@ -19,67 +19,14 @@ from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
 
-DEFINITIONS = ("standard", "second_moment", "as_printed")
-
-
-def snr(gradients: Tensor, definition: str = "standard") -> Tensor:
-    """Signal-to-noise ratio of each element over the first dimension; NaN where nothing varies.
-
-    Args:
-        gradients: (window, ...), at least two.
-        definition: "standard" E[g]²/Var[g]; "second_moment" E[g²]/Var[g], which is about one more;
-            "as_printed" E[g²]/Var[g²], for comparison with a table that gives it: it changes when
-            the loss is multiplied by a number. Var is unbiased.
-
-    Examples:
-        >>> snr(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
-        tensor([2., nan], dtype=torch.float64)
-    """
-    _check_definition(definition)
-    if gradients.dim() < 1 or len(gradients) < 2:
-        raise ValueError(f"snr: at least two gradients are needed, got {tuple(gradients.shape)}")
-    moments: list[Tensor] = []
-    for count, gradient in enumerate(gradients, 1):
-        moments = _updated(moments, gradient, count, definition)
-    return _ratio(moments, len(gradients), definition)
-
-
-def _check_definition(definition: str) -> None:
-    if definition not in DEFINITIONS:
-        raise ValueError(f"definition must be one of {DEFINITIONS}, got {definition!r}")
-
-
-def _updated(moments: list[Tensor], gradient: Tensor, count: int, definition: str) -> list[Tensor]:
-    """Mean and sum of squared deviations after gradient number `count`, by Welford's formulas.
-
-    Equal values leave exactly 0 as the second, which is how constant gradients are recognised.
-    """
-    value = gradient.detach().to(torch.float64, copy=True)
-    value = value.square() if definition == "as_printed" else value
-    if not moments:
-        return [value, torch.zeros_like(value)]
-    mean, squares = (moment.to(value.device) for moment in moments)
-    difference = value - mean
-    mean = mean + difference / count
-    return [mean, squares + difference * (value - mean)]
-
-
-def _ratio(moments: list[Tensor], count: int, definition: str) -> Tensor:
-    mean, squares = moments
-    variance = squares / (count - 1)
-    signal = {
-        "standard": mean.square(),
-        "second_moment": mean.square() + squares / count,
-        "as_printed": mean,
-    }[definition]
-    return torch.where(variance > 0, signal / variance, torch.nan)
+_Moments = tuple[Tensor, Tensor]  # mean, and sum of squared deviations from it
 
 
 class GradientSNR(Callback):
     """Records the signal-to-noise ratio of gradients of posterior parameters at some steps.
 
-    At "s steps" it has seen the gradients of the last `window` of them, takes the ratio of each element
-    of a parameter over the window, and writes down mean and median over the elements whose
+    At "s steps" it has seen the gradients of the last `window` of them, takes E[g]²/Var[g] of each
+    element of a parameter over the window, and writes down mean and median over the elements whose
     gradient varied. Steps outside of every window cost nothing; inside, two double-precision
     numbers per element are kept. In several processes gradients are the averaged ones.
 
@@ -89,7 +36,6 @@ class GradientSNR(Callback):
     Args:
         steps: numbers of steps done, at least `window` apart.
         window: number of gradients per reading.
-        definition: as for `snr`.
 
     Examples:
         >>> import kasuri
@@ -102,10 +48,7 @@ class GradientSNR(Callback):
         [(6, 'loc', 6), (6, 'log_rows', 2), (6, 'log_columns', 3)]
     """
 
-    def __init__(
-        self, steps: Iterable[int], window: int = 10, definition: str = "standard"
-    ) -> None:
-        _check_definition(definition)
+    def __init__(self, steps: Iterable[int], window: int = 10) -> None:
         self.steps = sorted(set(steps))
         if not is_whole(window, 2):
             raise ValueError(f"GradientSNR: window must be at least 2, got {window!r}")
@@ -114,10 +57,10 @@ class GradientSNR(Callback):
                 f"GradientSNR: steps must be at least window={window} apart and not before it, got "
                 f"{self.steps}"
             )
-        self.window, self.definition = window, definition
+        self.window = window
         self.rows: list[dict[str, Any]] = []
         self._seen = 0  # gradients of the present window
-        self._moments: dict[str, dict[str, list[Tensor]]] = {}  # by posterior and parameter
+        self._moments: dict[tuple[str, str], _Moments] = {}  # by posterior and parameter
 
     def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
         self.record(objective, step)
@@ -146,25 +89,22 @@ class GradientSNR(Callback):
                 "GradientSNR: there are no gradients; call record after loss.backward()"
             )
         for layer, q in posteriors.items():
-            moments = self._moments.setdefault(layer, {})
             for name, p in q.named_parameters():
                 if p.requires_grad:
                     gradient = torch.zeros_like(p) if p.grad is None else p.grad
-                    before = moments.get(name, [])
-                    moments[name] = _updated(before, gradient, self._seen, self.definition)
+                    before = self._moments.get((layer, name))
+                    self._moments[layer, name] = _updated(before, gradient, self._seen)
         if self._seen == self.window:
             self._write_down(end)
 
     def _write_down(self, end: int) -> None:
-        for layer, named in self._moments.items():
-            for parameter, moments in named.items():
-                ratio = _ratio(moments, self.window, self.definition)
-                ratio = ratio[ratio.isfinite()]
-                row = {"step": end, "layer": layer, "parameter": parameter}
-                mean = float(ratio.mean()) if len(ratio) else None
-                median = float(ratio.quantile(0.5)) if len(ratio) else None
-                row |= {"mean": mean, "median": median, "elements": len(ratio)}
-                self.rows.append(row | {"definition": self.definition})
+        for (layer, parameter), (mean, squares) in self._moments.items():
+            varied = squares > 0
+            ratio = mean[varied].square() / squares[varied] * (self.window - 1)
+            row = {"step": end, "layer": layer, "parameter": parameter, "elements": len(ratio)}
+            row["mean"] = float(ratio.mean()) if len(ratio) else None
+            row["median"] = float(ratio.quantile(0.5)) if len(ratio) else None
+            self.rows.append(row)
         self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -180,7 +120,21 @@ class GradientSNR(Callback):
         self.rows, self._seen, self._moments = state["rows"], state["seen"], state["moments"]
 
     def _settings(self) -> dict[str, Any]:
-        return {"steps": self.steps, "window": self.window, "definition": self.definition}
+        return {"steps": self.steps, "window": self.window}
+
+
+def _updated(before: _Moments | None, gradient: Tensor, count: int) -> _Moments:
+    """Mean and sum of squared deviations after gradient number `count`, by Welford's formulas.
+
+    Equal values leave exactly 0 as the second, which is how constant gradients are recognised.
+    """
+    value = gradient.detach().to(torch.float64, copy=True)
+    if before is None:
+        return value, torch.zeros_like(value)
+    mean, squares = (moment.to(value.device) for moment in before)
+    difference = value - mean
+    mean = mean + difference / count
+    return mean, squares + difference * (value - mean)
 
 
 class ScaleDrift(Callback):

@@ -22,7 +22,7 @@ from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.kl_shares import at_its_scale
-from kasuri.posteriors.base import Located, Posterior
+from kasuri.posteriors.base import Located
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import normal_precisions
 from kasuri.streams import globally_seeded, normal, normal_like, seeded
@@ -234,8 +234,7 @@ class Distance:
         spread: geometric mean over weights of std_q w / std_π w.
         predictive_mean: the same as `mean` for outputs at the given inputs.
         predictive_spread: the same as `spread` for outputs.
-        kl: KL(q ‖ π) in nats, where π is known exactly; by draws of q.
-        kl_error: its standard error.
+        kl: KL(q ‖ π) in nats, where π is known exactly and q is normal.
     """
 
     mean: float
@@ -243,7 +242,6 @@ class Distance:
     predictive_mean: float
     predictive_spread: float
     kl: float | None = None
-    kl_error: float | None = None
 
 
 def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -> Distance:
@@ -281,8 +279,8 @@ def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -
             torch.stack([joint.outputs(w, x).reshape(-1) for w in weights])
             for weights in (draws, truth.weights)
         )
-    kl, error = (None, None) if truth.exact is None else _divergence(joint, truth.exact, draws)
-    return Distance(*_moments(draws, truth.weights), *_moments(mine, theirs), kl, error)
+    kl = None if truth.exact is None else _divergence(joint, truth.exact)
+    return Distance(*_moments(draws, truth.weights), *_moments(mine, theirs), kl)
 
 
 def distances(
@@ -297,9 +295,8 @@ def distances(
         "| :-- | --: | --: | --: | --: | --: |",
     ]
     for name, elbo in elbos.items():
-        *numbers, kl, error = astuple(distance(elbo, truth, data, x, samples))
-        cells = [f"{number:.3f}" for number in numbers]
-        cells.append("" if kl is None else f"{kl:.3f} ± {error:.3f}")
+        numbers = astuple(distance(elbo, truth, data, x, samples))
+        cells = ["" if number is None else f"{number:.3f}" for number in numbers]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -314,34 +311,24 @@ def _moments(mine: Tensor, theirs: Tensor) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def _divergence(
-    joint: LogJoint, exact: td.MultivariateNormal, draws: Tensor
-) -> tuple[float, float]:
-    """KL(q ‖ π) by draws, with its standard error.
-
-    E_q[log q - log π], whose noise goes to 0 with the KL, or -H(q) - E_q log π if q is not normal.
-    """
-    log_ratios = -exact.log_prob(draws.double())
-    for name, q in joint.posteriors.items():
-        normal = _dense_normal(q)
-        if normal is None:
-            log_ratios -= float(q.entropy())
-        else:
-            weights = torch.stack([joint.split(w)[name].flatten() for w in draws])
-            log_ratios += normal.log_prob(weights.double())
-    return float(log_ratios.mean()), float(log_ratios.std()) / math.sqrt(len(log_ratios))
+def _divergence(joint: LogJoint, exact: td.MultivariateNormal) -> float | None:
+    """KL(q ‖ π), if every part of q is a normal distribution whose entropy is exact."""
+    factors = []
+    for q in joint.posteriors.values():
+        if not isinstance(q, Located) or q.numel() < q.mean.numel():  # not normal, or masked
+            return None
+        directions = torch.eye(q.numel(), dtype=q.mean.dtype, device=q.mean.device)
+        factors.append(q.pull(directions.reshape(-1, *q.shape)).double())
+        own = td.MultivariateNormal(factors[-1].new_zeros(q.numel()), _product(factors[-1]))
+        if not torch.allclose(own.entropy(), q.entropy().double(), rtol=1e-4):
+            return None
+    covariance = torch.block_diag(*map(_product, factors))
+    q_of_all = td.MultivariateNormal(joint.mean().double(), covariance)
+    return float(td.kl_divergence(q_of_all, exact))
 
 
-def _dense_normal(q: Posterior) -> td.MultivariateNormal | None:
-    """The posterior over W.reshape(-1), if it is a normal distribution whose entropy is exact."""
-    mean = q.mean.double().flatten()
-    if not isinstance(q, Located) or q.certain or q.numel() < len(mean):
-        return None
-    directions = torch.eye(len(mean), dtype=q.mean.dtype, device=mean.device)
-    factor = q.pull(directions.reshape(-1, *q.shape)).double()
-    normal = td.MultivariateNormal(mean, factor @ factor.mT)
-    exact = torch.allclose(normal.entropy(), q.entropy().double(), rtol=1e-4)
-    return normal if exact else None
+def _product(factor: Tensor) -> Tensor:
+    return factor @ factor.mT
 
 
 class WideOptimum(NamedTuple):

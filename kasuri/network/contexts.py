@@ -1,16 +1,17 @@
 """Changing for a while, in one thread, how a converted network draws."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from kasuri.network import calls
+from kasuri.network.calls import Override, seeded_draw, state
 from kasuri.network.estimators import Estimator, check, resolve, shared
-from kasuri.network.random import Conversion, named_layers, posterior_of, require_posteriors
+from kasuri.network.random import named_layers, posterior_of, require_posteriors, titled
 from kasuri.numerics.shadow import shadow
+from kasuri.numerics.torch_internals import eager
 from kasuri.posteriors.base import Posterior
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -30,10 +31,12 @@ def using(net: nn.Module, estimator: Estimator | str) -> Iterator[nn.Module]:
         True
     """
     estimator = resolve(estimator)
-    layers = list(named_layers(net))
-    for name, layer, conversion in layers:
-        check_layer(layer, conversion, estimator, name)
-    with calls.overriding((layer for _, layer, _ in layers), calls.Override(estimator)):
+    for name, layer, conversion in named_layers(net):
+        for parameter, view in conversion.views.items():
+            if not view.vector:
+                posterior = posterior_of(layer, parameter)
+                check(estimator, posterior, titled(name, layer), conversion.obstacle)
+    with _overriding(net, Override(estimator)):
         yield net
 
 
@@ -54,32 +57,47 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
         ...     torch.equal(bnn(torch.ones(3)), first)
         True
     """
-    with drawing_from(net, calls.Frozen(require_posteriors(net).values(), seed)):
+    indices = {id(q): index for index, q in enumerate(require_posteriors(net).values())}
+    kept: dict[int, tuple[int, Tensor]] = {}
+
+    def draw(posterior: Posterior) -> Tensor:
+        key = id(posterior)
+        if torch.is_grad_enabled() or not eager():  # each backward pass needs a graph of its own
+            return seeded_draw(posterior, seed, indices[key])
+        version = sum(p._version for p in posterior.parameters())
+        if key not in kept or kept[key][0] != version:
+            kept[key] = version, seeded_draw(posterior, seed, indices[key])
+        return kept[key][1]
+
+    with drawing_from(net, draw):
         yield net
 
 
 @contextmanager
-def drawing_from(net: nn.Module, weights: calls.Weights) -> Iterator[None]:
-    """Inside the block, every weight comes from this source."""
-    layers = [layer for _, layer, _ in named_layers(net)]
-    with calls.overriding(layers, calls.Override(shared, weights)):
+def drawing_from(net: nn.Module, weights: Callable[[Posterior], Tensor]) -> Iterator[None]:
+    """Inside the block, this function says what stands for each posterior."""
+    with _overriding(net, Override(shared, weights)):
         yield
 
 
 @contextmanager
 def drawing(net: nn.Module) -> Iterator[None]:
     """Draw whole weights inside the block, in evaluation mode too, unless a block outside says how."""
-    layers = [layer for _, layer, _ in named_layers(net)]
-    with calls.overriding(layers, calls.WHOLE, unless_overridden=True):
+    with _overriding(net, Override(shared), unless_overridden=True):
         yield
 
 
-def check_layer(layer: nn.Module, conversion: Conversion, estimator: Estimator, name: str) -> None:
-    """Refuse an estimator that would be wrong here; `name` is the layer's, for the message."""
-    title = f"{name or 'the network'!r} ({type(layer).__name__})"
-    for parameter, view in conversion.views.items():
-        if not view.vector:
-            check(estimator, posterior_of(layer, parameter), title, conversion.obstacle)
+@contextmanager
+def _overriding(
+    net: nn.Module, override: Override, *, unless_overridden: bool = False
+) -> Iterator[None]:
+    before = state.overrides
+    new = {id(layer): override for _, layer, _ in named_layers(net)}
+    try:
+        state.overrides = {**new, **before} if unless_overridden else {**before, **new}
+        yield
+    finally:
+        state.overrides = before
 
 
 @contextmanager

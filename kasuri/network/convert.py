@@ -1,9 +1,10 @@
 """From an ordinary network to a Bayesian one and back: `bayesianize` and `collapse` are exact inverses."""
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,8 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from kasuri.network import random
 from kasuri.network.contexts import frozen, using
 from kasuri.network.estimators import Estimator, check, mean, resolve, shared
-from kasuri.network.select import Unit, Where, own_parameters, select
-from kasuri.network.summary import summary
+from kasuri.network.select import Where, select
 from kasuri.network.views import View, has_op, view_of
 from kasuri.posteriors.base import Builder, Family, FamilyLike, Posterior
 from kasuri.streams import fresh
@@ -30,7 +30,6 @@ def bayesianize(
     bias: FamilyLike | bool = True,
     blocks: bool = False,
     inplace: bool = False,
-    verbose: bool = False,
 ) -> nn.Module:
     """The network with posteriors in the place of its weights.
 
@@ -51,7 +50,6 @@ def bayesianize(
             them ordinary parameters, or a family.
         blocks: treat the gates of recurrent layers and the heads of attention as separate matrices.
         inplace: convert the given object instead of a copy.
-        verbose: print the summary.
 
     Examples:
         >>> import kasuri
@@ -67,26 +65,22 @@ def bayesianize(
         estimator = matrices.estimator if isinstance(matrices, Family) else shared
     estimator = resolve(estimator)
     plans = [
-        Plan(unit.name, families, blocks, estimator)
-        for unit in select(net, where)
-        if (families := _assign(unit, matrices, vectors))
+        Plan(name, families, blocks, estimator)
+        for name, module in select(net, where)
+        if (families := _assign(module, matrices, vectors))
     ]
     if not plans:
         raise ValueError(
             f"where={where!r} with bias={bias!r} leaves nothing to convert: every parameter there "
             "is frozen (requires_grad=False) or a bias"
         )
-    net = apply_plans(net, plans, inplace=inplace)
-    if verbose:
-        print(summary(net))
-    return net
+    return apply_plans(net, plans, inplace=inplace)
 
 
-def _assign(unit: Unit, matrices: Builder, vectors: Builder | None) -> dict[str, Builder]:
-    """The family of each parameter of a unit that becomes random."""
+def _assign(module: nn.Module, matrices: Builder, vectors: Builder | None) -> dict[str, Builder]:
+    """The family of each parameter of a module that becomes random."""
     families: dict[str, Builder] = {}
-    for name in unit.parameters:
-        parameter = unit.module.get_parameter(name)
+    for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
         family = matrices if parameter.dim() >= 2 else vectors
         if family is not None and parameter.requires_grad and parameter.is_floating_point():
             families[name] = family
@@ -132,13 +126,8 @@ class Plan:
     estimator: Estimator
     flat: bool = False
 
-    def full(self, parameter: str) -> str:
-        """The parameter's name in the network."""
-        return f"{self.name}.{parameter}" if self.name else parameter
 
-
-@dataclass(frozen=True)
-class _Built:
+class _Built(NamedTuple):
     """A posterior for one parameter, and for all that are tied to it."""
 
     posterior: Posterior
@@ -162,14 +151,13 @@ def apply_plans(net: nn.Module, plans: Sequence[Plan], *, inplace: bool = False)
         conversion.obstacle, conversion.flat = obstacle, plan.flat
         for name, parameter in built.items():
             del layer._parameters[name]
-            random.put_posterior(layer, name, parameter.posterior)
+            _put_posterior(layer, name, parameter.posterior)
             conversion.views[name] = parameter.view
             conversion.families[name] = parameter.family
             conversion.dtypes[name] = parameter.dtype
     for module in modules.values():
-        inner = random.conversion_of(module)
-        if inner is not None:
-            inner.root = False
+        if isinstance(module, random.Random):
+            module._conversion.root = False
     _converted(net).root = True
     return net
 
@@ -184,8 +172,19 @@ def _converted(layer: nn.Module) -> random.Conversion:
                 "the posteriors of a layer; rename it"
             )
         conversion = random.Conversion(tuple(layer._parameters))
-        random.make_random(layer, conversion)
+        layer.__class__ = random.random_class(type(layer))
+        layer.__dict__["_conversion"] = conversion
     return conversion
+
+
+def _put_posterior(layer: nn.Module, name: str, posterior: Posterior) -> None:
+    """Set or replace the posterior of one parameter of a converted layer."""
+    holder = layer._modules.get(random.POSTERIORS)
+    if holder is None:
+        holder = nn.Module()
+        holder.training = layer.training
+        layer._modules[random.POSTERIORS] = holder
+    holder._modules[name] = posterior
 
 
 def _prepare(
@@ -193,32 +192,31 @@ def _prepare(
 ) -> list[tuple[Plan, dict[str, _Built], str | None]]:
     """Posteriors for every plan, tied parameters sharing one; nothing in the network changes."""
     holders = _holders(modules)
-    tied = _tied(modules, plans, holders)
-    uses = _uses(net)
+    _refuse_untying(plans, holders)
+    uses = Counter(id(child) for parent in net.modules() for child in parent._modules.values())
     built: dict[int, _Built] = {}
     prepared = []
     for plan in plans:
         module = modules[plan.name]
-        _refuse_impossible(plan, module)
+        title = random.titled(plan.name, module)
+        _refuse_impossible(title, module)
         conversion = random.conversion_of(module)
         converted = {*plan.families, *(conversion.views if conversion else ())}
-        obstacle = _obstacle(module, converted, plan, tied, uses.get(id(module), 0))
+        tensors = {name: module.get_parameter(name) for name in plan.families}
+        tied = any(len(holders[id(tensor)]) > 1 for tensor in tensors.values())
+        obstacle = _obstacle(module, converted, tied, uses[id(module)])
         mine = {}
-        for name, family in plan.families.items():
-            tensor = module.get_parameter(name)
+        for name, tensor in tensors.items():
             if id(tensor) not in built:
                 owners = [modules[full.rpartition(".")[0]] for full in holders[id(tensor)]]
                 view = view_of(module, tensor, plan.blocks, flat=plan.flat)
-                built[id(tensor)] = _build(family, _with_padding(view, owners), tensor)
+                view = _with_padding(view, owners)
+                built[id(tensor)] = _build(plan.families[name], view, tensor)
             mine[name] = built[id(tensor)]
             if not mine[name].view.vector:
-                check(plan.estimator, mine[name].posterior, _title(plan, module), obstacle)
+                check(plan.estimator, mine[name].posterior, title, obstacle)
         prepared.append((plan, mine, obstacle))
     return prepared
-
-
-def _title(plan: Plan, module: nn.Module) -> str:
-    return f"{plan.name or 'the network'!r} ({type(module).__name__})"
 
 
 def _with_padding(view: View, owners: Sequence[nn.Module]) -> View:
@@ -243,63 +241,43 @@ def _build(family: Builder, view: View, tensor: nn.Parameter) -> _Built:
     return _Built(posterior, view, family, tensor.dtype)
 
 
-def _uses(net: nn.Module) -> dict[int, int]:
-    """In how many places of the network each module is."""
-    counts: dict[int, int] = {}
-    for parent in net.modules():
-        for child in parent._modules.values():
-            if child is not None:
-                counts[id(child)] = counts.get(id(child), 0) + 1
-    return counts
-
-
 def _holders(modules: Mapping[str, nn.Module]) -> dict[int, list[str]]:
     """By id of a parameter, all of its names."""
     holders: dict[int, list[str]] = {}
     for path, module in modules.items():
-        for name in own_parameters(module):
-            full = f"{path}.{name}" if path else name
-            holders.setdefault(id(module._parameters[name]), []).append(full)
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            holders.setdefault(id(parameter), []).append(random.full_name(path, name))
     return holders
 
 
-def _tied(
-    modules: Mapping[str, nn.Module], plans: Sequence[Plan], holders: Mapping[int, list[str]]
-) -> set[int]:
-    """Ids of chosen parameters that several modules hold; refuse if only some of these are chosen."""
-    names_of: dict[int, list[str]] = {}
-    for plan in plans:
-        for name in plan.families:
-            tensor = modules[plan.name].get_parameter(name)
-            names_of.setdefault(id(tensor), []).append(plan.full(name))
-    for key, names in names_of.items():
-        others = [name for name in holders[key] if name not in names]
-        if others:
-            layers = sorted({name.rpartition(".")[0] for name in holders[key]})
+def _refuse_untying(plans: Sequence[Plan], holders: Mapping[int, list[str]]) -> None:
+    """Refuse to convert a parameter in some of the modules that hold it."""
+    chosen = {random.full_name(plan.name, name) for plan in plans for name in plan.families}
+    for names in holders.values():
+        mine = [name for name in names if name in chosen]
+        others = [name for name in names if name not in chosen]
+        if mine and others:
+            layers = sorted({name.rpartition(".")[0] for name in names})
             raise ValueError(
-                f"{names[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
+                f"{mine[0]!r} is tied to {', '.join(map(repr, others))}, which was not chosen: "
                 f"converting one alone would untie them; write where={layers}"
             )
-    return {key for key, names in names_of.items() if len(names) > 1}
 
 
-def _obstacle(
-    module: nn.Module, converted: Set[str], plan: Plan, tied: set[int], uses: int
-) -> str | None:
+def _obstacle(module: nn.Module, converted: Set[str], tied: bool, uses: int) -> str | None:
     """Why `local` and `flipout` would be wrong here, if they would."""
     plain = random.plain_class(type(module))
     if not has_op(plain) or "weight" not in converted:
         return "it works on Linear and convolution layers whose weight is random, and no others"
     if uses > 1:
         return "the layer is used in several places, which must see the same weights"
-    if any(id(module.get_parameter(name)) in tied for name in plan.families):
+    if tied:
         return "its weight is tied to another layer's, which must see the same draw"
     return None
 
 
-def _refuse_impossible(plan: Plan, module: nn.Module) -> None:
+def _refuse_impossible(title: str, module: nn.Module) -> None:
     """Layers whose weight is made elsewhere, or whose gradients no posterior can take."""
-    title = _title(plan, module)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm | BasePruningMethod):
             raise ValueError(
@@ -329,11 +307,11 @@ def replace_posteriors(net: nn.Module, new: Mapping[str, tuple[Posterior, Builde
                 posterior, family = exchanged[id(old)]
                 if not conversion.views[name].vector:
                     check(conversion.estimator, posterior, repr(title), conversion.obstacle)
-                random.put_posterior(layer, name, posterior.train(old.training))
+                _put_posterior(layer, name, posterior.train(old.training))
                 conversion.families[name] = family
 
 
-def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None = None) -> nn.Module:
+def collapse(net: nn.Module, draw: str = "mean", *, seed: int | None = None) -> nn.Module:
     """The ordinary network again: `bayesianize` undone, on a copy.
 
     Classes, names, order of parameters and ties are the original ones; nothing of kasuri is left.
@@ -350,14 +328,14 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
         >>> torch.equal(net.weight, again.weight)
         True
     """
-    estimator = shared if draw == "sample" else resolve(draw)
-    if estimator not in (mean, shared):
+    if draw not in ("mean", "sample"):
         raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
     net = copy.deepcopy(net)
     parameters: dict[int, nn.Parameter] = {}
-    # a mean takes no number of the global generator
-    drawn = None if estimator is mean else fresh() if seed is None else seed
-    with torch.no_grad(), using(net, mean) if drawn is None else frozen(net, drawn):
+    weights = using(net, mean)
+    if draw == "sample":
+        weights = frozen(net, fresh() if seed is None else seed)
+    with torch.no_grad(), weights:
         for _, layer, conversion in random.named_layers(net):
             for name in conversion.views:
                 posterior = random.posterior_of(layer, name)
@@ -365,9 +343,22 @@ def collapse(net: nn.Module, draw: Estimator | str = mean, *, seed: int | None =
                     value = random.value(layer, name).detach().clone()
                     trained = any(p.requires_grad for p in posterior.parameters())
                     parameters[id(posterior)] = nn.Parameter(value, requires_grad=trained)
-    for _, module in list(random.original_modules(net)):
-        inner = random.conversion_of(module)
-        if inner is not None:
-            values = {n: parameters[id(random.posterior_of(module, n))] for n in inner.views}
-            random.make_plain(module, values)
+    for _, module in random.original_modules(net):
+        if isinstance(module, random.Random):
+            views = module._conversion.views
+            values = {n: parameters[id(random.posterior_of(module, n))] for n in views}
+            _make_plain(module, values)
     return net
+
+
+def _make_plain(layer: nn.Module, values: Mapping[str, nn.Parameter]) -> None:
+    """Undo the conversion of a layer: these parameters in the place of posteriors, in their old order."""
+    conversion: random.Conversion = layer.__dict__.pop("_conversion")
+    layer._modules.pop(random.POSTERIORS, None)
+    layer.__class__ = random.plain_class(type(layer))
+    parameters: dict[str, Any] = {**layer._parameters, **values}
+    layer._parameters.clear()
+    for name in [*(n for n in conversion.order if n in parameters), *parameters]:
+        layer._parameters.setdefault(name, parameters[name])
+    if isinstance(layer, nn.RNNBase):
+        layer._init_flat_weights()

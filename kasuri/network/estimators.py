@@ -78,6 +78,7 @@ def preferred(posterior: Posterior, op: Op, x: Tensor) -> Estimator:
     return local if posterior.push_is_cheaper(x.numel() // x.shape[-1]) else shared
 
 
+OF_WEIGHTS = (mean, shared)  # need nothing but the weight, and so fit any parameter of any module
 NAMED: dict[str, Estimator] = {
     "mean": mean,
     "shared": shared,
@@ -85,11 +86,6 @@ NAMED: dict[str, Estimator] = {
     "flipout": flipout,
     "auto": auto,
 }
-
-
-def takes_weights(estimator: Estimator) -> bool:
-    """Whether an estimator needs nothing but the weight, and hence fits any parameter of any module."""
-    return estimator is mean or estimator is shared
 
 
 def resolve(estimator: Estimator | str) -> Estimator:
@@ -115,7 +111,7 @@ def check(estimator: Estimator, posterior: Posterior, layer: str, obstacle: str 
         layer: the layer's name and class, for the message.
         obstacle: why the layer's output cannot be drawn directly, or None if it can.
     """
-    if takes_weights(estimator) or estimator is auto:
+    if estimator in (*OF_WEIGHTS, auto):
         return
     name = getattr(estimator, "__name__", str(estimator))
     family = type(posterior).__name__

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.network import calls
-from kasuri.network.estimators import Estimator, auto, preferred, shared, takes_weights
+from kasuri.network.estimators import OF_WEIGHTS, Estimator, auto, mean, preferred, shared
 from kasuri.network.views import View, has_op, op_of
+from kasuri.numerics.torch_internals import eager, is_recomputing
 from kasuri.posteriors.base import Builder, Posterior
 
 POSTERIORS = "posteriors"  # the child that holds the posteriors of a layer
+_reused: WeakSet[Posterior] = WeakSet()  # posteriors that some call has used more than once
 
 
 @dataclass
@@ -119,8 +122,8 @@ class RandomAffine(Random):
         """The layer's own forward, or a draw of its output."""
         plain = super().forward
         layer: Any = self
-        estimator, conversion = calls.active(layer), layer._conversion
-        if takes_weights(estimator) or conversion.obstacle is not None:
+        estimator, conversion = active(layer), layer._conversion
+        if estimator in OF_WEIGHTS or conversion.obstacle is not None:
             return plain(*args, **kwargs)
         x, *rest = args if args else (kwargs.pop("input"),)
         if rest:  # a transposed convolution takes output_size by position
@@ -131,7 +134,7 @@ class RandomAffine(Random):
         op = op_of(layer, conversion.views["weight"], bias, partial(_run, layer, plain, kwargs))
         if estimator is auto:
             estimator = preferred(weight, op, x)
-        if takes_weights(estimator) or not calls.claim_outputs(weight, bias):
+        if estimator in OF_WEIGHTS or not _claim_outputs(weight, bias):
             return plain(x, **kwargs)
         wide = weight.mean.dtype
         if x.dtype == wide or torch.is_autocast_enabled(x.device.type):
@@ -257,41 +260,109 @@ def posterior_of(layer: nn.Module, name: str) -> Posterior:
     return posteriors._modules[name]
 
 
+def active(layer: Any) -> Estimator:
+    """The estimator in force: an override, or the layer's own, or the mean in evaluation mode."""
+    override = calls.state.overrides.get(id(layer))
+    if override is not None:
+        return override.estimator
+    if calls.state.call is None or not layer.training:
+        return mean
+    estimator: Estimator = layer._conversion.estimator
+    return estimator
+
+
 def value(layer: Any, name: str) -> Tensor:
-    """A random parameter as the layer wants it: the draw of this call, or the mean."""
-    conversion: Conversion = layer._conversion
+    """A random parameter, as everyone who reads it in this call sees it."""
     posterior = posterior_of(layer, name)
+    call, key = calls.state.call, id(posterior)
+    override = calls.state.overrides.get(id(layer))
+    weights = None if override is None else override.weights
+    if weights is not None:  # again at every use, so that checkpoints can be recomputed
+        return _presented(layer, name, weights(posterior))
+    if call is None:
+        return _presented(layer, name, posterior.mean)
+    estimator = active(layer)
+    values = call.means if estimator is mean else call.draws
+    if key in values:
+        if values is call.draws and eager():
+            _reused.add(posterior)
+        return values[key]
+    if estimator not in OF_WEIGHTS and key in call.outputs:
+        raise RuntimeError(
+            f"{type(layer).__name__}.{name} is read after its layer has drawn outputs, not weights, in "
+            f"this call ({estimator.__name__}): no single value exists. "
+            'Convert this layer with estimator="shared"'
+        )
+    # a first use inside no_grad must not cost the later ones their gradient
+    with torch.set_grad_enabled(call.grad):
+        if estimator is mean:
+            matrix = posterior.mean
+        else:
+            _refuse_replay(call, posterior, f"{type(layer).__name__}.{name}")
+            matrix = calls.draw(posterior)
+        values[key] = _presented(layer, name, matrix)
+    return values[key]
 
-    def present(matrix: Tensor) -> Tensor:
-        view = conversion.views[name]
-        return view.tensor(view.padded(matrix, posterior)).to(conversion.dtypes[name])
 
-    return calls.value(layer, name, posterior, present)
+def _presented(layer: Any, name: str, matrix: Tensor) -> Tensor:
+    """A matrix, as posteriors have it, in the layout and type that the layer wants."""
+    conversion: Conversion = layer._conversion
+    view = conversion.views[name]
+    return view.tensor(view.padded(matrix, posterior_of(layer, name))).to(conversion.dtypes[name])
 
 
-def original_modules(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _claim_outputs(weight: Posterior, bias: Any) -> bool:
+    """Whether a layer may draw outputs: not if its weights have been drawn in this call already."""
+    call = calls.state.call
+    assert call is not None
+    posteriors = [weight, *([bias] if isinstance(bias, Posterior) else [])]
+    if any(id(posterior) in call.draws for posterior in posteriors):
+        return False
+    call.outputs.update(map(id, posteriors))
+    return True
+
+
+def _refuse_replay(call: calls.Call, posterior: Posterior, where: str) -> None:
+    """Refuse gradient checkpointing that runs one layer again: the draw of its call is not kept."""
+    if not call.whole and eager() and posterior in _reused and is_recomputing():
+        raise RuntimeError(
+            f"{where} is used several times in one forward pass and is being recomputed by gradient "
+            "checkpointing, which cannot replay its draw. Run forward and backward inside "
+            "`with kasuri.frozen(bnn, seed):`, or keep it out of checkpoints"
+        )
+
+
+def titled(name: str, module: nn.Module) -> str:
+    """A module in an error message."""
+    return f"{name or 'the network'!r} ({type(module).__name__})"
+
+
+def full_name(path: str, name: str) -> str:
+    """The name in the network of something in the module at a path."""
+    return f"{path}.{name}" if path else name
+
+
+def original_modules(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """(name, module) of every module of the ordinary network, once, under its ordinary name."""
-    seen: set[int] = set()
+    found: dict[int, tuple[str, nn.Module]] = {}
 
-    def walk(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-        if id(module) in seen:
+    def walk(name: str, module: nn.Module) -> None:
+        if id(module) in found:
             return
-        seen.add(id(module))
-        yield name, module
-        converted = conversion_of(module) is not None
-        for child_name, child in module.named_children():
-            if not (converted and child_name == POSTERIORS):
-                yield from walk(child, f"{name}.{child_name}" if name else child_name)
+        found[id(module)] = name, module
+        for child_name, child in module._modules.items():
+            if child is not None and not (isinstance(module, Random) and child_name == POSTERIORS):
+                walk(full_name(name, child_name), child)
 
-    return walk(net, "")
+    walk("", net)
+    return list(found.values())
 
 
 def named_layers(net: nn.Module) -> Iterator[tuple[str, nn.Module, Conversion]]:
     """(name, layer, what was done) of every layer with random parameters, once each."""
     for name, module in original_modules(net):
-        conversion = conversion_of(module)
-        if conversion is not None and conversion.views:
-            yield name, module, conversion
+        if isinstance(module, Random) and module._conversion.views:
+            yield name, module, module._conversion
 
 
 def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
@@ -305,13 +376,12 @@ def named_posteriors(net: nn.Module) -> Iterator[tuple[str, Posterior]]:
         >>> {name: tuple(q.shape) for name, q in kasuri.named_posteriors(bnn)}
         {'weight': (2, 3), 'bias': (2,)}
     """
-    seen: set[int] = set()
+    found: dict[int, tuple[str, Posterior]] = {}
     for name, layer, conversion in named_layers(net):
         for parameter in conversion.views:
             posterior = posterior_of(layer, parameter)
-            if id(posterior) not in seen:
-                seen.add(id(posterior))
-                yield (f"{name}.{parameter}" if name else parameter), posterior
+            found.setdefault(id(posterior), (full_name(name, parameter), posterior))
+    return iter(found.values())
 
 
 def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
@@ -328,32 +398,3 @@ def require_posteriors(net: nn.Module) -> dict[str, Posterior]:
             "write bnn = kasuri.bayesianize(net, kasuri.KTied(2)) first and use bnn"
         )
     return posteriors
-
-
-def make_random(layer: nn.Module, conversion: Conversion) -> None:
-    """Give a plain layer the class of converted ones; its parameters are untouched."""
-    layer.__class__ = random_class(type(layer))
-    layer.__dict__["_conversion"] = conversion
-
-
-def make_plain(layer: nn.Module, values: dict[str, nn.Parameter]) -> None:
-    """Undo the conversion of a layer: these parameters in the place of posteriors, in their old order."""
-    conversion: Conversion = layer.__dict__.pop("_conversion")
-    layer._modules.pop(POSTERIORS, None)
-    layer.__class__ = plain_class(type(layer))
-    parameters: dict[str, Any] = {**layer._parameters, **values}
-    layer._parameters.clear()
-    for name in [*(n for n in conversion.order if n in parameters), *parameters]:
-        layer._parameters.setdefault(name, parameters[name])
-    if isinstance(layer, nn.RNNBase):
-        layer._init_flat_weights()
-
-
-def put_posterior(layer: nn.Module, name: str, posterior: Posterior) -> None:
-    """Set or replace the posterior of one parameter of a converted layer."""
-    holder = layer._modules.get(POSTERIORS)
-    if holder is None:
-        holder = nn.Module()
-        holder.training = layer.training
-        layer._modules[POSTERIORS] = holder
-    holder._modules[name] = posterior

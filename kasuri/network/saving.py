@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,27 +26,14 @@ class FileError(ValueError):
     """A model file that cannot be used, with the reason."""
 
 
-class StoredObjective(Protocol):
-    """What `save` needs of an objective."""
-
-    bnn: nn.Module
-
-    def description(self) -> dict[str, Any]:
-        """Everything about it but tensors, ready for JSON."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its tensors, those of the network under names that begin with "bnn."."""
-
-
-def save(
-    bnn: nn.Module, path: str | os.PathLike[str], objective: StoredObjective | None = None
-) -> None:
+def save(bnn: nn.Module, path: str | os.PathLike[str], objective: Any = None) -> None:
     """Write a converted network to a .safetensors file.
 
     Args:
         bnn: a network from `bayesianize`.
         path: of the file; an existing file is replaced, or left untouched if anything fails.
-        objective: also store prior, likelihood, number of data and temperature, for `load_objective`.
+        objective: a `kasuri.ELBO` whose prior, likelihood, number of data and temperature are stored as
+            well, for `load_objective`.
 
     Examples:
         >>> import kasuri, tempfile
@@ -259,13 +246,11 @@ def _check_architecture(
     path: Path, saved: list[list[str]], given: list[list[str]], strict: bool
 ) -> None:
     """Name the first module in which the file and the network differ."""
-    here = {name: (kind, options) for name, kind, options in given}
-    for name, kind, options in saved:
+    there, here = ({name: (kind, options) for name, kind, options in m} for m in (saved, given))
+    for name, (kind, options) in there.items():
         title = name or "the network"
         if name not in here:
-            raise FileError(
-                f"{path}: the network has no module {title!r} ({kind}), but the file has"
-            )
+            raise FileError(f"{path}: the network has no module {title!r} ({kind}), the file has")
         if here[name][0] != kind:
             raise FileError(f"{path}: {title!r} is a {here[name][0]}, in the file it is a {kind}")
         if strict and here[name][1] != options and kind not in ("ParameterList", "ParameterDict"):
@@ -273,6 +258,6 @@ def _check_architecture(
                 f"{path}: {title!r} is {kind}({here[name][1]}), in the file {kind}({options}); "
                 "build the same network, or pass strict=False if the difference is meant"
             )
-    extra = [name for name in here if name not in {saved_name for saved_name, _, _ in saved}]
-    if extra:
-        raise FileError(f"{path}: the network has a module {extra[0]!r}, but the file has not")
+    extra = next((name for name in here if name not in there), None)
+    if extra is not None:
+        raise FileError(f"{path}: the network has a module {extra!r}, but the file has not")

@@ -1,28 +1,18 @@
 """Which modules and parameters of a network a conversion speaks of."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from kasuri.checks import matches, near_misses
-from kasuri.network.random import original_modules
+from kasuri.network.random import original_modules, titled
 
 Where = str | type[nn.Module] | Callable[[str, nn.Module], bool] | Sequence["Where"] | None
 
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _NAMED_NORM = re.compile(r"(?i:norm)(2d|1d|3d|alization)?(?![a-z])")
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A module that holds parameters itself, with their names."""
-
-    name: str
-    module: nn.Module
-    parameters: tuple[str, ...]
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -33,27 +23,21 @@ def is_norm(module: nn.Module) -> bool:
     """
     if isinstance(module, _NORMS):
         return True
-    parameters = [p for p in module._parameters.values() if p is not None]
+    parameters = list(module.parameters(recurse=False))
     gains = all(sum(size > 1 for size in p.shape) <= 1 for p in parameters)
     return bool(parameters) and gains and _NAMED_NORM.search(type(module).__name__) is not None
 
 
-def units(net: nn.Module) -> Iterator[Unit]:
+def units(net: nn.Module) -> list[tuple[str, nn.Module]]:
     """Every module with parameters of its own that are not random yet; norm layers are left out."""
-    for name, module in original_modules(net):
-        names = tuple(own_parameters(module))
-        if names and not is_norm(module):
-            yield Unit(name, module, names)
+    modules = original_modules(net)
+    holders = [(name, m) for name, m in modules if list(m.parameters(recurse=False))]
+    return [(name, module) for name, module in holders if not is_norm(module)]
 
 
-def own_parameters(module: nn.Module) -> Iterator[str]:
-    """Names of the parameters a module holds itself."""
-    return (name for name, parameter in module._parameters.items() if parameter is not None)
-
-
-def select(net: nn.Module, where: Where) -> list[Unit]:
-    """The units that `where` names; an error with near misses if there are none."""
-    candidates = list(units(net))
+def select(net: nn.Module, where: Where) -> list[tuple[str, nn.Module]]:
+    """The modules that `where` names; an error with near misses if there are none."""
+    candidates = units(net)
     if not candidates:
         raise ValueError(
             f"{type(net).__name__} has no parameters left to convert: "
@@ -63,10 +47,10 @@ def select(net: nn.Module, where: Where) -> list[Unit]:
         for part in where:  # a misspelt part of a list is an error of its own
             select(net, part)
     modules = dict(original_modules(net))
-    chosen = [unit for unit in candidates if _is_wanted(modules, unit.name, where)]
+    chosen = [(name, module) for name, module in candidates if _is_wanted(modules, name, where)]
     if chosen:
         return chosen
-    reason = _why_nothing(modules, {type(unit.module).__name__ for unit in candidates}, where)
+    reason = _why_nothing(modules, {type(module).__name__ for _, module in candidates}, where)
     raise ValueError(f"where={where!r} matches no layer that can be made Bayesian; {reason}")
 
 
@@ -74,12 +58,12 @@ def _why_nothing(modules: Mapping[str, nn.Module], kinds: Set[str], where: Where
     """What `where` matches instead of a layer that can become random."""
     matched = [name for name in modules if _is_wanted(modules, name, where)]
     if matched:
-        title = f"{matched[0] or 'the network'!r} ({type(modules[matched[0]]).__name__})"
+        title = titled(matched[0], modules[matched[0]])
         return f"{title} is a norm layer, which stays deterministic, or has no parameters left"
     if isinstance(where, type):
         return near_misses(where.__name__, kinds)
     module, _, parameter = str(where).rpartition(".")
-    if module in modules and parameter in own_parameters(modules[module]):
+    if module in modules and parameter in dict(modules[module].named_parameters(recurse=False)):
         return f"names are those of modules: write where={module!r}"
     return near_misses(str(where), {name for name in modules if name})
 
@@ -107,7 +91,7 @@ def last_layer(net: nn.Module) -> str:
         >>> last_layer(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
         '2'
     """
-    candidates = list(units(net))
+    candidates = units(net)
     if not candidates:
         raise ValueError(f"{type(net).__name__} has no layer with parameters")
-    return candidates[-1].name
+    return candidates[-1][0]

@@ -1,11 +1,12 @@
 """A table of what a conversion did: what is Bayesian, what is not and why, and how many numbers."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
 
-from kasuri.network.random import conversion_of, named_posteriors, original_modules
+from kasuri.network.random import conversion_of, full_name, named_posteriors, original_modules
 from kasuri.network.select import is_norm
 
 
@@ -42,20 +43,15 @@ class Summary:
     @property
     def weights(self) -> int:
         """Random weights."""
-        return sum(_count(row.shape) for row in self.bayesian)
+        return sum(math.prod(row.shape) for row in self.bayesian)
 
     def __str__(self) -> str:
         """A table for people."""
         lines = [_line("Bayesian", "shape", "posterior", "parameters")]
-        lines += [
-            f"{_line(r.name, _shape(r.shape), r.posterior or '', f'{r.parameters:,}')}  {r.reason}".rstrip()
-            for r in self.bayesian
-        ]
+        lines += [f"{_row(row, row.posterior)}  {row.reason}".rstrip() for row in self.bayesian]
         if self.left:
             lines += ["", _line("left as they are", "shape", "why", "parameters")]
-            lines += [
-                _line(r.name, _shape(r.shape), r.reason, f"{r.parameters:,}") for r in self.left
-            ]
+            lines += [_row(row, row.reason) for row in self.left]
         lines += ["", f"{self.weights:,} random weights; {self.parameters:,} parameters to train"]
         return "\n".join(lines)
 
@@ -78,8 +74,7 @@ def _left(net: nn.Module) -> Iterator[Row]:
             seen.add(id(parameter))
             trained = parameter.numel() if parameter.requires_grad else 0
             reason = _reason(module, parameter)
-            full = f"{path}.{name}" if path else name
-            yield Row(full, tuple(parameter.shape), None, trained, reason)
+            yield Row(full_name(path, name), tuple(parameter.shape), None, trained, reason)
 
 
 def _reason(module: nn.Module, parameter: nn.Parameter) -> str:
@@ -92,15 +87,9 @@ def _reason(module: nn.Module, parameter: nn.Parameter) -> str:
     return "bias=False" if converted and parameter.dim() < 2 else "not chosen"
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "1"
+def _row(row: Row, third: str | None) -> str:
+    shape = "x".join(map(str, row.shape)) or "1"
+    return _line(row.name, shape, third or "", f"{row.parameters:,}")
 
 
 def _line(name: str, shape: str, third: str, count: str) -> str:

@@ -166,19 +166,15 @@ class LinearOp(Op):
         self.bias = bias
 
     def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """X Aᵀ."""
         return F.linear(x, matrix)
 
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """X Aᵀ + b."""
         return F.linear(x, matrix, bias)
 
     def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
-        """H F."""
         return hidden @ factor
 
     def noise(self, y: Tensor, features: int) -> Tensor:
-        """With so many numbers in the last dimension."""
         like = y.new_empty(*y.shape[:-1], features)
         return normal_noise(like, examples=self.counts_examples(y))
 
@@ -191,27 +187,34 @@ class LinearOp(Op):
         return y.dim() == 2
 
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
-        """As it is: features come last."""
         return vector
 
     def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """±1 of shapes (batch, 1, ..., in) and (batch, 1, ..., out)."""
-        return _signs(x, _per_example(x, -1)), _signs(y, _per_example(y, -1))
+        return signs(_per_example(x), x), signs(_per_example(y), y)
+
+
+def _per_example(x: Tensor) -> list[int]:
+    """Its shape with every position between the batch (first) and the features (last) 1."""
+    if x.dim() == 1:
+        return [x.shape[0]]
+    return [x.shape[0], *[1] * (x.dim() - 2), x.shape[-1]]
 
 
 class ConvolutionOp(Op):
-    """A convolution or transposed convolution with all its options, run by the layer itself."""
+    """A convolution or transposed convolution with all its options, run by the layer itself.
+
+    A matrix has one row for each output channel (of each block).
+    """
 
     def __init__(self, view: View, bias: Posterior | Tensor | None, run: Run) -> None:
         self.view, self.bias, self.run = view, bias, run
         self.spatial = len(view.tail) - 1
 
     def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """The convolution without bias, one output channel per row (and block)."""
         return self.shifted(x, matrix, None)
 
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-        """The convolution with this bias."""
         return self.run(x, self.view.tensor(matrix), bias)
 
     def mix(self, hidden: Tensor, factor: Tensor) -> Tensor:
@@ -223,7 +226,6 @@ class ConvolutionOp(Op):
         return (factor.mT @ split).reshape(*lead, -1, *size)
 
     def noise(self, y: Tensor, features: int) -> Tensor:
-        """With so many channels for each block."""
         shape = list(y.shape)
         shape[-self.spatial - 1] = self.view.blocks * features
         return normal(shape, dtype=y.dtype, device=y.device)
@@ -237,22 +239,10 @@ class ConvolutionOp(Op):
         return y.dim() == self.spatial + 2
 
     def along_features(self, vector: Tensor, y: Tensor) -> Tensor:
-        """(channels, 1, ..., 1)."""
         return vector.reshape(-1, *[1] * self.spatial)
 
     def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """±1 of shapes (batch, channels, 1, ...), constant over positions."""
         ones = [1] * self.spatial
-        shape_in = [*x.shape[: -self.spatial], *ones]
-        return _signs(x, shape_in), _signs(y, [*y.shape[: -self.spatial], *ones])
-
-
-def _per_example(x: Tensor, feature: int) -> list[int]:
-    """Shape with the batch (first) and the features kept and every position in between 1."""
-    if x.dim() == 1:
-        return [x.shape[feature]]
-    return [x.shape[0], *[1] * (x.dim() - 2), x.shape[feature]]
-
-
-def _signs(like: Tensor, shape: list[int]) -> Tensor:
-    return signs(shape, like)
+        shapes = [[*t.shape[: -self.spatial], *ones] for t in (x, y)]
+        return signs(shapes[0], x), signs(shapes[1], y)

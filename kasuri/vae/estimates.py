@@ -120,7 +120,6 @@ def evaluate(
     *,
     samples: int = 5000,
     images: int | None = None,
-    elbo_samples: int = 10,
     chunk: int = CHUNK,
     seed: int = 0,
 ) -> dict[str, float]:
@@ -134,8 +133,8 @@ def evaluate(
         vae: the auto-encoder, or what `kasuri.fit` returned.
         data: inputs (N, ...), a pair (x, y), or anything with attribute x.
         samples: draws per example of the log-likelihood; 0 leaves it out.
-        images: the log-likelihood is that of the first so many examples; of all by default.
-        elbo_samples: draws per example of the ELBO, which is that of all examples.
+        images: the log-likelihood is that of the first so many examples; of all by default. The ELBO is
+            that of all, with ten draws each.
         chunk: rows of the decoder at once.
         seed: of the draws. Global generators are left as they were.
 
@@ -154,7 +153,7 @@ def evaluate(
         part = x[:images]
         logs = log_likelihood(vae, part, samples=samples, chunk=chunk, seed=seed)
         scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
-    elbos = elbo(vae, x, samples=elbo_samples, chunk=chunk, seed=seed + 1)
+    elbos = elbo(vae, x, chunk=chunk, seed=seed + 1)
     kls, spread = divergences(vae, x, chunk)
     with drawing(vae) as (model, _):
         weights = {"weight_kl": float(model.kl_per_example(1.0))} if model.is_bayesian else {}
@@ -163,7 +162,7 @@ def evaluate(
     return scores | {"active_units": float((spread > ACTIVE).sum())}
 
 
-def active_units(vae: Model, data: Any, *, chunk: int = CHUNK) -> Tensor:
+def active_units(vae: Model, data: Any) -> Tensor:
     """Which latent variables vary with the input: variance of E[z | x] over x above 0.01.
 
     A latent variable that is not active has the same posterior for every input, the prior.
@@ -171,12 +170,11 @@ def active_units(vae: Model, data: Any, *, chunk: int = CHUNK) -> Tensor:
     Args:
         vae: the auto-encoder, or what `kasuri.fit` returned.
         data: as for `evaluate`.
-        chunk: examples at once.
 
     Returns:
         True or False for each, (n,).
     """
-    return divergences(vae, _inputs(data), chunk)[1] > ACTIVE
+    return divergences(vae, _inputs(data))[1] > ACTIVE
 
 
 def _inputs(data: Any) -> Tensor:

@@ -1,6 +1,7 @@
 """The variational auto-encoder: two networks, a latent family, a likelihood, and their ELBO."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -136,23 +137,17 @@ class VAE(Governing, Objective):
             y: not looked at.
             step: number of the training step; needed if the weight is a schedule.
         """
-        weight = self.weight_at(step)
-        nll, kl = self.parts(x, x)
-        return Terms(nll + weight * kl, nll, kl)
+        return super().forward(x, x, step)
 
     def parts(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll, kl) per example, means over the batch."""
-        if self.training or not self.is_bayesian:
-            return self._parts(x)
-        with drawing(self.networks):
-            return self._parts(x)
-
-    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        q = self.posterior(x)
-        z = q.rsample(self.samples).flatten(0, 1)
-        targets = x.expand(self.samples, *x.shape).flatten(0, 1)
-        kl = q.kl().mean() + self.kl_per_example(self.temperature)
-        return self._nll_of(self.decode(z), targets), kl
+        weights = nullcontext() if self.training or not self.is_bayesian else drawing(self.net)
+        with weights:
+            q = self.posterior(x)
+            z = q.rsample(self.samples).flatten(0, 1)
+            targets = x.expand(self.samples, *x.shape).flatten(0, 1)
+            kl = q.kl().mean() + self.kl_per_example(self.temperature)
+            return self._nll_of(self.decode(z), targets), kl
 
     def kl_per_example(self, temperature: float) -> Tensor | float:
         """Temperature · KL of random weights / num_data; 0 if there are none."""
@@ -160,14 +155,6 @@ class VAE(Governing, Objective):
             return 0.0
         assert self.num_data is not None
         return self.weight_kl() * (temperature / self.num_data)
-
-    def weight_at(self, step: int | None) -> float:
-        """The weight of the KL at a training step."""
-        if step is None and not isinstance(self.kl_weight, schedules.Constant):
-            raise ValueError(
-                "kl_weight is a schedule: call vae(x, step=i) with i = 0, 1, 2, ... counting steps"
-            )
-        return self.kl_weight(step or 0)
 
     def scheduled(self) -> dict[str, schedules.Schedule]:
         return {"kl_weight": self.kl_weight}

@@ -1,20 +1,15 @@
 """What an auto-encoder shows: reconstructions, draws from the prior, traversals; sheets of them."""
 
-import base64
 import math
-import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.streams import normal, seeded
-from kasuri.vae.estimates import Model, divergences, drawing
+from kasuri.vae.estimates import Model, drawing
 from kasuri.vae.objective import VAE
-
-LEVELS = 16  # of grey in packed sheets: what the eye sees, at a third of the size
 
 
 def reconstruct(vae: Model, x: Tensor) -> Tensor:
@@ -62,11 +57,6 @@ def traverse(
         return _means(model, z.flatten(0, 1)).unflatten(0, (len(units), steps))
 
 
-def most_active(vae: Model, x: Tensor, count: int) -> list[int]:
-    """The latent variables whose E[z | x] varies most over inputs x, in that order."""
-    return [int(unit) for unit in divergences(vae, x)[1].argsort(descending=True)[:count]]
-
-
 def sheet(pictures: Tensor, columns: int) -> Tensor:
     """Pictures (N, height, width) in rows of so many, one pixel apart, as one picture.
 
@@ -79,19 +69,6 @@ def sheet(pictures: Tensor, columns: int) -> Tensor:
     tiles = F.pad(pictures, (0, 1, 0, 1, 0, rows * columns - count))
     page = tiles.unflatten(0, (rows, columns)).transpose(1, 2)
     return page.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
-
-
-def packed(page: Tensor) -> dict[str, Any]:
-    """A picture (height, width) of values in [0, 1] for a result file: 16 levels of grey, compressed.
-
-    Examples:
-        >>> packed(torch.zeros(28, 28))["shape"]
-        [28, 28]
-    """
-    grey = (page.double().clamp(0, 1) * (LEVELS - 1)).round() * (255 // (LEVELS - 1))
-    content = bytes(grey.to(torch.uint8).flatten().tolist())
-    text = base64.b64encode(zlib.compress(content, 9)).decode()
-    return {"shape": list(page.shape), "pixels": text}
 
 
 def _means(vae: VAE, z: Tensor) -> Tensor:

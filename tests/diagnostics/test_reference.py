@@ -1,7 +1,5 @@
 """Known posteriors: the exact one, a sampler, and distances from them."""
 
-import math
-
 import pytest
 import torch
 from torch import distributions as td
@@ -137,7 +135,7 @@ def test_distances_are_those_of_normal_distributions():
         named["bias"].loc.copy_(q.mean[2:])
     found = distance(elbo, truth, data, data[0], samples=1500)
     exact = td.MultivariateNormal(mean, covariance)
-    assert found.kl == pytest.approx(float(td.kl_divergence(q, exact)), abs=5 * found.kl_error)
+    assert found.kl == pytest.approx(float(td.kl_divergence(q, exact)), rel=1e-6)
     spread = covariance.diagonal().sqrt()
     away = ((q.mean - mean) / spread).square().mean().sqrt()
     assert found.mean == pytest.approx(float(away), rel=0.05)
@@ -178,7 +176,6 @@ def test_richer_families_come_nearer_to_the_truth():
     table = distances(elbos, truth, data, x, 200).splitlines()
     assert [line.split("|")[1].strip() for line in table[2:]] == list(elbos)
     assert f"{full.kl:.3f}" in table[3]
-    assert math.isfinite(full.kl_error)
 
 
 def test_another_networks_truth_is_refused():

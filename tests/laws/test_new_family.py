@@ -153,13 +153,6 @@ def test_layers_of_every_kind_are_converted_trained_stored_and_converted_back(
     torch.testing.assert_close(kasuri.collapse(bnn)(x), net(x))
 
 
-def test_the_summary_names_it():
-    bnn = kasuri.bayesianize(nn.Linear(5, 4), FAMILY)
-    weight, bias = kasuri.summary(bnn).bayesian
-    assert (weight.posterior, weight.parameters) == ("RankOnePlusConstantPosterior", 20 + 5 + 4 + 1)
-    assert bias.parameters == 8
-
-
 @pytest.fixture(scope="module")
 def fitted():
     torch.manual_seed(0)

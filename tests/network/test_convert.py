@@ -350,19 +350,6 @@ def test_blocks_change_the_posterior_not_the_layer(name: str) -> None:
     assert bool(stacked) == ("rnn" not in name)
 
 
-@pytest.mark.parametrize("name", ["rnn-cell", "lstm-cell", "gru-cell"])
-def test_a_cell_in_a_loop_has_one_draw_per_forward(name: str) -> None:
-    net, _ = make(name)
-    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.5))
-    seen: list[Tensor] = []
-    bnn.cell.register_forward_hook(lambda m, args, out: seen.append(m.weight_hh.detach().clone()))
-    bnn(torch.randn(4, 2, 3))
-    assert len(seen) == 4
-    assert all(torch.equal(seen[0], one) for one in seen)
-    bnn(torch.randn(1, 2, 3))
-    assert not torch.equal(seen[0], seen[4])
-
-
 @pytest.mark.parametrize("padding_idx", [0, -1])
 def test_padding_vectors_stay_what_they_are(padding_idx: int) -> None:
     net = nn.Embedding(7, 4, padding_idx=padding_idx)

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,27 +199,6 @@ def test_autocast(make: Make, estimator: str, family: kasuri.Family) -> None:
 
 
 @each_family
-@pytest.mark.parametrize("make", [mlp, conv, Recurrent])
-def test_gradient_accumulation(make: Make, family: kasuri.Family) -> None:
-    x, y = data(net := make(), n=12)
-    elbo = objective(bnn := kasuri.bayesianize(net, family))
-    with kasuri.frozen(bnn, seed=2):
-        whole = elbo(x, y)
-        grads = gradients(bnn, lambda: whole.loss)
-        for size in (1, 4, 5):
-            bnn.zero_grad()
-            total = torch.zeros(())
-            for part, target in zip(x.split(size), y.split(size), strict=True):
-                terms = elbo(part, target)
-                assert torch.equal(terms.kl, whole.kl)
-                share = terms.loss * len(part) / len(x)
-                share.backward()
-                total += share.detach()
-            torch.testing.assert_close(total, whole.loss.detach(), rtol=1e-5, atol=0.0)
-            assert_same({n: p.grad for n, p in bnn.named_parameters()}, grads, rtol=1e-4, atol=1e-6)
-
-
-@each_family
 @each_way
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
 def test_checkpoints(family: kasuri.Family, estimator: str, reentrant: bool) -> None:
@@ -301,19 +279,6 @@ def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
 
 
 @each_family
-@pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
-def test_vmap_over_draws_has_the_moments_of_a_loop(family: kasuri.Family, estimator: str) -> None:
-    bnn, n = kasuri.bayesianize(mlp(), family, estimator=estimator), 3000
-    x = torch.randn(2, 4)
-    with torch.no_grad():
-        mapped = torch.func.vmap(lambda _: bnn(x), randomness="different")(torch.zeros(n))
-        looped = torch.stack([bnn(x) for _ in range(n)])
-    error = (2 * looped.var(0) / n).sqrt()
-    assert ((mapped.mean(0) - looped.mean(0)).abs() < 5 * error).all()
-    assert ((mapped.var(0) / looped.var(0)).log().abs() < 5 * (2 * 3 / n) ** 0.5).all()
-
-
-@each_family
 def test_stacked_parameters_are_an_ensemble(family: kasuri.Family) -> None:
     nets = [kasuri.bayesianize(mlp(), family) for _ in range(2)]
     base, x = copy.deepcopy(nets[0]).to("meta"), torch.randn(5, 4)
@@ -328,31 +293,6 @@ def test_stacked_parameters_are_an_ensemble(family: kasuri.Family) -> None:
     torch.func.vmap(run, randomness="different")(parameters, buffers).square().sum().backward()
     lost = [name for name, p in parameters.items() if p.grad is None or not p.grad.any()]
     assert not lost, "no gradient"
-
-
-@each_family
-@pytest.mark.parametrize("make", [mlp, conv, Recurrent, Attention])
-def test_float64(make: Make, family: kasuri.Family, tmp_path: Path) -> None:
-    x, y = data(net := make().double())
-    x = x.double() if x.is_floating_point() else x
-    elbo = objective(bnn := kasuri.bayesianize(net, family))
-    optimizer = torch.optim.Adam(elbo.parameters(), lr=0.01)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        with kasuri.frozen(bnn, seed=1):
-            terms = elbo(x, y)
-        terms.loss.backward()
-        optimizer.step()
-        losses.append(terms.loss.item())
-    assert {t.dtype for t in (*terms, *bnn.parameters())} == {torch.float64}
-    assert losses[-1] < losses[0]
-    kasuri.save(bnn, tmp_path / "m.safetensors", objective=elbo)
-    again = kasuri.load(tmp_path / "m.safetensors", make().double())
-    first, second = (kasuri.predict(b, x, samples=4, seed=2).mean for b in (bnn, again))
-    assert first.dtype == torch.float64
-    assert torch.equal(first, second)
-    assert torch.equal(kasuri.load_objective(tmp_path / "m.safetensors", again).kl(), elbo.kl())
 
 
 @each_family

@@ -2,12 +2,12 @@
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 import kasuri
 from kasuri.network import calls
@@ -182,33 +182,6 @@ def test_half_precision_networks_learn_their_standard_deviations(
     assert kasuri.collapse(bnn)[0].weight.dtype == dtype
 
 
-class Twice(nn.Module):
-    def __init__(self, again: bool) -> None:
-        super().__init__()
-        self.layer, self.again = nn.Linear(4, 4), again
-
-    def forward(self, x: Tensor, remember: bool = True) -> Tensor:
-        if self.again:
-            x = torch.tanh(self.layer(x))
-        if remember:
-            return self.layer(x).tanh().sum()
-        return checkpoint(lambda x: self.layer(x).tanh(), x, use_reentrant=False).sum()
-
-
-def test_checkpointing_replays_what_is_used_once_and_refuses_the_rest() -> None:
-    x = torch.randn(2, 4)
-    once = kasuri.bayesianize(Twice(False), LOUD)
-    grads = []
-    for remember in (True, False):
-        torch.manual_seed(0)
-        once(x, remember).backward()
-        grads.append([p.grad.clone() for p in once.parameters()])
-        once.zero_grad()
-    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-    with pytest.raises(RuntimeError, match="frozen"):
-        kasuri.bayesianize(Twice(True), LOUD)(x, False).backward()
-
-
 class Conv1D(nn.Module):
     """The linear layer of GPT-2."""
 
@@ -292,19 +265,6 @@ def test_a_lists_and_dictionaries_of_parameters_are_random() -> None:
     assert torch.equal(kasuri.collapse(bnn)(x), net(x))
 
 
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_read_their_draws(layer: type[nn.RNNBase]) -> None:
-    net, x = layer(3, 4, num_layers=2, bidirectional=True), torch.randn(5, 2, 3)
-    bnn = kasuri.bayesianize(net, LOUD)
-    bnn.flatten_parameters()
-    assert torch.equal(bnn.eval()(x)[0], net(x)[0])
-    out = bnn.train()(x)[0]
-    assert not torch.equal(bnn(x)[0], out)
-    out.sum().backward()
-    assert all(p.grad is not None for p in bnn.parameters())
-    assert torch.equal(kasuri.collapse(bnn)(x)[0], net(x)[0])
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_frozen_and_using_hold_inside_an_objective(training: bool) -> None:
     bnn = kasuri.bayesianize(nn.Linear(3, 2), LOUD)
@@ -326,3 +286,78 @@ def test_what_conversion_did_is_known_and_undone() -> None:
     assert all(conversion_of(module) is None for module in again.modules())
     assert type(again) is Net
     assert type(again.body) is nn.Linear
+
+
+def test_collapse_draws_anew_without_a_seed_and_the_mean_needs_no_randomness() -> None:
+    bnn, state = kasuri.bayesianize(Net(), LOUD), torch.get_rng_state()
+    assert torch.equal(kasuri.collapse(bnn).body.weight, bnn.body.weight)
+    assert torch.equal(torch.get_rng_state(), state)
+    first, second = (kasuri.collapse(bnn, "sample").body.weight for _ in range(2))
+    assert not torch.equal(first, second)
+    with pytest.raises(ValueError, match="'draw'"):
+        kasuri.collapse(bnn, "draw")
+
+
+class Interrupted(nn.Module):
+    """A network that can fail after its first layer, as real ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.error: BaseException | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        if self.error is not None:
+            raise self.error
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+@pytest.mark.parametrize("around", ["nothing", "frozen", "using"])
+def test_a_call_that_fails_leaves_nothing_behind(error: BaseException, around: str) -> None:
+    bnn, x = kasuri.bayesianize(Interrupted(), LOUD), torch.ones(2, 3)
+    keys = list(bnn.state_dict())
+    contexts = {"frozen": kasuri.frozen(bnn, seed=1), "using": kasuri.using(bnn, "local")}
+    bnn.error = error
+    with contexts.get(around, nullcontext()), pytest.raises(type(error)):
+        bnn(x)
+    bnn.error = None
+    assert list(bnn.state_dict()) == keys
+    assert calls.state.call is None
+    assert not calls.state.overrides
+    assert not torch.equal(bnn(x), bnn(x))
+    assert torch.equal(copy.deepcopy(bnn).eval()(x), bnn.eval()(x))
+
+
+class Mixed(nn.Module):
+    """Two precisions, and a layer that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2).double()
+        self.idle = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).double())
+
+
+@pytest.mark.parametrize("where", [None, ["first", "second"]])
+def test_mixed_precisions_and_unused_parameters(where: list[str] | None) -> None:
+    bnn = kasuri.bayesianize(Mixed(), kasuri.KTied(), where=where)
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(0.3), num_data=50)
+    optimiser = torch.optim.Adam(elbo.parameters(), lr=0.01)
+    elbo(torch.ones(1, 3), torch.tensor([0])).loss.backward()
+    optimiser.step()
+    posteriors = [q for _, q in kasuri.named_posteriors(bnn)]
+    assert {q.mean.dtype for q in posteriors} == {torch.float32, torch.float64}
+    exact = sum(q.kl(kasuri.Normal(0.3)).double() for q in posteriors)
+    torch.testing.assert_close(elbo.kl().double(), exact, rtol=1e-5, atol=0.0)
+
+
+def test_no_attribute_shadows_a_method_of_module() -> None:
+    bnn = kasuri.bayesianize(Net(), kasuri.KTied())
+    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(0.3), num_data=50)
+    methods = {name for name in dir(nn.Module) if callable(getattr(nn.Module, name))}
+    for module in elbo.modules():
+        assert not methods & set(vars(module))

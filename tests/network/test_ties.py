@@ -1,7 +1,6 @@
 """Tied weights, shared modules, modules used several times: one posterior, one draw, one KL."""
 
 import io
-import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
-from torch.utils.checkpoint import checkpoint
 
 import kasuri
 from kasuri.network import calls
@@ -215,11 +213,6 @@ def test_what_other_code_reads_is_the_draw_in_use() -> None:
     assert torch.equal(bnn.embed.weight, dict(kasuri.named_posteriors(bnn))["embed.weight"].mean)
 
 
-def test_mean_is_what_is_read_in_evaluation_mode() -> None:
-    net = Reader()
-    assert torch.equal(kasuri.bayesianize(net, LOUD).eval()(WORDS), net(WORDS))
-
-
 @pytest.mark.parametrize("where", ["head", "embed", nn.Linear, ["body", "embed"]])
 def test_choosing_one_of_the_tied_is_refused(where: Any) -> None:
     net = Tied()
@@ -262,121 +255,3 @@ def test_a_use_without_gradients_does_not_take_them_from_the_others() -> None:
     bnn = kasuri.bayesianize(Target(), LOUD)
     bnn(REALS).sum().backward()
     assert all(p.grad is not None for p in bnn.parameters())
-
-
-class Checkpointed(Repeated):
-    """Two uses of a layer, the second in a checkpoint."""
-
-    reentrant: bool | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.tanh(self.layer(x))
-        if self.reentrant is None:
-            return torch.tanh(self.layer(x)).sum()
-        return torch.tanh(checkpoint(self.layer, x, use_reentrant=self.reentrant)).sum()
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing_is_right_or_refused(reentrant: bool) -> None:
-    bnn = kasuri.bayesianize(Checkpointed(), LOUD)
-    grads = []
-    for bnn.reentrant in (None, reentrant):
-        with kasuri.frozen(bnn, seed=3):
-            bnn(REALS).backward()
-        grads.append([p.grad for p in bnn.parameters()])
-        bnn.zero_grad()
-    assert all(torch.allclose(a, b) for a, b in zip(*grads, strict=True))
-    with pytest.raises(RuntimeError, match=r"checkpoint.*kasuri\.frozen"):
-        bnn(REALS).backward()
-
-
-# GPT-2: tied head, transposed Conv1D weights, outputs that are not tensors
-
-
-@pytest.fixture(scope="module")
-def gpt2() -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        n_layer=2,
-        n_head=2,
-        n_embd=16,
-        vocab_size=50,
-        n_positions=32,
-        bos_token_id=0,
-        eos_token_id=1,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    return transformers.GPT2LMHeadModel(config).eval()
-
-
-def prompt() -> Tensor:
-    return torch.arange(2, 16).reshape(2, 7)
-
-
-def test_gpt2_converts_trains_and_collapses(gpt2: nn.Module, drawn: list[int]) -> None:
-    ids = prompt()
-    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=2, scale=0.05))
-    with torch.no_grad():
-        assert torch.equal(bnn.eval()(ids).logits, gpt2(ids).logits)
-    bnn.train()
-    drawn.clear()
-    first = bnn(ids, labels=ids)
-    assert len(drawn) == len(set(drawn)) == len(dict(kasuri.named_posteriors(bnn)))
-    assert not torch.equal(bnn(ids).logits, first.logits)
-    first.loss.backward()
-    assert all(p.grad is not None for p in bnn.parameters())
-    assert "lm_head.weight" not in dict(kasuri.named_posteriors(bnn))  # it is the embedding's
-    again = kasuri.collapse(bnn).eval()
-    assert again.lm_head.weight is again.transformer.wte.weight
-    assert list(again.state_dict()) == list(gpt2.state_dict())
-    with torch.no_grad():
-        assert torch.equal(again(ids).logits, gpt2(ids).logits)
-
-
-def test_gpt2_head_alone_is_refused(gpt2: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"tied.*transformer\.wte"):
-        kasuri.bayesianize(gpt2, kasuri.MeanField(), where=kasuri.last_layer(gpt2))
-
-
-def test_gpt2_generates(gpt2: nn.Module) -> None:
-    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=1, scale=0.3))
-    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
-    expected = gpt2.generate(prompt(), **options)
-    assert torch.equal(kasuri.collapse(bnn).eval().generate(prompt(), **options), expected)
-    texts = [
-        kasuri.collapse(bnn, "sample", seed=s).eval().generate(prompt(), **options) for s in (1, 2)
-    ]
-    for one, two in itertools.pairwise([expected, *texts]):
-        assert one.shape != two.shape or not torch.equal(one, two)
-    with kasuri.frozen(bnn.eval(), seed=1):  # many calls, one function
-        assert torch.equal(bnn.generate(prompt(), **options), texts[0])
-
-
-def test_gpt2_state_round_trip(gpt2: nn.Module) -> None:
-    bnn = kasuri.bayesianize(gpt2, kasuri.KTied(rank=2))
-    other = kasuri.bayesianize(type(gpt2)(gpt2.config), kasuri.KTied(rank=2))
-    file = io.BytesIO()
-    torch.save(bnn.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    with kasuri.frozen(bnn, seed=2), kasuri.frozen(other, seed=2), torch.no_grad():
-        assert torch.equal(bnn.eval()(prompt()).logits, other.eval()(prompt()).logits)
-
-
-def test_gpt2_objective_counts_the_tied_weight_once(gpt2: nn.Module) -> None:
-    bnn = kasuri.bayesianize(gpt2, kasuri.MeanField())
-    elbo = kasuri.ELBO(
-        bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=9, output=lambda o: o.logits
-    )
-    oracle = sum(
-        kl_divergence(Normal(q.mean, q.scale), Normal(0.0, 1.0)).sum()
-        for _, q in kasuri.named_posteriors(bnn)
-    )
-    loss, nll, kl = elbo(prompt(), prompt())
-    assert torch.allclose(kl, oracle, rtol=1e-5)
-    assert torch.allclose(loss, nll + kl / 9)
-    random = sum(p.numel() for n, p in gpt2.named_parameters() if "ln_" not in n)
-    assert kasuri.summary(bnn).weights == random

@@ -20,7 +20,9 @@ COMMON = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 MODELS = {
+    "GPT2": NO_DROPOUT,  # its head is its embedding, and its linear layers have weights (in, out)
     "Llama": {},
     "Qwen3": {"head_dim": 8},
     "Mixtral": {"num_local_experts": 3},  # experts (E, out, in)
@@ -32,8 +34,10 @@ IDS = torch.arange(3, 17).reshape(2, 7)
 @pytest.fixture(params=MODELS)
 def model(request: pytest.FixtureRequest) -> nn.Module:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{request.param}Config")(**COMMON, **MODELS[request.param])
-    return getattr(transformers, f"{request.param}ForCausalLM")(config).eval()
+    name = request.param
+    config = getattr(transformers, f"{name}Config")(**COMMON, **MODELS[name])
+    kind = "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM"
+    return getattr(transformers, kind)(config).eval()
 
 
 @pytest.mark.parametrize("estimator", ["shared", "auto"])

@@ -3,7 +3,6 @@
 import torch
 
 from kasuri import vae
-from kasuri.vae.pictures import most_active
 from tests.vae.models import patterns, small
 
 
@@ -34,11 +33,3 @@ def test_traversals_move_one_latent_variable_and_leave_the_others():
         z = model.posterior(x[:1]).mean.clone()
         z[0, 0] = 0.0
         torch.testing.assert_close(found[1, 2], torch.sigmoid(model.net.decoder(z))[0])
-
-
-def test_the_most_active_variables_come_first():
-    model, (x, _) = small(vae.DiagonalLatent(4)), patterns(60)
-    with torch.no_grad():
-        for unit, spread in enumerate((0.1, 2.0, 0.5, 1.0)):
-            model.net.encoder[-1].weight[unit] *= spread / model.posterior(x).mean[:, unit].std()
-    assert most_active(model, x, 3) == [1, 3, 2]
