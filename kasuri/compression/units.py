@@ -155,16 +155,19 @@ def masked_net(net: nn.Module, masks: Masks) -> nn.Module:
         tensor(0., grad_fn=<SelectBackward0>)
     """
     net = copy.deepcopy(net)
-    for name, mask in masks.items():
-        weight = net.get_parameter(name)
-        weight.masked_fill_(~mask.to(weight.device), 0.0)
+    set_to_zero(net, masks)
     return net
 
 
-def alive(
-    module: nn.Module, side: str, unread: Mapping[str, Iterable[int]] | None = None
-) -> Tensor:
-    """Which units of a side have a weight that is not 0; weights of unread units, by side, do not count.
+def set_to_zero(net: nn.Module, masks: Masks) -> None:
+    """Put 0 wherever a mask is False, in place."""
+    for name, mask in masks.items():
+        weight = net.get_parameter(name)
+        weight.masked_fill_(~mask.to(weight.device), 0.0)
+
+
+def alive(module: nn.Module, side: str) -> Tensor:
+    """Which units of a side have a weight that is not 0.
 
     Examples:
         >>> layer = nn.Linear(3, 2)
@@ -173,12 +176,9 @@ def alive(
         tensor([ True, False])
     """
     is_alive = torch.zeros(units_on(module, side), dtype=torch.bool)
-    ignored = [marked(module, other, units) for other, units in (unread or {}).items()]
     for name, index in unit_index(module, side).items():
         weight = module.get_parameter(name).detach().cpu() != 0
         if weight.dim() > 1:
-            for marks in ignored:
-                weight &= ~marks[name] if name in marks else True
             is_alive[index.expand(weight.shape)[weight]] = True
     return is_alive
 

@@ -79,13 +79,6 @@ def test_heads_pool_their_rows_and_columns() -> None:
     close(of(bnn)["", HEAD_OUTPUTS].exp(), by_head[0] / by_head[1])
 
 
-def test_determined_share_is_one_minus_precision_times_variance() -> None:
-    bnn = randomised(nn.Linear(4, 3))
-    q = bnn.posteriors.weight
-    share = 1 - kasuri.ARD().precisions(q) * q.variance
-    close(of(bnn, "ard", columns=False)["", OUT].exp(), share.mean(1))
-
-
 def test_group_relevance_does_not_depend_on_units_of_measurement() -> None:
     bnn, other = randomised(nn.Linear(4, 3)), randomised(nn.Linear(4, 3))
     rows, columns = torch.tensor([1.0, 10.0, 0.1]).double(), torch.tensor([1.0, 3, 0.2, 7]).double()
@@ -102,11 +95,9 @@ def test_log_modes_are_those_of_the_radii() -> None:
     torch.manual_seed(0)
     net = nn.Conv2d(3, 5, 3)
     bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double"))
-    for criterion, statistic in (("log_mode", "mode"), ("product_mode", "product_mode")):
-        found = of(bnn, criterion)
-        q = bnn.posteriors.weight
-        torch.testing.assert_close(found["", OUT], q.log_modes("rows", statistic).detach().double())
-        assert found["", IN].shape == (3,)
+    found, q = of(bnn, "log_mode"), bnn.posteriors.weight
+    torch.testing.assert_close(found["", OUT], q.log_modes("rows").detach().double())
+    assert found["", IN].shape == (3,)
 
 
 def test_lengths_of_means_stand_in_for_radii_beside_radial_layers() -> None:

@@ -39,7 +39,7 @@ def bayesian(net: nn.Module, dead: dict[str, Any], bias: float = 1.0) -> nn.Modu
 
 
 def compressed(bnn: nn.Module, x: Any, **options: Any) -> tuple[nn.Module, Any, nn.Module]:
-    small, report = kasuri.compress(bnn, x, calls=0, **{"threshold": 0.1, **options})
+    small, report = kasuri.compress(bnn, x, **{"threshold": 0.1, **options})
     return small, report, masked_net(kasuri.collapse(bnn), report.masks).eval()
 
 

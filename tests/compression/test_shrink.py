@@ -72,7 +72,7 @@ def test_a_constant_zero_goes_past_zero_padding() -> None:
 def test_constants_before_zero_padding_share_one_carrier() -> None:
     done = shrunk(residual(2.0), images(2))
     assert done.net.stem.out_channels == 5
-    assert "stays and bears the constants of 4" in done.notes[0]
+    assert "meets zero padding" in done.notes[0], "why the one stays"
 
 
 def test_without_carriers_they_stay() -> None:
