@@ -18,7 +18,7 @@ from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, Threshold, Validation
 from kasuri.compression.shrink import Shrunk, left_of, shrink
-from kasuri.compression.units import IN, Masks, alive, masked_net
+from kasuri.compression.units import IN, OUT, Masks, alive, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -279,10 +279,8 @@ def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
     counts = []
     for group in groups:
         maker = group.makers[0]
-        cut = done.plan.get(maker.layer)
-        gone = 0
-        if cut is not None:
-            gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
+        cut = done.plan.get(maker.layer, {}).get(OUT, set())
+        gone = sum(bool(spread) and cut.issuperset(spread) for spread in maker.places)
         counts.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
     return counts
 

@@ -12,7 +12,7 @@ dead. Then dead units are cut out.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from torch.nn.modules.conv import _ConvNd
 from kasuri.compression.coupling import Group, Member
 from kasuri.compression.probes import TOLERANCE, distance, outputs, watched
 from kasuri.compression.units import (
-    FOLLOWS,
     IN,
     OUT,
     OWN,
@@ -42,28 +41,16 @@ from kasuri.compression.units import (
 ROUNDING = 1e-12  # relative: sums of the same numbers differ by the order they are taken in
 
 
-@dataclass
-class Cut:
-    """What goes from one layer, in the indices of the layer as it was.
-
-    Args:
-        out: units it no longer makes.
-        ins: units it no longer reads.
-    """
-
-    out: set[int] = field(default_factory=set)
-    ins: set[int] = field(default_factory=set)
-
-
-CuttingPlan = dict[str, Cut]
+CuttingPlan = dict[str, dict[str, set[int]]]
+"""By layer and side, units that go, in the indices of the layer as it was."""
 
 
 def left_of(net: nn.Module, plan: CuttingPlan) -> dict[str, Tensor]:
     """For each parameter of a layer that is cut, True at the entries that stay."""
     return {
         f"{name}.{title}" if name else title: left
-        for name, cut in plan.items()
-        for title, left in entries_left(net.get_submodule(name), cut.out, cut.ins).items()
+        for name, gone in plan.items()
+        for title, left in entries_left(net.get_submodule(name), gone).items()
     }
 
 
@@ -152,32 +139,30 @@ def _cut(net: nn.Module, inputs: list[Any], groups: Sequence[Group], carry: bool
             notes += group_notes
     plan: CuttingPlan = {}
     for group in groups:
-        for member in group.on(OUT, FOLLOWS, IN) if bool(dead[group.name].any()) else ():
-            cut = plan.setdefault(member.layer, Cut())
-            (cut.ins if member.side == IN else cut.out).update(member.of(dead[group.name]))
-    for name, cut in plan.items():
-        take_out(net.get_submodule(name), cut.out, cut.ins)
+        for member in group.members if bool(dead[group.name].any()) else ():
+            gone = plan.setdefault(member.layer, {}).setdefault(member.side, set())
+            gone.update(member.of(dead[group.name]))
+    for name, sides in plan.items():
+        take_out(net.get_submodule(name), sides)
     return Shrunk(net, plan, notes)
 
 
-Constants = Mapping[tuple[str, str], Tensor]
-"""By layer and side, what is the same for every example, position and time step; NaN where it varies."""
+Constants = Mapping[str, Tensor]
+"""By layer, its inputs that are the same for every example, position and time step; NaN where they vary."""
 
 
 def find_constants(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group]) -> Constants:
-    """Constant inputs of the layers that read units, and constant outputs of recurrent ones."""
-    wanted = {(member.layer, member.side) for group in groups for member in group.on(IN, OWN)}
-    ranges: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+    """Constant inputs of the layers that read units."""
+    readers = {member.layer for group in groups for member in group.on(IN)}
+    ranges: dict[str, tuple[Tensor, Tensor]] = {}
 
     def look(name: str, module: nn.Module, given: Any, out: Any) -> None:
-        for side, value in ((IN, given), (OWN, out)):
-            if (name, side) not in wanted:
-                continue
-            x, dim = tensor_of(value[0]), feature_dim(module)
+        if name in readers:
+            x, dim = tensor_of(given[0]), feature_dim(module)
             flat = x.movedim(dim, -1).reshape(-1, x.shape[dim])
             low, high = flat.amin(0), flat.amax(0)
-            least, most = ranges.get((name, side), (low, high))
-            ranges[name, side] = torch.minimum(low, least), torch.maximum(high, most)
+            least, most = ranges.get(name, (low, high))
+            ranges[name] = torch.minimum(low, least), torch.maximum(high, most)
 
     for x in inputs:
         watched(net, x, look)
@@ -186,7 +171,7 @@ def find_constants(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group
         same = (high - low).abs() <= ROUNDING * torch.maximum(high.abs(), low.abs())
         return torch.where(same, (low + high) / 2, math.nan)
 
-    return {key: fixed(*pair) for key, pair in ranges.items()}
+    return {name: fixed(*pair) for name, pair in ranges.items()}
 
 
 def _dead(
@@ -207,13 +192,11 @@ def _dead(
     idle = torch.full((group.size,), bool(makers))
     silent, dead = idle.clone(), torch.ones(group.size, dtype=torch.bool)
     for maker in makers:
-        here = alive(net.get_submodule(maker.layer), OUT)
-        idle &= ~maker.any(here)
-        if (maker.layer, OWN) in constants:
-            # without inputs a recurrent unit still swings in, unless it starts at 0 and stays there:
-            # what looks constant in the example is not in longer sequences
-            here = here | (constants[maker.layer, OWN].cpu() != 0)
-        silent &= ~maker.any(here)
+        module = net.get_submodule(maker.layer)
+        without_inputs = ~maker.any(alive(module, OUT))
+        idle &= without_inputs
+        # a recurrent unit without inputs still swings in: what looks constant may vary in longer sequences
+        silent &= without_inputs & (not isinstance(module, nn.RNNBase))
     edge = torch.zeros(group.size, dtype=torch.bool)
     for reader in group.on(IN, OWN):
         unread_here, constant, at_edge = _reads(net, reader, silent, constants)
@@ -248,12 +231,12 @@ def _reads(
     """How a layer reads every unit: not at all; as a constant; as a constant that ends at the border."""
     module = net.get_submodule(reader.layer)
     unread = ~reader.any(alive(module, reader.side))
-    values = constants.get((reader.layer, reader.side))
+    values = constants.get(reader.layer)
     none = torch.zeros_like(unread)
-    if values is None:
+    if values is None or reader.side == OWN:
         return unread, none, none
     fixed, zero = reader.all(~values.isnan()) & silent, reader.all(values == 0) & silent
-    if reader.side == OWN or (isinstance(module, nn.RNNBase) and not module.bias):
+    if isinstance(module, nn.RNNBase) and not module.bias:
         return unread, zero, none
     if zero_padded(module):
         plain = isinstance(module, _ConvNd) and module.groups == 1 and not module.transposed
@@ -269,7 +252,7 @@ def _carrier(net: nn.Module, group: Group, edge: Tensor, constants: Constants) -
     for reader in group.on(IN):
         if not zero_padded(net.get_submodule(reader.layer)):
             continue
-        values = constants[reader.layer, IN].nan_to_num(0.0).abs().cpu()
+        values = constants[reader.layer].nan_to_num(0.0).abs().cpu()
         # a unit that this layer does not read can bear constants only if it reads none of them
         read = any(reader.places[unit] for unit in edge.nonzero().flatten().tolist())
         fallback = 0.0 if read else torch.inf
@@ -322,7 +305,7 @@ def _absorb(
     """Set all weights of the dead units to 0, in place; constants go to where they are read."""
     for reader in group.on(IN):
         module, places = net.get_submodule(reader.layer), reader.of(dead)
-        values = constants.get((reader.layer, IN))
+        values = constants.get(reader.layer)
         if values is None or not places:
             continue
         given = torch.zeros_like(values)

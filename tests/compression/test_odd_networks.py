@@ -88,16 +88,6 @@ def test_one_slope_for_all_units_is_no_unit():
     same(small, masked, torch.randn(5, 1, 6, 6).double())
 
 
-def test_one_slope_behind_a_layer_that_is_cut_twice():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.PReLU(), nn.Linear(3, 2))
-    bnn = bayesian(net, {"0": 0, "2": (2, slice(1, None))})
-    small, _, masked = compressed(
-        bnn, torch.randn(5, 3).double(), threshold=1e-6, structure="weights"
-    )
-    assert (small[0].out_features, small[2].out_features) == (3, 2)
-    same(small, masked, torch.randn(5, 3).double())
-
-
 @pytest.mark.parametrize("order", [("y", "features"), ("features", "y")])
 def test_units_that_are_outputs_as_well_keep_what_they_give(order):
     def both(s: Any, x: Tensor) -> dict[str, Tensor]:
