@@ -11,14 +11,14 @@ from kasuri.checks import is_number
 from kasuri.compression import importance, probes, search
 from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
-from kasuri.compression.coupling import OUTPUTS, Group, find_groups, heads_of
+from kasuri.compression.coupling import OUTPUTS, find_groups, heads_of
 from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
 from kasuri.compression.importance import LOG_MODE, WEIGHTS, Weight
 from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, Threshold, Validation
-from kasuri.compression.shrink import Shrunk, left_of, shrink
-from kasuri.compression.units import IN, OUT, Masks, alive, masked_net
+from kasuri.compression.shrink import left_of, shrink
+from kasuri.compression.units import IN, Masks, alive, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -137,7 +137,10 @@ def compress(
     left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
     for part in (left_of(work, shrunk.plan), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    units = (*_units(groups, shrunk), *_heads(work, heads))
+    units = [
+        UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
+        for g in groups
+    ]
     stay = [
         f"units of {group.name!r} stay: {group.obstacle}"
         for group in groups
@@ -149,7 +152,7 @@ def compress(
         before=count(plain, example),
         after=after,
         matrices=_matrices(weights, left),
-        units=units,
+        units=(*units, *_heads(work, heads)),
         histograms=tuple(
             Histogram.of(*key, statistic.logs, cut.levels[key])
             for key, statistic in statistics.items()
@@ -273,16 +276,6 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
         for name, weight in weights.items()
         if once[id(weight.posterior)] == name
     )
-
-
-def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
-    counts = []
-    for group in groups:
-        maker = group.makers[0]
-        cut = done.plan.get(maker.layer, {}).get(OUT, set())
-        gone = sum(bool(spread) and cut.issuperset(spread) for spread in maker.places)
-        counts.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
-    return counts
 
 
 def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:

@@ -12,7 +12,7 @@ dead. Then dead units are cut out.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,12 +61,14 @@ class Shrunk:
     Args:
         net: the small network, in double precision.
         plan: what was done to which layer.
+        removed: number of units that are gone, by group.
         notes: what stayed, and why.
     """
 
     net: nn.Module
     plan: CuttingPlan
-    notes: list[str]
+    removed: Mapping[str, int]
+    notes: Sequence[str] = ()
 
 
 def shrink(
@@ -104,8 +106,8 @@ def shrink(
         else:
             kept.append(group)
             shrunk = further
-    shrunk = shrunk or Shrunk(net, {}, [])
-    return Shrunk(shrunk.net, shrunk.plan, [*shrunk.notes, *notes])
+    shrunk = shrunk or Shrunk(net, {}, {})
+    return replace(shrunk, notes=[*shrunk.notes, *notes])
 
 
 def _attempt(
@@ -144,7 +146,8 @@ def _cut(net: nn.Module, inputs: list[Any], groups: Sequence[Group], carry: bool
             gone.update(member.of(dead[group.name]))
     for name, sides in plan.items():
         take_out(net.get_submodule(name), sides)
-    return Shrunk(net, plan, notes)
+    removed = {name: int(units.sum()) for name, units in dead.items()}
+    return Shrunk(net, plan, removed, notes)
 
 
 Constants = Mapping[str, Tensor]
