@@ -293,21 +293,20 @@ def _heads(
     if criterion == LOG_MODE:
         return {}  # a head is many rows, whose radii do not add up to one of the head
 
-    def logs(pair: Pair) -> Tensor:
-        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in pair)
+    def logs(parts: list[Tensor]) -> Tensor:
+        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in parts)
         return (signal / noise).log()
 
     logs_of_sides = {}
-    packed, separate = f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"
-    if packed in weights:
-        signal, noise = _tensors(packed, weights[packed], criterion)[0]
-        logs_of_sides[HEAD_VALUES] = logs((signal.chunk(3)[2], noise.chunk(3)[2]))
-    elif separate in weights:
-        logs_of_sides[HEAD_VALUES] = logs(_tensors(separate, weights[separate], criterion)[0])
+    for name in (f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"):
+        if name in weights:
+            pair = _tensors(name, weights[name], criterion)[0]
+            logs_of_sides[HEAD_VALUES] = logs([part[-module.embed_dim :] for part in pair])
     last = f"{prefix}out_proj.weight"
     if last in weights:
-        signal, noise = _tensors(last, weights[last], criterion)[1]
-        logs_of_sides[HEAD_OUTPUTS] = logs((signal.T, noise.T))
+        logs_of_sides[HEAD_OUTPUTS] = logs(
+            [part.T for part in _tensors(last, weights[last], criterion)[1]]
+        )
     return logs_of_sides
 
 
