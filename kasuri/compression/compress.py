@@ -1,24 +1,24 @@
 """`kasuri.compress`: a smaller network out of a posterior, and a report."""
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from kasuri.checks import is_number, is_whole
-from kasuri.compression import importance, probes, report, search
+from kasuri.checks import is_number
+from kasuri.compression import importance, probes, search
 from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
-from kasuri.compression.coupling import Group, find_groups, heads_of
+from kasuri.compression.coupling import OUTPUTS, find_groups, heads_of
 from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
-from kasuri.compression.importance import RADII, WEIGHTS, Weight
+from kasuri.compression.importance import LOG_MODE, WEIGHTS, Weight
 from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
-from kasuri.compression.search import Gap, Loss, PerLayer, Threshold, Validation
-from kasuri.compression.shrink import Shrunk, left_of, shrink, trusted
-from kasuri.compression.units import Masks, masked_net
+from kasuri.compression.search import Gap, Loss, Threshold, Validation
+from kasuri.compression.shrink import left_of, shrink
+from kasuri.compression.units import IN, Masks, alive, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -33,7 +33,6 @@ def compress(
     threshold: Threshold | None = None,
     validation: Validation | None = None,
     keep_posterior: bool | None = None,
-    calls: int = 20,
 ) -> tuple[nn.Module, CompressionReport]:
     """A network with fewer units (or weights) than the Bayesian one, and a report of what was done.
 
@@ -52,26 +51,26 @@ def compress(
         model: a network from `bayesianize`, trained; or its kasuri.ELBO or what kasuri.fit gave, which know
             priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
-        criterion: "snr" (signal-to-noise), "ard", "group_ard", or for kasuri.Radial "log_mode" and
-            "product_mode".
+        criterion: "snr" (signal-to-noise), "group_ard" (the same, weighted by the precisions of the other
+            side), or for kasuri.Radial "log_mode".
         structure: "either": a unit goes if the layer that makes it (its row), or all that read it (their
             columns), can do without it; "both": both have to agree; "rows" or "columns": one side is asked.
             A side whose weights are not random has no say. "weights": weights go one by one, and
             units only if nothing is left of their rows or columns. Without an example "weights", "rows",
             "columns", or several of these.
-        threshold: a number: what is below it goes; or Gap(), Loss(tolerance) or PerLayer(tolerance, price,
-            budget) of kasuri.compression. By default Loss() with validation data, else Gap().
+        threshold: a number: what is below it goes; or Gap(), Loss(tolerance, price, budget) or
+            PerLayer(tolerance, price, budget) of kasuri.compression. By default Loss() with validation data,
+            else Gap().
         validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
-        calls: of both networks to measure latency; 0 for none.
 
     Examples:
         >>> import torch, kasuri
         >>> net = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 2))
         >>> bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05, noise=0.0))
         >>> _ = bnn[0].posteriors.weight.loc.data[3:].zero_()  # seven hidden units are noise
-        >>> small, report = kasuri.compress(bnn, torch.randn(8, 4), threshold=0.05, calls=0)
+        >>> small, report = kasuri.compress(bnn, torch.randn(8, 4), threshold=0.05)
         >>> small
         Sequential(
           (0): Linear(in_features=4, out_features=3, bias=True)
@@ -89,11 +88,7 @@ def compress(
     if criterion not in importance.CRITERIA:
         known = ", ".join(map(repr, importance.CRITERIA))
         raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
-    if not is_whole(calls, 0):
-        raise ValueError(
-            f"compress(calls={calls!r}): calls must be a whole number, 0 for no timing"
-        )
-    model = probes.uncompiled(objective_of(model))
+    model = objective_of(model)
     bnn = importance.network_of(model)
     require_posteriors(bnn)
     weights = importance.matrices_of(model)
@@ -108,7 +103,6 @@ def compress(
     probes.check_double(work, sample)
     probed = probes.probes(work, sample)
     groups, notes = find_groups(work, sample)
-    groups = trusted(work, probed, groups)
     notes += probes.unvaried(probed)
 
     statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
@@ -118,8 +112,8 @@ def compress(
     loss, prices = None, {}
     if isinstance(threshold, Loss):
         loss = search.masked_loss(search.validation_loss(validation, model), plain)
-    if isinstance(threshold, PerLayer) and threshold.price == "macs":
-        prices = uses(work, sample)
+        matrices = [name for name, p in work.named_parameters() if p.dim() >= 2]
+        prices = uses(work, sample) if threshold.price == "macs" else dict.fromkeys(matrices, 1.0)
     cut = search.find_cut(decider, threshold, criterion, loss, prices)
     masks = decider.masks(cut.levels)
 
@@ -132,7 +126,6 @@ def compress(
     notes += [*cut.notes, *shrunk.notes, *head_notes]
     result = _like(small, plain)
     after = count(result, example)
-    timed = report.latency(plain, result, example, calls) if calls else None
     variational = None
     if keep_posterior:
         result, posterior_notes = small_posterior(
@@ -144,27 +137,32 @@ def compress(
     left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
     for part in (left_of(work, shrunk.plan), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    units = (*_units(groups, shrunk), *_heads(work, heads))
-    unused = decider.decision(cut.levels).inputs if structure != WEIGHTS else {}
+    units = [
+        UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
+        for g in groups
+    ]
+    stay = [
+        f"units of {group.name!r} stay: {group.obstacle}"
+        for group in groups
+        if group.obstacle not in (None, OUTPUTS)
+    ]
     return result, CompressionReport(
         criterion=criterion,
         structure=structure,
         before=count(plain, example),
         after=after,
         matrices=_matrices(weights, left),
-        units=units,
+        units=(*units, *_heads(work, heads)),
         histograms=tuple(
             Histogram.of(*key, statistic.logs, cut.levels[key])
             for key, statistic in statistics.items()
         ),
         difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
-        bits=tuple(report.bit_widths(weights, left)),
-        latency=timed,
-        unused_inputs=tuple((name, tuple(gone)) for name, gone in unused.items()),
+        unused_inputs=tuple(_unused(masked, inputs)),
         trials=tuple(cut.trials),
         loss=cut.loss,
         variational=variational,
-        notes=(*notes, *(note for row in units for note in row.notes())),
+        notes=(*notes, *stay),
         masks=masks,
     )
 
@@ -193,7 +191,6 @@ def _by_matrix(
         before=count(collapse(bnn)),
         after=count(plain),
         matrices=_matrices(weights, masks),
-        bits=tuple(report.bit_widths(weights, masks)),
         variational=(_size(bnn), _size(result)) if keep_posterior else None,
         masks=masks,
     )
@@ -216,7 +213,7 @@ def _check_structure(structure: Any, criterion: str, example: Any) -> None:
             f"compress(structure={structure!r}): several structures at once are for calls without an "
             f"example; with one, write one of {', '.join(map(repr, STRUCTURES))}"
         )
-    if criterion in RADII and (example is None or structure == WEIGHTS):
+    if criterion == LOG_MODE and (example is None or structure == WEIGHTS):
         raise ValueError(
             f"compress(criterion={criterion!r}, structure={structure!r}): this criterion "
             'judges whole units; write structure="either" and give an example, or criterion="snr"'
@@ -232,7 +229,7 @@ def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
             )
     elif not is_number(threshold) and not isinstance(threshold, Gap | Loss):
         raise ValueError(
-            f"compress(threshold={threshold!r}): write a number, or Gap(), Loss(tolerance), "
+            f"compress(threshold={threshold!r}): write a number, or Gap(), Loss(tolerance, price, budget) "
             "or PerLayer(tolerance, price, budget) of kasuri.compression"
         )
     elif isinstance(threshold, Loss) and validation is None:
@@ -259,6 +256,14 @@ def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
     return small.eval()
 
 
+def _unused(net: nn.Module, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """By layer, inputs of the network that it reads with weights 0."""
+    for name, here in inputs.items():
+        unread = here & ~alive(net.get_submodule(name), IN)
+        if bool(unread.any()):
+            yield name, tuple(unread.nonzero().flatten().tolist())
+
+
 def _size(net: nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
 
@@ -271,18 +276,6 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
         for name, weight in weights.items()
         if once[id(weight.posterior)] == name
     )
-
-
-def _units(groups: list[Group], done: Shrunk) -> list[UnitsLeft]:
-    counts = []
-    for group in groups:
-        maker = group.makers[0]
-        cut = done.plan.get(maker.layer)
-        gone = 0
-        if cut is not None:
-            gone = sum(bool(spread) and cut.out.issuperset(spread) for spread in maker.places)
-        counts.append(UnitsLeft(maker.layer, group.size, group.size - gone, group.obstacle))
-    return counts
 
 
 def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:

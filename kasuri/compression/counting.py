@@ -11,7 +11,7 @@ where torch makes recurrent layers of products like any others.
 """
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -60,10 +60,6 @@ class Counts:
         """As tables count: weights that are not 0, and biases, once each."""
         return self.sparse_macs + self.biases
 
-    def as_dict(self) -> dict[str, int]:
-        """All of them."""
-        return asdict(self) | {"flops": self.flops, "table_flops": self.table_flops}
-
 
 def count(net: nn.Module, example: Any = None) -> Counts:
     """Parameters and operations of a plain network.
@@ -81,14 +77,13 @@ def count(net: nn.Module, example: Any = None) -> Counts:
         (8, 6, 14)
     """
     weights = [p for p in net.parameters() if p.dim() >= 2]
-    operations = [] if example is None else _operations(net, example)
+    products = None if example is None else _products(net, example)
+    totals = (0.0, 0.0, 0.0) if products is None else products.per_example()
     return Counts(
         sum(p.numel() for p in net.parameters()),
         sum(p.numel() for p in weights),
         sum(int(p.count_nonzero()) for p in weights),
-        round(sum(operation.macs for operation in operations)),
-        round(sum(operation.biases for operation in operations)),
-        round(sum(operation.macs * operation.nonzero for operation in operations)),
+        *map(round, totals),
     )
 
 
@@ -99,64 +94,55 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
         >>> uses(nn.Conv2d(1, 2, 3), torch.zeros(5, 1, 6, 6))
         {'weight': 16.0}
     """
-    totals: dict[str, float] = {}
-    for operation in _operations(net, example):
-        for name in operation.matrices:
-            times = operation.macs / net.get_parameter(name).numel()
-            totals[name] = totals.get(name, 0.0) + times
-    return totals
-
-
-@dataclass(frozen=True)
-class _Operation:
-    """A product: its multiply-accumulates and biases, names of the matrices in it that are parameters.
-
-    `nonzero` is the share of entries of such a matrix that are not 0.
-    """
-
-    macs: float
-    biases: float = 0.0
-    matrices: tuple[str, ...] = ()
-    nonzero: float = 1.0
+    products = _products(net, example)
+    return {
+        name: macs / products.examples / net.get_parameter(name).numel()
+        for name, macs in products.by_matrix.items()
+    }
 
 
 @torch.no_grad()
-def _operations(net: nn.Module, example: Any) -> list[_Operation]:
-    """All products of one run in evaluation mode, for one example of the batch."""
+def _products(net: nn.Module, example: Any) -> "_Products":
+    """All products of one run in evaluation mode."""
     net, example = copy.deepcopy(net).cpu().double().eval(), in_double(example)
-    products = _Products(net)
     shape = next(leaf.shape for leaf in tensors(example) if leaf.dim())
-    examples = shape[0]
+    products = _Products(net, shape[0])
 
     def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
         """Where a layer has time before the batch, count the examples along the other dimension."""
-        nonlocal examples
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
             x = inputs[0]
             if isinstance(x, Tensor) and x.dim() == 3 and x.shape[:2] == shape[:2]:
-                examples = x.shape[1]
+                products.examples = x.shape[1]
 
     with sdpa_kernel(SDPBackend.MATH), products:
         watched(net, example, look)
-    return [
-        _Operation(
-            product.macs / examples, product.biases / examples, product.matrices, product.nonzero
-        )
-        for product in products.operations
-    ]
+    return products
 
 
 class _Products(TorchDispatchMode):
-    """Finds the products that torch carries out under it."""
+    """Sums over the products that torch carries out under it, for all examples together.
+
+    `by_matrix` has the multiply-accumulates with every matrix that is a parameter.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, examples: int) -> None:
         super().__init__()
-        self.operations: list[_Operation] = []
+        self.examples = examples
+        self.macs = self.biases = self.sparse_macs = 0.0
+        self.by_matrix: dict[str, float] = {}
         self.parameters = dict(net.named_parameters())
         self.owners = {_address(p): name for name, p in self.parameters.items()}
         self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
+
+    def per_example(self) -> tuple[float, float, float]:
+        """Multiply-accumulates, biases, and multiply-accumulates with weights that are not 0."""
+        macs, biases, sparse = (
+            total / self.examples for total in (self.macs, self.biases, self.sparse_macs)
+        )
+        return macs, biases, sparse
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -174,26 +160,29 @@ class _Products(TorchDispatchMode):
             self.owners[_address(out)] = name
         elif kind is _aten.add:
             if out.dim() > 1 and any(self.dims(value) == 1 for value in args[:2]):
-                self.operations.append(_Operation(0.0, float(out.numel())))
+                self.biases += out.numel()
         elif kind in flop_registry:
             macs = flop_registry[kind](*args, **kwargs, out_val=out) / 2
             self.add(macs, args, out, _ADDED.get(kind))
         elif kind in _VECTORS:
-            self.add(float(args[0].numel()), args, out)
+            self.add(args[0].numel(), args, out)
         elif kind is _aten._trilinear:  # of a bilinear layer
-            self.add(float(args[1].numel() * len(args[0])), args, out)
+            self.add(args[1].numel() * len(args[0]), args, out)
         return out
 
     def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:
         """Note a product; the argument at `place`, if it is a parameter, is its bias."""
-        is_biased = place is not None and self.owner(args[place]) is not None
+        if place is not None and self.owner(args[place]) is not None:
+            self.biases += out.numel()
         factors = [value for number, value in enumerate(args) if number != place]
         matrices = [value for value in factors if self.dims(value) >= 2 and value.numel()]
-        names = tuple(name for value in matrices if (name := self.owner(value)) is not None)
-        share = int(matrices[0].count_nonzero()) / matrices[0].numel() if matrices else 1.0
-        self.operations.append(
-            _Operation(macs, float(out.numel()) if is_biased else 0.0, names, share)
-        )
+        for matrix in matrices:
+            name = self.owner(matrix)
+            assert name is not None
+            self.by_matrix[name] = self.by_matrix.get(name, 0.0) + macs
+        nonzero = int(matrices[0].count_nonzero()) / matrices[0].numel() if matrices else 1.0
+        self.macs += macs
+        self.sparse_macs += macs * nonzero
 
     def owner(self, value: Any) -> str | None:
         """The name of the parameter of which a value is a view or a copy."""

@@ -104,16 +104,13 @@ class Group:
 
 def heads_of(net: nn.Module) -> list[Group]:
     """Heads of attention, which one layer makes and reads."""
-    return [
-        Group(
-            name,
-            module.num_heads,
-            tuple(Member(name, side, places) for side in sides_of(module)),
-        )
-        for name, module in net.named_modules()
-        if isinstance(module, nn.MultiheadAttention)
-        and (places := tuple((head,) for head in range(module.num_heads)))
-    ]
+    groups = []
+    for name, module in net.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            places = tuple((head,) for head in range(module.num_heads))
+            members = tuple(Member(name, side, places) for side in sides_of(module))
+            groups.append(Group(name, module.num_heads, members))
+    return groups
 
 
 @torch.no_grad()

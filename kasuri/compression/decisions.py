@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,18 +22,8 @@ def sides_asked(structure: str | Collection[str]) -> frozenset[str]:
     return frozenset({structure} if isinstance(structure, str) else structure)
 
 
-@dataclass
-class Decision:
-    """What is set to 0.
-
-    Args:
-        gone: by layer and side, units whose weights go: of layers that make them incoming ones, else
-            outgoing ones.
-        inputs: by layer, inputs of the network whose columns go: nobody else has a say there.
-    """
-
-    gone: dict[Key, set[int]] = field(default_factory=dict)
-    inputs: dict[str, list[int]] = field(default_factory=dict)
+Gone = dict[Key, set[int]]
+"""By layer and side, units whose weights go: of layers that make them incoming ones, else outgoing ones."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +51,11 @@ class Decider:
                 key[0]: statistic.logs >= levels[key] for key, statistic in self.statistics.items()
             }
         else:
-            gone = self.decision(levels).gone
+            gone = self.decision(levels)
             masks = masks_without(self.net, self._whole(gone) if whole else gone)
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
-    def _whole(self, gone: Mapping[Key, set[int]]) -> dict[Key, set[int]]:
+    def _whole(self, gone: Gone) -> Gone:
         """The same, and all weights of units that no layer makes any more, or no layer reads."""
         all_gone = {key: set(units) for key, units in gone.items()}
 
@@ -82,16 +72,16 @@ class Decider:
                         places.update(member.places[unit])
         return all_gone
 
-    def decision(self, levels: Levels) -> Decision:
+    def decision(self, levels: Levels) -> Gone:
         """The units that go at these levels."""
-        decision = Decision()
+        gone: Gone = {}
         low = {key: statistic.logs < levels[key] for key, statistic in self.statistics.items()}
         for group in self.groups:
             if group.obstacle is None:
-                self._decide_group(decision, group, low)
+                self._decide_group(gone, group, low)
         if "columns" in sides_asked(self.structure):
-            self._decide_inputs(decision, low)
-        return decision
+            self._decide_inputs(gone, low)
+        return gone
 
     def _goes(self, rows: Tensor | None, columns: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """(units whose rows are set to 0, units whose columns are), from what the sides say."""
@@ -106,18 +96,18 @@ class Decider:
         none = torch.zeros_like(known)
         return none if rows is None else rows, none if columns is None else columns
 
-    def _decide_group(self, decision: Decision, group: Group, low: Mapping[Key, Tensor]) -> None:
+    def _decide_group(self, gone: Gone, group: Group, low: Mapping[Key, Tensor]) -> None:
         makers, readers = group.makers, group.readers
         chosen = self._goes(_agreed(makers, low, group.size), _agreed(readers, low, group.size))
         if chosen is None:
             return
         rows, columns = _one_left(*chosen, self._worth(group))
         for member in (*makers, *readers):
-            gone = decision.gone.setdefault((member.layer, member.side), set())
-            gone.update(member.of(rows if member.side in MAKES else columns))
+            places = gone.setdefault((member.layer, member.side), set())
+            places.update(member.of(rows if member.side in MAKES else columns))
             is_spread = any(len(spread) > 1 for spread in member.places)
             if member.side not in MAKES and is_spread and "columns" in sides_asked(self.structure):
-                gone.update(self._unread(member, low))
+                places.update(self._unread(member, low))
 
     def _unread(self, reader: Member, low: Mapping[Key, Tensor]) -> list[int]:
         """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
@@ -148,18 +138,16 @@ class Decider:
                 worth = torch.maximum(worth, torch.tensor(best, dtype=torch.float64))
         return worth
 
-    def _decide_inputs(self, decision: Decision, low: Mapping[Key, Tensor]) -> None:
+    def _decide_inputs(self, gone: Gone, low: Mapping[Key, Tensor]) -> None:
         """Columns of inputs of the network, where nobody else has a say; one column always stays."""
         for name, here in self.inputs.items():
             if (name, IN) not in low:
                 continue
-            gone = (low[name, IN] & here).nonzero().flatten().tolist()
-            others = decision.gone.setdefault((name, IN), set())
-            if gone and len(others.union(gone)) == len(here):
-                gone = self._but_best(gone, name, IN)
-            if gone:
-                decision.inputs[name] = gone
-                others.update(gone)
+            unneeded = (low[name, IN] & here).nonzero().flatten().tolist()
+            others = gone.setdefault((name, IN), set())
+            if unneeded and len(others.union(unneeded)) == len(here):
+                unneeded = self._but_best(unneeded, name, IN)
+            others.update(unneeded)
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor], size: int) -> Tensor | None:

@@ -6,10 +6,9 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 |-------------|----------------------------------------|------------------|------------------------------|
 | "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
-| "ard"       | mean² / (mean² + variance)             | 1                | share the data determine     |
 
-"log_mode" and "product_mode" are statistics of the radii of `kasuri.Radial`, one per row or column. In layers
-of other posteriors beside them it is the logarithm of the length of the mean row or column.
+"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column. In layers of
+other posteriors beside them it is the logarithm of the length of the mean row or column.
 
 Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
 would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
@@ -44,10 +43,8 @@ from kasuri.posteriors.point import PointPosterior
 from kasuri.priors.base import Prior
 from kasuri.priors.relevance import GroupARD
 
-RADII = {"log_mode": "mode", "product_mode": "product_mode"}
-# of ratios, what is above this is needed, whatever gaps there are: as much signal as noise
-CEILINGS = {"snr": 0.0, "group_ard": 0.0, "ard": math.log(0.5)}
-CRITERIA = (*CEILINGS, *RADII)
+LOG_MODE = "log_mode"
+CRITERIA = ("snr", "group_ard", LOG_MODE)
 WEIGHTS = "weights"
 Key = tuple[str, str]  # name of a module of the plain network (or of a weight), side
 Pair = tuple[Tensor, Tensor]  # signal and noise
@@ -74,8 +71,10 @@ class Weight:
 
 
 def network_of(model: nn.Module) -> nn.Module:
-    """The network itself, or that of an objective."""
-    return model.bnn if isinstance(model, ELBO) else model
+    """The network itself, or that of an objective; what torch.compile wraps instead of the wrapper."""
+    net = model.bnn if isinstance(model, ELBO) else model
+    inner: nn.Module = getattr(net, "_orig_mod", net)
+    return inner
 
 
 def matrices_of(model: nn.Module) -> dict[str, Weight]:
@@ -84,7 +83,7 @@ def matrices_of(model: nn.Module) -> dict[str, Weight]:
     by_posterior: dict[int, Any] = {}
     if isinstance(model, ELBO):
         for governing, names in zip(model.priors, model.governed, strict=True):
-            priors |= dict.fromkeys(names, governing)
+            priors |= {name.removeprefix("_orig_mod."): governing for name in names}
     matrices = {}
     for name, layer, conversion in named_layers(network_of(model)):
         for parameter, view in conversion.views.items():
@@ -120,11 +119,7 @@ def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, P
         rows, columns = (p.cpu().double() for p in prior.precisions(posterior))
         by_row, by_column = columns.unsqueeze(-2), rows.unsqueeze(-1)
         return (squares * by_row, variance * by_row), (squares * by_column, variance * by_column)
-    pair = squares, variance
-    if criterion == "ard":
-        moments = squares + variance
-        pair = torch.where(moments > 0, squares / moments, 0.0), torch.ones_like(squares)
-    return pair, pair
+    return (squares, variance), (squares, variance)
 
 
 def quotient(signal: Tensor, noise: Tensor) -> Tensor:
@@ -188,15 +183,11 @@ class Statistic:
     """What the units on one side of one layer are worth.
 
     Args:
-        layer: name of the module, or of the weight if weights go one by one.
-        side: "out", "in", "own", one of the two of attention heads, or "weights".
         logs: (units,) logarithms of ratios, or log-modes; -inf for what is certainly 0.
         offset: what makes logs of several layers comparable when taken off: 0 for ratios, the largest
             one for radii, whose size means something within one side of one layer only.
     """
 
-    layer: str
-    side: str
     logs: Tensor
     offset: float = 0.0
 
@@ -214,7 +205,7 @@ def statistics_of(
     """
     weights = {name: weight for name, weight in weights.items() if weight.is_random}
     logs: dict[Key, Tensor] = {}
-    if criterion in RADII and not any(map(_has_radii, weights.values())):
+    if criterion == LOG_MODE and not any(map(_has_radii, weights.values())):
         weights = {}
     if WEIGHTS in sides:
         for name, weight in weights.items():
@@ -226,13 +217,13 @@ def statistics_of(
     if not logs:
         raise ValueError(
             f"compress(criterion={criterion!r}): no layer has such a statistic; "
-            '"log_mode" and "product_mode" are for kasuri.Radial, and layers need random weights'
+            '"log_mode" is for kasuri.Radial, and layers need random weights'
         )
     statistics = {}
     for key, values in logs.items():
         finite = values[values.isfinite()]
-        offset = float(finite.max()) if criterion in RADII and len(finite) else 0.0
-        statistics[key] = Statistic(*key, values, offset)
+        offset = float(finite.max()) if criterion == LOG_MODE and len(finite) else 0.0
+        statistics[key] = Statistic(values, offset)
     return statistics
 
 
@@ -264,8 +255,8 @@ def _of_module(
     known = {short: weights[prefix + short] for short in index if prefix + short in weights}
     if len(known) < len(index):
         return {}
-    if criterion in RADII:
-        return _radii(module, known, criterion)
+    if criterion == LOG_MODE:
+        return _radii(module, known)
     pairs = {short: _tensors(prefix + short, weight, criterion) for short, weight in known.items()}
     if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
         return {OUT: peel(*pairs["weight"], rows=False)[1].log()}
@@ -299,24 +290,23 @@ def _heads(
     prefix: str, module: nn.MultiheadAttention, weights: Mapping[str, Weight], criterion: str
 ) -> dict[str, Tensor]:
     """Heads as rows of the map to values, and as columns of the map from heads to outputs."""
-    if criterion in RADII:
+    if criterion == LOG_MODE:
         return {}  # a head is many rows, whose radii do not add up to one of the head
 
-    def logs(pair: Pair) -> Tensor:
-        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in pair)
+    def logs(parts: list[Tensor]) -> Tensor:
+        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in parts)
         return (signal / noise).log()
 
     logs_of_sides = {}
-    packed, separate = f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"
-    if packed in weights:
-        signal, noise = _tensors(packed, weights[packed], criterion)[0]
-        logs_of_sides[HEAD_VALUES] = logs((signal.chunk(3)[2], noise.chunk(3)[2]))
-    elif separate in weights:
-        logs_of_sides[HEAD_VALUES] = logs(_tensors(separate, weights[separate], criterion)[0])
+    for name in (f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"):
+        if name in weights:
+            pair = _tensors(name, weights[name], criterion)[0]
+            logs_of_sides[HEAD_VALUES] = logs([part[-module.embed_dim :] for part in pair])
     last = f"{prefix}out_proj.weight"
     if last in weights:
-        signal, noise = _tensors(last, weights[last], criterion)[1]
-        logs_of_sides[HEAD_OUTPUTS] = logs((signal.T, noise.T))
+        logs_of_sides[HEAD_OUTPUTS] = logs(
+            [part.T for part in _tensors(last, weights[last], criterion)[1]]
+        )
     return logs_of_sides
 
 
@@ -325,7 +315,7 @@ def _has_radii(weight: Weight) -> bool:
 
 
 @torch.no_grad()
-def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | None]:
+def _log_modes(weight: Weight) -> tuple[Tensor | None, Tensor | None]:
     """Log-modes of the radii of rows and of columns (of inputs); None for a side without radii.
 
     Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
@@ -341,7 +331,7 @@ def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | 
     log_modes: list[Tensor | None] = [None, None]
     for index, side in enumerate(("rows", "columns")):
         if side in sides:
-            modes = base.log_modes(side, RADII[criterion]).detach().cpu().double()
+            modes = base.log_modes(side).detach().cpu().double()
             if isinstance(posterior, MaskedPosterior):
                 left = posterior.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)
                 modes = torch.where(left, modes, -math.inf)
@@ -349,8 +339,8 @@ def _log_modes(weight: Weight, criterion: str) -> tuple[Tensor | None, Tensor | 
     return log_modes[0], log_modes[1]
 
 
-def _radii(module: nn.Module, weights: Mapping[str, Weight], criterion: str) -> dict[str, Tensor]:
-    modes = {name: _log_modes(weight, criterion) for name, weight in weights.items()}
+def _radii(module: nn.Module, weights: Mapping[str, Weight]) -> dict[str, Tensor]:
+    modes = {name: _log_modes(weight) for name, weight in weights.items()}
     logs_of_sides: dict[str, Tensor | None] = {}
     if isinstance(module, nn.Embedding):
         logs_of_sides[OUT] = modes["weight"][1]

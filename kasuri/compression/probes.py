@@ -19,7 +19,6 @@ from kasuri.checks import described, first_line
 from kasuri.compression.units import IN, feature_dim, sides_of, tensor_of
 from kasuri.inputs import call
 from kasuri.network.contexts import plain_path
-from kasuri.objectives.elbo import Objective
 
 COUNT = 2  # of inputs beside the example
 TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one and at least 1
@@ -84,23 +83,6 @@ def in_double(example: Any) -> Any:
         return leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu()
 
     return tree_map(convert, example)
-
-
-def uncompiled(model: nn.Module) -> nn.Module:
-    """The network that torch.compile wraps, whose layers can be taken apart; any other as it is.
-
-    Examples:
-        >>> net = nn.Linear(2, 1)
-        >>> uncompiled(torch.compile(net, backend="eager")) is net
-        True
-    """
-    if isinstance(model, Objective) and hasattr(model.net, "_orig_mod"):
-        raise ValueError(
-            "the network of this objective is compiled, and cannot be taken apart: give the objective the "
-            "network itself, and compile what it computes: elbo.parts = torch.compile(elbo.parts)"
-        )
-    inner: nn.Module = getattr(model, "_orig_mod", model)
-    return inner
 
 
 @torch.no_grad()
@@ -336,9 +318,6 @@ def input_columns(net: nn.Module, example: Any) -> dict[str, Tensor]:
             here = ~x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
             columns[name] = columns.get(name, here) & here
 
-    def filled(leaf: Any) -> Any:
-        return leaf.nan_to_num() if isinstance(leaf, Tensor) else leaf
-
     with suppress(Exception):  # code that refuses NaN: what was seen until then is right
-        watched(blind, tree_map(filled, example), look)
+        watched(blind, example, look)
     return columns

@@ -1,28 +1,28 @@
 """Where to cut: a number, the largest gap of each statistic, or what validation data allow."""
 
-import bisect
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from kasuri import inputs
 from kasuri.checks import is_number, is_whole
 from kasuri.compression.coupling import Group, connected
 from kasuri.compression.decisions import Decider, Levels
-from kasuri.compression.importance import CEILINGS, RADII, Key, Statistic
-from kasuri.compression.probes import run
+from kasuri.compression.importance import LOG_MODE, Key, Statistic
 from kasuri.compression.units import Masks, masked_net
 from kasuri.inputs import Labelled
 from kasuri.objectives.elbo import ELBO
 
 MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best that goes
 BATCH = 500
-SHARE = 8  # a step takes an eighth of what is left, and half of that if it costs too much
+SHARE = (
+    8  # a step of one layer takes an eighth of what is left, and half of that if it costs too much
+)
 FREE = 1e-6  # nats that count as nothing
 
 Validation = tuple[Any, Tensor] | Labelled | Callable[[nn.Module], float]
@@ -40,63 +40,43 @@ class Gap:
 
 @dataclass(frozen=True)
 class Loss:
-    """Cut the most that validation data allow, at one level for the whole network, by bisection.
+    """Cut the most that validation data allow, at one level for the whole network.
 
     Args:
         tolerance: by how much the validation loss may grow: nats per example, with validation=(x, y).
+        price: what a budget counts, and `PerLayer` saves: "weights", or "macs" (multiply-accumulates).
+        budget: how many weights that are not 0 (or, by price, multiply-accumulates with these) may be left
+            at most, whatever the loss; within the tolerance more may go. None for any number.
     """
 
     tolerance: float = 0.01
+    price: str = "weights"
+    budget: int | None = None
 
     def __post_init__(self) -> None:
+        kind = type(self).__name__
         if not (is_number(self.tolerance) and self.tolerance >= 0):
             raise ValueError(
-                f"{type(self).__name__}(tolerance={self.tolerance!r}): tolerance, by how much the loss "
-                "may grow, must be a number, 0 or more"
+                f"{kind}(tolerance={self.tolerance!r}): tolerance, by how much the loss may grow, must be a "
+                "number, 0 or more"
+            )
+        if self.price not in ("weights", "macs"):
+            raise ValueError(
+                f'{kind}(price={self.price!r}): write "weights", or "macs" for multiply-accumulates'
+            )
+        if self.budget is not None and not is_whole(self.budget, 0):
+            raise ValueError(
+                f"{kind}(budget={self.budget!r}): budget, how many weights may be left, must be a whole "
+                "number, 0 or more"
             )
 
 
 @dataclass(frozen=True)
 class PerLayer(Loss):
-    """The same with a level for every layer, found in steps, which takes longer and leaves less.
-
-    Args:
-        tolerance: as of `Loss`.
-        price: what units should save: "weights", or "macs" (multiply-accumulates).
-        budget: how many weights that are not 0 (or, by price, multiply-accumulates with these) may be left
-            at most, whatever the loss; within the tolerance more may go. None for any number.
-    """
-
-    price: str = "weights"
-    budget: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.price not in ("weights", "macs"):
-            raise ValueError(
-                f'PerLayer(price={self.price!r}): write "weights", or "macs" for multiply-accumulates'
-            )
-        if self.budget is not None and not is_whole(self.budget, 0):
-            raise ValueError(
-                f"PerLayer(budget={self.budget!r}): budget, how many weights may be left, must be a whole "
-                "number, 0 or more"
-            )
+    """The same with a level for every layer, which takes longer and leaves less."""
 
 
-Threshold = float | Gap | Loss | PerLayer
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One step of a search.
-
-    Args:
-        level: of the threshold, a logarithm.
-        loss: of the network masked at it.
-    """
-
-    level: float
-    loss: float
+Threshold = float | Gap | Loss
 
 
 @dataclass(frozen=True)
@@ -105,14 +85,14 @@ class SearchResult:
 
     Args:
         levels: of all statistics.
-        trials: the steps of a search.
         notes: remarks for the report.
+        trials: losses of the masked networks that were tried, the first one without masks.
         loss: of the network that is cut there, if it was searched for.
     """
 
     levels: Levels
-    trials: Sequence[Trial] = ()
     notes: Sequence[str] = ()
+    trials: Sequence[float] = ()
     loss: float | None = None
 
 
@@ -130,21 +110,19 @@ def find_cut(
         threshold: of `kasuri.compress`.
         criterion: by which statistics were made.
         loss: of the network with such masks, on validation data; needed to search.
-        prices: of the weights of each matrix, for `PerLayer`; none for 1 each.
+        prices: of the weights of each matrix, to search.
     """
     if isinstance(threshold, Gap):
         return _gaps(decider, criterion)
     if not isinstance(threshold, Loss):
         return SearchResult(_fixed(decider.statistics, threshold, criterion))
     assert loss is not None
-    if isinstance(threshold, PerLayer):
-        return _stepwise(decider, threshold, loss, prices)
-    return _bisected(decider, threshold.tolerance, loss)
+    return _searched(decider, threshold, loss, prices)
 
 
 def _fixed(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Levels:
     """The same threshold everywhere: a ratio, or for radii a log-mode."""
-    if criterion in RADII:
+    if criterion == LOG_MODE:
         return dict.fromkeys(statistics, threshold)
     if not threshold >= 0:
         raise ValueError(
@@ -159,16 +137,17 @@ def _gaps(decider: Decider, criterion: str) -> SearchResult:
     levels, notes = {}, []
     free = [group for group in decider.groups if group.obstacle is None]
     asked = {(member.layer, member.side) for group in free for member in group.members}
+    ceiling = math.inf if criterion == LOG_MODE else 0.0  # of a ratio: as much signal as noise
     for key, statistic in decider.statistics.items():
         logs = statistic.logs
-        levels[key] = largest_gap(logs, CEILINGS.get(criterion, math.inf))
+        levels[key] = largest_gap(logs, ceiling)
         if levels[key] == -math.inf:
             known = logs[logs > -math.inf]
             if 0 < len(known) < len(logs):
                 levels[key] = float(known.min())
             if key in asked:
                 notes.append(f"no gap in the statistic of {key[0]!r} ({key[1]})")
-    return SearchResult(levels, notes=notes)
+    return SearchResult(levels, notes)
 
 
 def largest_gap(logs: Tensor, ceiling: float = math.inf) -> float:
@@ -194,56 +173,42 @@ def largest_gap(logs: Tensor, ceiling: float = math.inf) -> float:
     return (low + high) / 2 if high < 1e299 else low + MIN_GAP
 
 
-def _bisected(decider: Decider, tolerance: float, loss: Callable[[Masks], float]) -> SearchResult:
-    """The highest common level at which the loss of the masked network stays within a tolerance.
-
-    The loss is taken to grow with the level; where it does not, a level within the tolerance is found
-    all the same.
-    """
-    statistics = decider.statistics
-    common = torch.cat(
-        [(statistic.logs - statistic.offset).flatten() for statistic in statistics.values()]
-    )
-    values = common[common.isfinite()].unique().tolist()
-    # just above a value, so that the unit itself goes
-    candidates = [math.nextafter(value, math.inf) for value in values[:: len(values) // 512 + 1]]
-    trials: list[Trial] = []
-
-    def levels(common: float) -> Levels:
-        return {key: common + statistic.offset for key, statistic in statistics.items()}
-
-    def costs_too_much(level: float) -> bool:
-        trials.append(Trial(level, loss(decider.masks(levels(level)))))
-        return not trials[-1].loss <= trials[0].loss + tolerance
-
-    costs_too_much(-math.inf)
-    bisect.bisect_left(candidates, True, key=costs_too_much)
-    best = max((t for t in trials if t.loss <= trials[0].loss + tolerance), key=lambda t: t.level)
-    return SearchResult(levels(best.level), trials, loss=best.loss)
-
-
-def _stepwise(
+def _searched(
     decider: Decider,
-    threshold: PerLayer,
+    threshold: Loss,
     loss: Callable[[Masks], float],
     prices: Mapping[str, float],
 ) -> SearchResult:
-    savings = Savings(decider.net, prices)
-    budget = threshold.budget
-    wanted = 0.0 if budget is None else savings.total - budget
+    """As far as the loss, or a budget, allows; by halves if there is one level for all."""
+    statistics, budget = decider.statistics, threshold.budget
+    if isinstance(threshold, PerLayer):
+        blocks = blocks_of(decider.groups, statistics)
+    else:
+        blocks = [Block.of(statistics, tuple(statistics), share=2)]
+    total = saved_by({name: torch.tensor(False) for name in prices}, decider.net, prices)
+    wanted = 0.0 if budget is None else total - budget
+    known: dict[int, float] = {}  # by masks, of which many levels have the same
+
+    def loss_at(levels: Levels) -> float:
+        masks = decider.masks(levels)
+        key = hash(tuple((name, masks[name].numpy().tobytes()) for name in sorted(masks)))
+        if key not in known:
+            known[key] = loss(masks)
+        return known[key]
+
     search = Search(
-        blocks_of(decider.groups, decider.statistics),
-        decider.statistics,
-        lambda levels: loss(decider.masks(levels)),
-        lambda levels: savings(decider.masks(levels, whole=True)),
+        blocks,
+        statistics,
+        loss_at,
+        lambda levels: saved_by(decider.masks(levels, whole=True), decider.net, prices),
         threshold.tolerance,
         wanted,
     )
     levels = search.run()
     notes = []
     if search.saved < wanted:
-        notes.append(f"{round(savings.total - search.saved)} are left, the budget was {budget}")
-    return SearchResult(levels, search.trials, notes, search.loss)
+        notes.append(f"{round(total - search.saved)} are left, the budget was {budget}")
+    return SearchResult(levels, notes, search.trials, search.loss)
 
 
 @dataclass
@@ -253,6 +218,7 @@ class Block:
     Args:
         keys: of the statistics.
         values: of all of them without offsets, in ascending order.
+        share: a step takes at most this part of what is left: an eighth if it is 8.
         at: number of values below the level.
         step: number of values that the next step takes; 0 if there is none.
         gain: what the next step saves for each nat; inf as long as that is not known.
@@ -261,6 +227,7 @@ class Block:
 
     keys: tuple[Key, ...]
     values: list[float]
+    share: int = SHARE
     at: int = 0
     step: int = field(init=False)
     gain: float = math.inf
@@ -269,9 +236,15 @@ class Block:
     def __post_init__(self) -> None:
         self.step = self._largest()
 
+    @staticmethod
+    def of(statistics: Mapping[Key, Statistic], keys: tuple[Key, ...], share: int) -> "Block":
+        """All values of some statistics."""
+        logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
+        return Block(keys, logs[logs.isfinite()].unique().tolist(), share)
+
     def _largest(self) -> int:
         left = len(self.values) - self.at
-        return min(left, max(1, left // SHARE))
+        return min(left, max(1, left // self.share))
 
     def level(self, at: int) -> float:
         """Just above so many values, so that the last unit itself goes."""
@@ -290,8 +263,7 @@ def blocks_of(groups: Sequence[Group], statistics: Mapping[Key, Statistic]) -> l
     blocks = []
     for members in connected([*([key] for key in statistics), *shared]):
         keys = tuple(key for key in statistics if key in members)
-        logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
-        blocks.append(Block(keys, logs[logs.isfinite()].unique().tolist()))
+        blocks.append(Block.of(statistics, keys, SHARE))
     return blocks
 
 
@@ -321,9 +293,9 @@ class Search:
     ) -> None:
         self.blocks, self.statistics = blocks, statistics
         self.loss_at, self.saved_at, self.wanted = loss_at, saved_at, wanted
-        self.trials: list[Trial] = []
+        self.trials: list[float] = []
         start = self.levels()
-        self.loss, self.saved = self._measure(start, -math.inf), saved_at(start)
+        self.loss, self.saved = self._measure(start), saved_at(start)
         self.limit = self.loss + tolerance
 
     def run(self) -> Levels:
@@ -333,10 +305,7 @@ class Search:
             if best.after is None:
                 self._look(best)
                 continue
-            self.loss, self.saved = best.after
-            best.go()
-            for block in self.blocks:
-                block.after = None
+            self._take(best, *best.after)
         return self.levels()
 
     def levels(self, moved: Block | None = None) -> Levels:
@@ -352,18 +321,30 @@ class Search:
         while block.step:
             levels = self.levels(block)
             saved = self.saved_at(levels)
-            if saved == self.saved:  # the other side of these units does not agree yet
-                block.go()
+            if saved == self.saved:  # the other side does not agree yet, or is gone already
+                loss = self.loss_at(levels)
+                if loss <= max(self.loss, self.limit) or self._must(block, saved):
+                    self._take(block, loss, saved)
+                else:
+                    block.step //= 2
                 continue
             if saved < self.saved:  # all would go, so that none does
                 block.step //= 2
                 continue
-            loss = self._measure(levels, block.level(block.at + block.step))
+            loss = self._measure(levels)
             if loss <= self.limit or self._must(block, saved):
                 block.gain = self._gain(loss, saved)
                 block.after = loss, saved
                 return
             block.step //= 2
+
+    def _take(self, block: Block, loss: float, saved: float) -> None:
+        """Take a block's step; what it changes has to be measured again for all others."""
+        block.go()
+        if (loss, saved) != (self.loss, self.saved):
+            for other in self.blocks:
+                other.after = None
+        self.loss, self.saved = loss, saved
 
     def _gain(self, loss: float, saved: float) -> float:
         """What a step saves for each nat; until a budget is kept, savings beyond it do not count."""
@@ -375,43 +356,29 @@ class Search:
         """Whether a step is due at any cost; the last ones are small, so that no more goes than has to."""
         return self.saved < self.wanted and (saved <= self.wanted or block.step == 1)
 
-    def _measure(self, levels: Levels, level: float) -> float:
-        self.trials.append(Trial(level, self.loss_at(levels)))
-        return self.trials[-1].loss
+    def _measure(self, levels: Levels) -> float:
+        self.trials.append(self.loss_at(levels))
+        return self.trials[-1]
 
 
-@dataclass(frozen=True)
-class Savings:
+def saved_by(masks: Masks, net: nn.Module, prices: Mapping[str, float]) -> float:
     """What masks save: weights that are not 0 yet, each at the price of its matrix.
 
     Args:
+        masks: by name of a matrix.
         net: plain.
-        prices: by name of a matrix; what has none is free. Without any, every matrix has price 1.
+        prices: of a weight of each matrix, by name; what has none is free.
 
     Examples:
         >>> net = nn.Linear(3, 1)
         >>> net.weight.data = torch.tensor([[1.0, 2.0, 0.0]])
-        >>> savings = Savings(net, {"weight": 64.0})
-        >>> savings({"weight": torch.tensor([[True, False, False]])}), savings.total
-        (64.0, 128.0)
+        >>> saved_by({"weight": torch.tensor([[True, False, False]])}, net, {"weight": 64.0})
+        64.0
     """
-
-    net: nn.Module
-    prices: Mapping[str, float]
-
-    @property
-    def total(self) -> float:
-        """What there is to save."""
-        matrices = {name: p != 0 for name, p in self.net.named_parameters() if p.dim() >= 2}
-        return sum(self._worth(name, nonzero) for name, nonzero in matrices.items())
-
-    def __call__(self, masks: Masks) -> float:
-        nonzero = {name: self.net.get_parameter(name) != 0 for name in masks}
-        return sum(self._worth(name, nonzero[name] & ~mask) for name, mask in masks.items())
-
-    def _worth(self, name: str, entries: Tensor) -> float:
-        price = self.prices.get(name, 0.0) if self.prices else 1.0
-        return price * int(entries.sum())
+    return sum(
+        prices.get(name, 0.0) * int(((net.get_parameter(name) != 0) & ~mask).sum())
+        for name, mask in masks.items()
+    )
 
 
 def validation_loss(validation: Any, model: nn.Module) -> LossOf:
@@ -438,16 +405,15 @@ def validation_loss(validation: Any, model: nn.Module) -> LossOf:
             "kasuri.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
         )
     x, y = validation
-    if not len(y):
+    if not inputs.count(x, y):
         raise ValueError("compress(validation=(x, y)): x and y must hold at least one example")
     likelihood, output = model.likelihood, model.output
 
     @torch.no_grad()
     def nll(net: nn.Module) -> float:
         total = 0.0
-        for part, targets in _batches(x, y):
-            out = run(net, part)
-            f: Tensor = out if output is None else output(out)
+        for part, targets in zip(inputs.split(x, BATCH), y.split(BATCH), strict=True):
+            f = inputs.run(net, part, output)
             total += float(likelihood.log_prob(f, targets).double().sum())
         return -total / len(y)
 
@@ -466,14 +432,3 @@ def masked_loss(loss: LossOf, plain: nn.Module) -> Callable[[Masks], float]:
             "compared with it; look at the data and the network, or give a number as threshold"
         )
     return lambda masks: loss(masked_net(plain, masks).eval())
-
-
-def _batches(x: Any, y: Tensor) -> Iterator[tuple[Any, Tensor]]:
-    """Examples in parts that fit into a cache; all at once if inputs do not count them first."""
-    leaves, spec = tree_flatten(x)
-    if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == len(y) for leaf in leaves):
-        yield x, y
-        return
-    parts = zip(*(leaf.split(BATCH) for leaf in leaves), strict=True)
-    for part, targets in zip(parts, y.split(BATCH), strict=True):
-        yield tree_unflatten(list(part), spec), targets

@@ -1,7 +1,7 @@
 """How the weights of a plain layer belong to its units: those it makes, those it reads, its own again."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -155,16 +155,19 @@ def masked_net(net: nn.Module, masks: Masks) -> nn.Module:
         tensor(0., grad_fn=<SelectBackward0>)
     """
     net = copy.deepcopy(net)
-    for name, mask in masks.items():
-        weight = net.get_parameter(name)
-        weight.masked_fill_(~mask.to(weight.device), 0.0)
+    set_to_zero(net, masks)
     return net
 
 
-def alive(
-    module: nn.Module, side: str, unread: Mapping[str, Iterable[int]] | None = None
-) -> Tensor:
-    """Which units of a side have a weight that is not 0; weights of unread units, by side, do not count.
+def set_to_zero(net: nn.Module, masks: Masks) -> None:
+    """Put 0 wherever a mask is False, in place."""
+    for name, mask in masks.items():
+        weight = net.get_parameter(name)
+        weight.masked_fill_(~mask.to(weight.device), 0.0)
+
+
+def alive(module: nn.Module, side: str) -> Tensor:
+    """Which units of a side have a weight that is not 0.
 
     Examples:
         >>> layer = nn.Linear(3, 2)
@@ -173,22 +176,18 @@ def alive(
         tensor([ True, False])
     """
     is_alive = torch.zeros(units_on(module, side), dtype=torch.bool)
-    ignored = [marked(module, other, units) for other, units in (unread or {}).items()]
     for name, index in unit_index(module, side).items():
         weight = module.get_parameter(name).detach().cpu() != 0
         if weight.dim() > 1:
-            for marks in ignored:
-                weight &= ~marks[name] if name in marks else True
             is_alive[index.expand(weight.shape)[weight]] = True
     return is_alive
 
 
-def entries_left(module: nn.Module, out: set[int], ins: set[int]) -> dict[str, Tensor]:
-    """For each tensor of a layer, True at the entries that stay when these units go."""
-    gone = {OUT: out, FOLLOWS: out, OWN: out, IN: set() if is_depthwise(module) else ins}
+def entries_left(module: nn.Module, gone: Mapping[str, Iterable[int]]) -> dict[str, Tensor]:
+    """For each tensor of a layer, True at the entries that stay when these units go, by side."""
     left: dict[str, Tensor] = {}
     for side in sides_of(module):
-        for name, dropped in marked(module, side, gone[side]).items():
+        for name, dropped in marked(module, side, gone.get(side, ())).items():
             left[name] = left[name] & ~dropped if name in left else ~dropped
     return left
 
@@ -204,13 +203,15 @@ def part_of(value: Tensor, left: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def take_out(module: nn.Module, out: set[int], ins: set[int]) -> None:
-    """Cut a layer, in place: the units it no longer makes, and those it no longer reads."""
-    ins = out if is_depthwise(module) else ins
-    sizes = {attribute: units_on(module, side) for side, attribute in sides_of(module).items()}
-    if is_depthwise(module):
-        sizes["groups"] = len(module.get_parameter("weight"))
-    for name, left in entries_left(module, out, ins).items():
+def take_out(module: nn.Module, gone: Mapping[str, Collection[int]]) -> None:
+    """Cut a layer, in place: the units that go, by side."""
+    sizes = {
+        attribute: units_on(module, side) - len(gone.get(side, ()))
+        for side, attribute in sides_of(module).items()
+    }
+    if is_depthwise(module):  # it makes and reads the same channels, a group each
+        sizes = dict.fromkeys((*sizes, "groups"), sizes["out_channels"])
+    for name, left in entries_left(module, gone).items():
         if name in module._buffers:
             module._buffers[name] = part_of(module.get_buffer(name), left)
         else:
@@ -218,8 +219,7 @@ def take_out(module: nn.Module, out: set[int], ins: set[int]) -> None:
             new = nn.Parameter(part_of(old, left), requires_grad=old.requires_grad)
             setattr(module, name, new)
     for attribute, size in sizes.items():
-        is_input = attribute in ("in_features", "in_channels", "input_size")
-        setattr(module, attribute, size - len(ins if is_input else out))
+        setattr(module, attribute, size)
 
 
 def zero_padded(module: nn.Module) -> bool:

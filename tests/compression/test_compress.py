@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.report import bits_of, latency
+from kasuri.compression.report import latency
 from kasuri.compression.search import validation_loss
 from kasuri.compression.units import masked_net
 
@@ -29,9 +29,9 @@ def left(report: kasuri.compression.CompressionReport) -> dict[str, int]:
     return {one.layer: one.after for one in report.units}
 
 
-@pytest.mark.parametrize("criterion", ["snr", "ard", "group_ard"])
+@pytest.mark.parametrize("criterion", ["snr", "group_ard"])
 def test_the_gap_separates_noise_from_signal(criterion: str) -> None:
-    small, report = kasuri.compress(noisy(), torch.randn(5, 4), criterion=criterion, calls=0)
+    small, report = kasuri.compress(noisy(), torch.randn(5, 4), criterion=criterion)
     assert small[0].out_features == 7
     for one in report.histograms:
         if (one.layer, one.side) in (("0", "out"), ("2", "in")):
@@ -40,7 +40,7 @@ def test_the_gap_separates_noise_from_signal(criterion: str) -> None:
 
 
 def test_without_a_gap_nothing_goes_and_it_is_said() -> None:
-    small, report = kasuri.compress(noisy(dead=0), torch.randn(5, 4), calls=0)
+    small, report = kasuri.compress(noisy(dead=0), torch.randn(5, 4))
     assert small[0].out_features == 12
     assert "no gap in the statistic of '0' (out)" in report.notes
 
@@ -49,17 +49,10 @@ def test_a_unit_goes_if_either_side_or_both_can_do_without_it() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[2].posteriors.weight.loc.data[:, 0] = 1.0  # read all the same
     bnn[0].posteriors.weight.loc.data[1] = 1.0  # made for nobody
-    assert (
-        left(kasuri.compress(bnn, x, structure="both", threshold=0.05, calls=0)[1])["0"] == 12 - 3
-    )
-    assert left(kasuri.compress(bnn, x, threshold=0.05, calls=0)[1])["0"] == 12 - 5
-    assert (
-        left(kasuri.compress(bnn, x, threshold=0.05, structure="rows", calls=0)[1])["0"] == 12 - 4
-    )
-    assert (
-        left(kasuri.compress(bnn, x, threshold=0.05, structure="columns", calls=0)[1])["0"]
-        == 12 - 4
-    )
+    assert left(kasuri.compress(bnn, x, structure="both", threshold=0.05)[1])["0"] == 12 - 3
+    assert left(kasuri.compress(bnn, x, threshold=0.05)[1])["0"] == 12 - 5
+    assert left(kasuri.compress(bnn, x, threshold=0.05, structure="rows")[1])["0"] == 12 - 4
+    assert left(kasuri.compress(bnn, x, threshold=0.05, structure="columns")[1])["0"] == 12 - 4
 
 
 def test_a_side_that_is_not_random_has_no_say() -> None:
@@ -67,7 +60,7 @@ def test_a_side_that_is_not_random_has_no_say() -> None:
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.05), where="0")
     bnn[0].posteriors.weight.loc.data[:2] = 0.0
-    small, report = kasuri.compress(bnn, torch.randn(5, 4), threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, torch.randn(5, 4), threshold=0.05)
     assert left(report)["0"] == 4
     masked = masked_net(kasuri.collapse(bnn), report.masks)
     x = torch.randn(9, 4)
@@ -86,14 +79,14 @@ def test_validation_allows_as_much_as_the_tolerance() -> None:
     results = []
     for tolerance in (0.0, 0.05, 0.5):
         small, report = kasuri.compress(
-            elbo, x, threshold=kasuri.compression.Loss(tolerance), validation=(x, y), calls=0
+            elbo, x, threshold=kasuri.compression.Loss(tolerance), validation=(x, y)
         )
-        start = report.trials[0].loss
+        start = report.trials[0]
         assert start == pytest.approx(nll(kasuri.collapse(bnn)), abs=1e-6)
         assert nll(small) <= start + tolerance + 1e-6
         results.append(small[0].out_features)
         _, other = kasuri.compress(
-            bnn, x, threshold=kasuri.compression.Loss(tolerance), validation=nll, calls=0
+            bnn, x, threshold=kasuri.compression.Loss(tolerance), validation=nll
         )
         assert left(other)["0"] == results[-1]
     assert results == sorted(results, reverse=True)
@@ -118,7 +111,7 @@ def test_radial_posteriors_by_log_mode() -> None:
     net[0].weight.data[:4] *= 1e-3
     net[2].weight.data[:, :4] *= 1e-3
     bnn = kasuri.bayesianize(net, kasuri.Radial(grouping="double"))
-    small, report = kasuri.compress(bnn, torch.randn(5, 8), criterion="log_mode", calls=0)
+    small, report = kasuri.compress(bnn, torch.randn(5, 8), criterion="log_mode")
     assert small[0].out_features == 6
     assert {one.below for one in report.histograms if one.layer == "0" and one.side == "out"} == {4}
 
@@ -126,28 +119,11 @@ def test_radial_posteriors_by_log_mode() -> None:
 def test_weights_one_by_one() -> None:
     bnn, x = noisy(), torch.randn(5, 4)
     bnn[0].posteriors.weight.loc.data[8, 2] = 0.0
-    small, report = kasuri.compress(bnn, x, structure="weights", threshold=0.05, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="weights", threshold=0.05)
     assert small[0].out_features == 7
     assert report.after.nonzero == 7 * 4 - 1 + 7 * 3
     masks, _ = kasuri.compress(bnn, structure="weights", threshold=0.05)
     torch.testing.assert_close(small(x), kasuri.collapse(masks)(x))
-
-
-def test_bits_keep_the_rounding_error_below_the_noise() -> None:
-    torch.manual_seed(0)
-    for sigma in (0.3, 0.03, 0.003):
-        mean = torch.randn(2000).double()
-        one = bits_of("w", mean, torch.full_like(mean, sigma**2))
-        low, high = float(mean.min()), float(mean.max())
-        levels = 2**one.fixed
-        grid = torch.linspace(low, high, levels).double()
-        rounded = grid[(mean[:, None] - grid).abs().argmin(1)]
-        # a grid between the ends has one step less than levels
-        assert (rounded - mean).square().mean() < sigma**2 * (levels / (levels - 1)) ** 2
-        half = torch.linspace(low, high, max(levels // 2, 2)).double()
-        coarse = half[(mean[:, None] - half).abs().argmin(1)]
-        assert (coarse - mean).square().mean() > sigma**2, "and no bit is wasted"
-    assert bits_of("w", mean, torch.zeros_like(mean)).fixed == 32
 
 
 def test_latency_is_a_ratio_of_the_same_run() -> None:
@@ -161,9 +137,8 @@ def test_latency_is_a_ratio_of_the_same_run() -> None:
                 x = x @ x / 200
             return x
 
-    found = latency(Waits(12), Waits(2), torch.rand(120, 120), calls=9)
-    assert 2 < found.ratio < 20
-    assert found.before > found.after
+    slow, fast = latency(Waits(12), Waits(2), torch.rand(120, 120), calls=9)
+    assert 2 < slow / fast < 20
 
 
 REFUSALS = [
@@ -178,14 +153,13 @@ REFUSALS = [
     ({"criterion": "log_mode", "structure": "weights"}, "log_mode"),
     ({"validation": (1, 2)}, "ELBO"),
     ({"validation": lambda net: float("nan")}, "nan"),
-    ({"calls": 2.5}, "calls=2.5"),
 ]
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
 def test_refusals_say_what_to_write(options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        kasuri.compress(noisy(), torch.randn(2, 4), **{"calls": 0, **options})
+        kasuri.compress(noisy(), torch.randn(2, 4), **options)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +179,7 @@ def test_options_refuse_what_cannot_be(option: type, value: dict) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    options = {"calls": np.int64(2), "threshold": np.float32(0.1)}
-    _, report = kasuri.compress(noisy(), torch.randn(2, 4), **options)
+    _, report = kasuri.compress(noisy(), torch.randn(2, 4), threshold=np.float32(0.1))
     assert left(report)["0"] == 7
 
 
@@ -240,12 +213,12 @@ def test_by_default_units_that_one_side_does_not_need_go() -> None:
         layer.bias.data[:dead] = 0.0
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=1e-3))
     x = torch.randn(4, 3, 8, 8)
-    small, report = kasuri.compress(bnn, x, calls=0)
+    small, report = kasuri.compress(bnn, x)
     assert (small.stem.out_channels, small.side.out_channels) == (11, 4)
     assert report.before.parameters == 6_300
     assert report.after.parameters == 11 * 28 + 11 * (11 * 9 + 1) + 4 * (11 * 9 + 1) + 10 * 16
     torch.testing.assert_close(small(x), kasuri.collapse(bnn)(x), rtol=0, atol=1e-5)
     masked = masked_net(kasuri.collapse(bnn), report.masks)
     torch.testing.assert_close(small(x), masked(x), rtol=0, atol=1e-6)
-    _, cautious = kasuri.compress(bnn, x, structure="both", calls=0)
+    _, cautious = kasuri.compress(bnn, x, structure="both")
     assert cautious.after.parameters == 6_300

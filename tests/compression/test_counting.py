@@ -25,12 +25,6 @@ def test_multiply_accumulates_are_those_of_torch(name: str) -> None:
     assert found.flops == 2 * found.macs + found.biases
 
 
-def test_recurrent_steps_count_every_gate() -> None:
-    found = count(nn.LSTM(3, 5, batch_first=True), torch.zeros(2, 7, 3))
-    assert found.macs == 7 * 4 * 5 * (3 + 5)
-    assert found.biases == 7 * 2 * 4 * 5
-
-
 def test_zeros_count_in_dense_computations_only() -> None:
     layer = nn.Linear(4, 3)
     layer.weight.data[:, 2:] = 0
@@ -43,7 +37,7 @@ def test_sequences_with_time_first():
     x = torch.zeros(7, 2, 3)
     lstm = nn.LSTM(3, 5)
     macs = 7 * 4 * 5 * (3 + 5)
-    assert count(lstm, x).macs == macs
+    assert (count(lstm, x).macs, count(lstm, x).biases) == (macs, 7 * 2 * 4 * 5)
     assert count(nn.LSTM(3, 5, batch_first=True), x.transpose(0, 1)).macs == macs
     each = uses(lstm, x)
     assert (
@@ -139,44 +133,3 @@ def test_products_whatever_they_are_called(function, shape, macs, biases, times)
     assert uses(net, x) == {"w": times}
     net.w.data[..., 2:] = 0
     assert 2 * count(net, x).sparse_macs == macs
-
-
-def test_layers_with_code_of_their_own():
-    class Adapted(nn.Linear):
-        def __init__(self):
-            super().__init__(4, 4)
-            self.down, self.up = nn.Parameter(torch.ones(4, 2)), nn.Parameter(torch.ones(2, 4))
-
-        def forward(self, x):
-            return super().forward(x) + x @ self.down @ self.up
-
-    found = count(Adapted(), torch.zeros(3, 4))
-    assert (found.macs, found.biases) == (16 + 8 + 8, 4)
-    assert uses(Adapted(), torch.zeros(3, 4)) == {"weight": 1.0, "down": 1.0, "up": 1.0}
-
-
-def test_a_layer_that_fails_and_is_caught():
-    class Careful(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.w = nn.Linear(7, 1), nn.Parameter(torch.ones(3, 4))
-
-        def forward(self, x):
-            try:
-                return self.layer(x)
-            except RuntimeError:
-                return x @ self.w
-
-    assert count(Careful(), torch.zeros(2, 3)).macs == 12
-
-
-def test_operators_of_higher_order_are_run():
-    class Branching(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 2)
-
-        def forward(self, x):
-            return torch.ops.higher_order.cond(True, lambda one: one + 0, lambda one: one, (x,))
-
-    assert count(Branching(), torch.zeros(2, 3)).macs == 0

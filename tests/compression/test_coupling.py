@@ -76,7 +76,7 @@ def test_grouped_query_attention_comes_to_an_end() -> None:
         bnn.up.posteriors.weight.loc[:6] *= 1e-6
     words = torch.randint(11, (2, 5))
     start = time.perf_counter()
-    small, report = kasuri.compress(bnn, words, calls=0)
+    small, report = kasuri.compress(bnn, words)
     assert time.perf_counter() - start < 60
     assert small.up.out_features == 10, "what is clear goes"
     masked = masked_net(kasuri.collapse(bnn), report.masks).eval()

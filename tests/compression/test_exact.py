@@ -23,14 +23,14 @@ def compressed(
     bnn: nn.Module, x: torch.Tensor, structure: str
 ) -> tuple[nn.Module, kasuri.compression.CompressionReport]:
     """The network at the lowest of a few thresholds at which something goes."""
-    _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0, calls=0)
+    _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0)
     logs = []
     for one in report.histograms:
         middles = [(a + b) / 2 for a, b in zip(one.edges, one.edges[1:], strict=False)]
         logs += [m for m, n in zip(middles, one.counts, strict=True) for _ in range(n)]
     for share in (0.4, 0.6, 0.8, 0.9, 0.97):
         threshold = float(torch.tensor(logs).double().quantile(share).exp())
-        small, report = kasuri.compress(bnn, x, structure=structure, threshold=threshold, calls=0)
+        small, report = kasuri.compress(bnn, x, structure=structure, threshold=threshold)
         if sum(one.before - one.after for one in report.units) > 2:
             return small, report
     return small, report
@@ -76,7 +76,7 @@ def test_nothing_of_kasuri_is_left(name: str) -> None:
 
 def test_a_threshold_of_zero_changes_nothing() -> None:
     bnn, x = bayesian("residual"), NETWORKS["residual"][1](2)
-    small, report = kasuri.compress(bnn, x, threshold=0.0, calls=0)
+    small, report = kasuri.compress(bnn, x, threshold=0.0)
     plain = kasuri.collapse(bnn).eval()
     assert torch.equal(small(x), plain(x))
     assert report.before == report.after
@@ -86,7 +86,7 @@ def test_a_threshold_of_zero_changes_nothing() -> None:
 def test_the_network_given_is_not_touched() -> None:
     bnn, x = bayesian("grouped").train(), NETWORKS["grouped"][1](2)
     before = copy.deepcopy(bnn.state_dict())
-    kasuri.compress(bnn, x, structure="rows", threshold=1e9, calls=0)
+    kasuri.compress(bnn, x, structure="rows", threshold=1e9)
     assert bnn.training
     for key, value in bnn.state_dict().items():
         assert torch.equal(value, before[key]), key
@@ -95,7 +95,7 @@ def test_the_network_given_is_not_touched() -> None:
 def test_single_precision_comes_out_as_it_went_in() -> None:
     bnn = bayesian("residual").float()
     x = NETWORKS["residual"][1](2).float()
-    small, report = kasuri.compress(bnn, x, structure="rows", threshold=1.0, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="rows", threshold=1.0)
     assert {p.dtype for p in small.parameters()} == {torch.float32}
     masked = masked_net(kasuri.collapse(bnn), report.masks).eval()
     torch.testing.assert_close(small(x), masked(x), rtol=1e-4, atol=1e-4)
@@ -103,6 +103,6 @@ def test_single_precision_comes_out_as_it_went_in() -> None:
 
 def test_every_layer_keeps_a_unit() -> None:
     bnn, x = bayesian("lenet"), NETWORKS["lenet"][1](2)
-    small, report = kasuri.compress(bnn, x, structure="columns", threshold=1e9, calls=0)
+    small, report = kasuri.compress(bnn, x, structure="columns", threshold=1e9)
     assert {one.after for one in report.units if one.obstacle is None} == {1}
     assert small(x).shape == (2, 10)

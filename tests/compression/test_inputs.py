@@ -67,9 +67,7 @@ def posterior(net, dead):
 )
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)
-    small, report = kasuri.compress(
-        bnn, torch.randn(shape), structure="both", threshold=0.05, calls=0
-    )
+    small, report = kasuri.compress(bnn, torch.randn(shape), structure="both", threshold=0.05)
     assert report.unused_inputs == ()
     assert report.masks == {}
     kept = dict(small.named_parameters())[dead]
@@ -78,9 +76,7 @@ def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
 
 def test_columns_of_inputs_go():
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
-    _, report = kasuri.compress(
-        posterior(net, "1.weight"), torch.randn(3, 2, 3), threshold=0.05, calls=0
-    )
+    _, report = kasuri.compress(posterior(net, "1.weight"), torch.randn(3, 2, 3), threshold=0.05)
     assert report.unused_inputs == (("1", tuple(DEAD)),)
 
 
@@ -96,7 +92,7 @@ def test_columns_of_inputs_are_found_whatever_is_done_to_the_inputs():
                 hidden = self.two(h)
             return self.three(torch.cat([x[:, :2], hidden], 1))
 
-    columns = input_columns(Twice(), torch.full((2, 3), torch.nan))
+    columns = input_columns(Twice(), torch.randn(2, 3))
     assert {name: here.tolist() for name, here in columns.items()} == {
         "one": [True] * 3,
         "two": [False] * 3,
@@ -117,29 +113,15 @@ def test_columns_of_inputs_beside_hidden_units_go():
     bnn.last.posteriors.weight.loc.data[:, 2:5] = 1e-6
     x = torch.randn(5, 4)
     for structure in ("both", "either"):
-        small, report = kasuri.compress(bnn, x, structure=structure, threshold=0.05, calls=0)
+        small, report = kasuri.compress(bnn, x, structure=structure, threshold=0.05)
         assert report.unused_inputs == (("last", (3, 4)),)
         assert small.first.out_features == (3 if structure == "both" else 2)
         masked = masked_net(kasuri.collapse(bnn), report.masks)
         torch.testing.assert_close(small(x), masked(x))
 
 
-def test_a_loss_that_is_no_number_is_refused():
-    bnn = posterior(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "")
-    for threshold in (kasuri.compression.Loss(), kasuri.compression.PerLayer()):
-        with pytest.raises(ValueError, match="validation loss of the uncompressed network is nan"):
-            kasuri.compress(
-                bnn,
-                torch.randn(2, 3),
-                threshold=threshold,
-                validation=lambda net: float("nan"),
-            )
-
-
 def test_layers_without_known_units_are_named():
-    _, report = kasuri.compress(
-        posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05, calls=0
-    )
+    _, report = kasuri.compress(posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05)
     assert any("'cell' (LSTMCell)" in note for note in report.notes)
 
 

@@ -28,7 +28,6 @@ def test_the_mean_of_the_small_posterior_is_the_small_network(
     options = {
         "structure": "columns",
         "threshold": float(torch.tensor(level).double().exp()),
-        "calls": 0,
     }
     plain, _ = kasuri.compress(bnn, x, **options)
     small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
@@ -59,9 +58,7 @@ def same_variances(part: kasuri.Posterior, whole: kasuri.Posterior) -> None:
 
 def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:
     bnn, x = bayesian("mlp", kasuri.MatrixNormal()).float(), torch.randn(40, 6)
-    small, _ = kasuri.compress(
-        bnn, x, structure="rows", threshold=0.5, keep_posterior=True, calls=0
-    )
+    small, _ = kasuri.compress(bnn, x, structure="rows", threshold=0.5, keep_posterior=True)
     assert small[0].out_features < 16
     y = torch.randint(3, (40,))
     elbo = kasuri.ELBO(small, kasuri.Categorical(), kasuri.Normal(1.0), num_data=40)
@@ -75,7 +72,7 @@ def test_a_small_posterior_can_be_trained_and_saved(tmp_path: object) -> None:
 
 def test_groups_of_channels_go_with_their_posterior() -> None:
     bnn, x = bayesian("grouped", kasuri.KTied(rank=2)), NETWORKS["grouped"][1](2)
-    options = {"structure": "rows", "threshold": 1e9, "calls": 0}
+    options = {"structure": "rows", "threshold": 1e9}
     plain, _ = kasuri.compress(bnn, x, **options)
     small, _ = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert plain.depthwise.groups == small.depthwise.groups < 12

@@ -39,7 +39,7 @@ def bayesian(net: nn.Module, dead: dict[str, Any], bias: float = 1.0) -> nn.Modu
 
 
 def compressed(bnn: nn.Module, x: Any, **options: Any) -> tuple[nn.Module, Any, nn.Module]:
-    small, report = kasuri.compress(bnn, x, calls=0, **{"threshold": 0.1, **options})
+    small, report = kasuri.compress(bnn, x, **{"threshold": 0.1, **options})
     return small, report, masked_net(kasuri.collapse(bnn), report.masks).eval()
 
 
@@ -86,16 +86,6 @@ def test_one_slope_for_all_units_is_no_unit():
     small, _, masked = compressed(bnn, torch.randn(5, 1, 6, 6).double())
     assert (small[0].out_channels, small[3].in_features) == (2, 32)
     same(small, masked, torch.randn(5, 1, 6, 6).double())
-
-
-def test_one_slope_behind_a_layer_that_is_cut_twice():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.PReLU(), nn.Linear(3, 2))
-    bnn = bayesian(net, {"0": 0, "2": (2, slice(1, None))})
-    small, _, masked = compressed(
-        bnn, torch.randn(5, 3).double(), threshold=1e-6, structure="weights"
-    )
-    assert (small[0].out_features, small[2].out_features) == (3, 2)
-    same(small, masked, torch.randn(5, 3).double())
 
 
 @pytest.mark.parametrize("order", [("y", "features"), ("features", "y")])

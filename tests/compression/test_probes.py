@@ -48,7 +48,7 @@ def half_dead(net):
 
 
 def compressed(bnn, *example):
-    return kasuri.compress(bnn, example, structure="rows", threshold=1e-6, calls=0)
+    return kasuri.compress(bnn, example, structure="rows", threshold=1e-6)
 
 
 def difference(bnn, small, report, *inputs):
@@ -120,7 +120,7 @@ def test_nothing_random_is_used():
     bnn = network()
     before = torch.get_rng_state()
     kasuri.collapse(bnn)
-    kasuri.compress(bnn, torch.randn(3, 4, generator=torch.Generator()), threshold=0.1, calls=0)
+    kasuri.compress(bnn, torch.randn(3, 4, generator=torch.Generator()), threshold=0.1)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -128,7 +128,7 @@ def test_validation_data_may_be_a_split():
     elbo = kasuri.ELBO(network(), kasuri.Categorical(), kasuri.Normal(1.0), num_data=9)
     x, y = torch.randn(9, 4), torch.randint(0, 2, (9,))
     found = [
-        kasuri.compress(elbo, x, validation=one, calls=0)[1].loss
+        kasuri.compress(elbo, x, validation=one)[1].loss
         for one in ((x, y), [x, y], datasets.Split(x, y))
     ]
     assert found[0] is not None
@@ -142,7 +142,7 @@ def test_what_was_not_trained_is_not_trained():
     )
     bnn[0].requires_grad_(False)
     bnn[2].posteriors.weight.loc.requires_grad_(False)
-    small, _ = kasuri.compress(bnn, torch.randn(3, 4), threshold=0.7, keep_posterior=True, calls=0)
+    small, _ = kasuri.compress(bnn, torch.randn(3, 4), threshold=0.7, keep_posterior=True)
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in bnn.parameters())
     assert not any(p.requires_grad for p in small[0].parameters())
     flags = {name: p.requires_grad for name, p in small[2].named_parameters()}

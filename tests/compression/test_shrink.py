@@ -58,8 +58,8 @@ def test_units_that_read_constants_only_go_after_them() -> None:
     net[2].weight.data[4, [1, 3]] = 1.0
     done = shrunk(net, torch.randn(4, 3).double())
     assert (done.net[0].out_features, done.net[2].out_features) == (3, 4)
-    assert done.plan["2"].out == done.plan["3"].out == {0, 4}
-    assert done.plan["2"].ins == {1, 3}
+    assert done.plan["2"] == {"out": {0, 4}, "in": {1, 3}}
+    assert done.plan["3"] == {"follows": {0, 4}}
 
 
 def test_a_constant_zero_goes_past_zero_padding() -> None:
@@ -72,7 +72,7 @@ def test_a_constant_zero_goes_past_zero_padding() -> None:
 def test_constants_before_zero_padding_share_one_carrier() -> None:
     done = shrunk(residual(2.0), images(2))
     assert done.net.stem.out_channels == 5
-    assert "stays and bears the constants of 4" in done.notes[0]
+    assert "meets zero padding" in done.notes[0], "why the one stays"
 
 
 def test_without_carriers_they_stay() -> None:
@@ -147,7 +147,7 @@ def test_hidden_units_of_other_recurrent_layers() -> None:
         assert shrunk(net, torch.randn(7, 2, 3).double()).net.layer.hidden_size == 5
 
 
-def test_lstm_units_without_inputs_go_if_silent_and_stay_if_they_swing_in() -> None:
+def test_lstm_units_without_inputs_stay_because_they_swing_in() -> None:
     torch.manual_seed(0)
     net, x = Recurrent(), torch.randint(20, (3, 5))
     rows = [10 * gate + 4 for gate in range(4)]
@@ -156,8 +156,6 @@ def test_lstm_units_without_inputs_go_if_silent_and_stay_if_they_swing_in() -> N
     done = shrunk(net, x)
     assert done.net.lstm.hidden_size == 10
     assert "not constant" in done.notes[0]
-    net.lstm.bias_ih_l0.data[24] = net.lstm.bias_hh_l0.data[24] = 0  # the candidate's bias
-    assert shrunk(net, x).net.lstm.hidden_size == 9
 
 
 def test_an_example_of_one_time_step_does_not_mislead() -> None:

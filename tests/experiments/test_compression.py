@@ -78,7 +78,7 @@ def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.01, noise=0.0))
     with torch.no_grad():
         dict(kasuri.named_posteriors(bnn))["0.weight"].loc[:, 5:] = 0.0  # 5 of 64 inputs are left
-    small, report = kasuri.compress(bnn, data.test.x[:9], threshold=1e-6, calls=0)
+    small, report = kasuri.compress(bnn, data.test.x[:9], threshold=1e-6)
     point = scored(small, report, data)
     assert point["weights"] == sum(point["layers"]) == 5 * 10
     assert point["flops"] == 5 * 10 + 10

@@ -178,9 +178,7 @@ def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
         bnn[0].posteriors.weight.loc[3:] = 0.0  # nine hidden units are noise
         bnn[0].posteriors.bias.loc[3:] = 0.0
         bnn[2].posteriors.weight.loc[:, 3:] = 0.0
-    small, report = kasuri.compress(
-        bnn, x[:8], threshold=0.05, keep_posterior=keep_posterior, calls=0
-    )
+    small, report = kasuri.compress(bnn, x[:8], threshold=0.05, keep_posterior=keep_posterior)
     assert small[0].out_features == 3
     torch.testing.assert_close(
         small.eval()(x), kasuri.collapse(bnn).eval()(x), rtol=1e-4, atol=1e-5

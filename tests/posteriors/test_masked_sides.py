@@ -94,7 +94,7 @@ def test_a_compressed_network_is_apart_and_comes_back_from_a_file(tmp_path):
         net[0].weight[2] = 0
     bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=1e-3))
     x = torch.randn(20, 9).double()
-    options = {"criterion": "snr", "threshold": 1.0, "calls": 0}
+    options = {"criterion": "snr", "threshold": 1.0}
     small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
     assert [one.after for one in report.units if one.layer == "0"] == [5]
     q = small[0].posteriors.weight

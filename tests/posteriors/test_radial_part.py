@@ -111,7 +111,7 @@ def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
     family = dataclasses.replace(family, positions=1)
     bnn = kasuri.bayesianize(network(), family)
     x = torch.randn(5, 1, 8, 8).double()
-    options = {"criterion": "log_mode", "structure": "rows", "calls": 0}
+    options = {"criterion": "log_mode", "structure": "rows"}
     if family.grouping == "column":
         options["structure"] = "columns"
     _, report = kasuri.compress(bnn, x, threshold=kasuri.compression.Gap(), **options)
@@ -157,7 +157,6 @@ def test_a_network_of_single_units_still_has_a_radial_prior(masking, tmp_path):
         threshold=1e6,
         structure="both" if masking else "rows",
         keep_posterior=True,
-        calls=0,
     )
     assert [one.after for one in report.units if one.layer == "0"] == [1]
     posteriors = [q for name, q in kasuri.named_posteriors(small) if "weight" in name]
