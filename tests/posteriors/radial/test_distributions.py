@@ -114,7 +114,7 @@ def test_whole_numbers_are_numbers():
         other = VonMisesFisher(loc, torch.tensor(2))
         torch.testing.assert_close(kl_divergence(q, other), kl_divergence(p, other))
     assert VonMisesFisher(torch.tensor([0, 0, 1]), 2).mean.is_floating_point()
-    assert vmf.mean_resultant(torch.tensor([2, 5]), 3).tolist() == pytest.approx(
+    assert vmf.terms(torch.tensor([2, 5]), 3).resultant.tolist() == pytest.approx(
         [0.537315, 0.800091]
     )
 
