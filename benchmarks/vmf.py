@@ -41,12 +41,8 @@ def exact(kappa: float, d: int) -> list[Any]:
 
 
 def by_kasuri(kappa: Tensor, d: int) -> Values:
-    return (
-        vmf.mean_resultant(kappa, d),
-        vmf.mean_resultant_slope(kappa, d),
-        vmf.ell(kappa, d),
-        vmf.divergence(kappa, d),
-    )
+    of = vmf.terms(kappa, d)
+    return of.resultant, of.slope, of.ell, of.divergence
 
 
 def average(order: float, z: Tensor) -> Tensor:
@@ -143,7 +139,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
 
     cases: dict[str, dict[str, Callable[[], object]]] = {
         f"KL to uniform and its gradient, {count} κ, d = {d}": {
-            "kasuri": lambda: backward(vmf.divergence(kappa, d)),
+            "kasuri": lambda: backward(vmf.terms(kappa, d).divergence),
             "averaged bounds": lambda: by_bounds(plain, d),
             "SciPy": lambda: by_scipy(plain.numpy(), d),
         },

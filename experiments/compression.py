@@ -60,7 +60,7 @@ _FAMILIES: Mapping[str, dict[str, Any]] = {
 }
 # the paper's start and prior; its thresholds were set by eye, ours are found on validation data
 _RADIAL: dict[str, Any] = {
-    "family": Radial(grouping="double", factors=2, gap=0.1, min_gap=2e-3),
+    "family": Radial(grouping="double", gap=0.1),
     "radial": (0.01, 0.001),
     "criterion": "log_mode",
     "estimator": "shared",

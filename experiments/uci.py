@@ -296,9 +296,7 @@ def _rows(name: str) -> list[Splits]:
         "radial-row": {"family": kasuri.Radial(grouping="row"), "prior": "radial"},
         "radial-double": {"family": kasuri.Radial(grouping="double"), "prior": "radial"},
         "radial-double-published": {  # start, prior and noise of the paper, nothing to choose
-            "family": kasuri.Radial(
-                grouping="double", factors=2, gap=0.005, min_gap=2e-3, spread=1e-4
-            ),
+            "family": kasuri.Radial(grouping="double", gap=0.005),
             "prior": "radial-augmented",
             "noises": ("gamma",),
             "temperatures": (1.0,),

@@ -27,7 +27,7 @@ FAMILIES = {
     "full normal": kasuri.FullNormal(),
     "full normal, bounded": kasuri.FullNormal(max_scale=2.0),
     "radial": kasuri.Radial(),
-    "radial, columns": kasuri.Radial(grouping="column", factors=2, concentration="group"),
+    "radial, columns": kasuri.Radial(grouping="column", concentration="group"),
     "radial, both sides": kasuri.Radial(grouping="double"),
     "radial, column scales": kasuri.Radial(grouping="double", double="scales"),
     "point": kasuri.Point(),

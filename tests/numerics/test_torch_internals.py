@@ -1,6 +1,5 @@
 """The private interfaces of torch that this package uses, and what breaks when they change."""
 
-import pytest
 import torch
 from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
@@ -25,16 +24,6 @@ def test_fused_forms_know_that_they_must_not_run_inside_transforms():
     assert internals.eager()
     assert not seen_inside(vmap, internals.eager)
     assert not seen_inside(grad, internals.eager)
-
-
-@pytest.mark.parametrize(("randomness", "apart"), [("different", True), ("same", False)])
-def test_members_of_a_vmap_have_noise_of_their_own_or_not(randomness, apart):
-    """Otherwise members of a stack would share their noise."""
-
-    def transform(function):
-        return vmap(function, randomness=randomness)
-
-    assert seen_inside(transform, internals.batched_apart) is apart
 
 
 def test_recomputation_by_checkpointing_is_noticed():

@@ -15,14 +15,13 @@ from tests.posteriors.test_part import part_of, randomised
 SINGLE = {
     "rows": kasuri.Radial(grouping="row"),
     "rows, each its own": kasuri.Radial(grouping="row", concentration="group"),
-    "rows, two factors": kasuri.Radial(grouping="row", factors=2),
     "columns": kasuri.Radial(grouping="column"),
     "columns of a kernel": kasuri.Radial(grouping="column", positions=2),
 }
 DOUBLE = {
     "both": kasuri.Radial(grouping="double"),
     "both of a kernel": kasuri.Radial(grouping="double", positions=2),
-    "both, bounded": kasuri.Radial(grouping="double", factors=2, gap=0.1, min_gap=2e-3),
+    "both, published": kasuri.Radial(grouping="double", gap=0.1),
     "scales": kasuri.Radial(grouping="double", double="scales", positions=2),
 }
 ROWS, COLUMNS = [0, 2, 3, 5], [2, 3, 4, 5]
@@ -68,17 +67,6 @@ def test_the_noise_of_both_sides_is_about_the_same(name):
     q, new = cut(DOUBLE[name], (6, 8))
     ratio = (new.variance.sum() / left(q.variance).sum()).item()
     assert 0.8 < ratio < 1.2
-
-
-def test_bounds_hold_in_fewer_dimensions():
-    family = kasuri.Radial(grouping="row", gap=0.1, min_gap=0.05)
-    q = randomised(family, (6, 8))
-    q.rows.directions.log_concentration.data += 20  # at the bound
-    new = part_of(q, ROWS, COLUMNS)
-    torch.testing.assert_close(new.mean, left(q.mean), rtol=1e-8, atol=1e-12)
-    built = family(torch.randn(4, 4))
-    assert new.rows.directions.bound == pytest.approx(built.rows.directions.bound)
-    assert new.rows.directions.concentration().max() <= built.rows.directions.bound
 
 
 def test_rows_of_which_nothing_is_left_are_next_to_nothing():

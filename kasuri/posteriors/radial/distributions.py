@@ -30,8 +30,8 @@ sphere = _Sphere()
 class VonMisesFisher(Distribution):
     """Directions around a mean direction: density C_d(κ) exp(κ locᵀx) on the unit sphere of R^d.
 
-    A `concentration` κ of 0 is the uniform distribution. `rsample` has gradients in both parameters, unbiased
-    for any function of the draws (give `loc` as normalize(...), so that it stays on the sphere).
+    A `concentration` κ of 0 is the uniform distribution. `rsample` has first derivatives in both parameters,
+    unbiased for any function of the draws (give `loc` as normalize(...), so that it stays on the sphere).
     Everything is computed in float64 and returned in the type of the parameters; d may be 2 or
     thousands, the concentration anything from 0 to 1e5 and beyond.
 
@@ -87,7 +87,7 @@ class VonMisesFisher(Distribution):
     @property
     def mean(self) -> Tensor:
         """E[x] = A(κ) loc, (*batch, d)."""
-        return vmf.mean_resultant(self.concentration, self._d).unsqueeze(-1) * self.loc
+        return vmf.terms(self.concentration, self._d).resultant.unsqueeze(-1) * self.loc
 
     @property
     def mode(self) -> Tensor:
@@ -96,9 +96,8 @@ class VonMisesFisher(Distribution):
     @property
     def variance(self) -> Tensor:
         """Of each component, (*batch, d): the diagonal of A' μμᵀ + (A/κ) (I - μμᵀ)."""
-        along = vmf.mean_resultant_slope(self.concentration, self._d).unsqueeze(-1)
-        across = vmf.tangent_variance(self.concentration, self._d).unsqueeze(-1)
-        return across + (along - across) * self.loc.square()
+        of = vmf.terms(self.concentration.unsqueeze(-1), self._d)
+        return of.spread + (of.slope - of.spread) * self.loc.square()
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws (*sample_shape, *batch, d) with implicit gradients."""
@@ -111,7 +110,7 @@ class VonMisesFisher(Distribution):
         kappa = self.concentration.double()
         # κ cos - ℓ is small beside its terms: differences before rounding
         cosine = (self.loc.double() * value.double()).sum(-1)
-        result = kappa * cosine - vmf.ell(kappa, self._d) - vmf.log_surface(self._d)
+        result = kappa * cosine - vmf.terms(kappa, self._d).ell - vmf.log_surface(self._d)
         return result.to(torch.promote_types(self.concentration.dtype, value.dtype))
 
     def entropy(self) -> Tensor:
@@ -132,5 +131,5 @@ def _kl(q: VonMisesFisher, p: VonMisesFisher) -> Tensor:
         )
     # of unit vectors this is 1 - cosine, and exactly 0 where they are the same
     gap = (q.loc.double() - p.loc.double()).square().sum(-1) / 2
-    result = vmf.kl(q.concentration, p.concentration, gap, d)
+    result = vmf.kl(q.concentration, p.concentration, d, gap)
     return result.to(torch.promote_types(q.concentration.dtype, p.concentration.dtype))

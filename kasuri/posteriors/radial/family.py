@@ -4,7 +4,7 @@
 both sides W is the elementwise product of two such matrices, or s z_i z'_j ξ_ij.
 
 Parameters, for n vectors of dimension d: n d for the directions (one of each means nothing), 1 or n
-concentrations, 2F (n + 1) for radii of F factors. Exact: sampling with unbiased gradients, mean,
+concentrations, 2 (n + 1) for radii. Exact: sampling with unbiased gradients, mean,
 marginal variances; for rows or columns alone also entropy, E‖W‖² and hence the KL to normal priors. With
 both sides W has no density of its own: use kasuri.RadialPrior, which speaks of radii and directions.
 Not available: drawing an output without its weights; `local` and `flipout` are refused.
@@ -16,7 +16,7 @@ Reference: Radial and directional posteriors for Bayesian neural networks.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,9 +31,9 @@ from kasuri.posteriors.radial.polar import (
     SIDES,
     Directions,
     Polar,
+    Side,
     along_columns,
     concentration_at,
-    mean_radius,
     to_vectors,
 )
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
@@ -43,12 +43,11 @@ _CHOICES = {
     "grouping": ("row", "column", "double"),
     "double": ("hadamard", "scales"),
     "concentration": ("layer", "group"),
-    "factors": (1, 2),
 }
 LONGEST = 20_000  # radii are held at e^10
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
 LOG_TOP = 29.0  # of concentrations at the start, a little below what posteriors hold
-STEPS = 50  # of bisection
+STEPS = 40  # of bisection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +63,10 @@ class Radial(MatrixFamily):
         double: how "double" joins both sides. "hadamard": (s z_i ξ_ij) (s' z'_j ζ_ji), as published;
             "scales": s z_i z'_j ξ_ij.
         concentration: one κ per "layer" and side, or one per "group" (row or column).
-        factors: of a radius: 2 for kasuri.RadialPrior(form="augmented"), 1 for all else, in which a second
-            one would be redundant.
-        scale: root mean square of the initial standard deviations of the weights: in total, or of every
-            row or column that is the only side and has its own κ.
+        scale: root mean square of the initial standard deviations of the weights.
         noise: relative spread of the initial standard deviations of radii.
         gap: start at the κ whose most likely cosine to the mean direction is 1 - gap; by default κ
             follows `scale`.
-        min_gap: an upper bound of κ in the same terms, approached smoothly; None for no bound.
-        spread: initial standard deviation of the logarithm of each factor; by default a radius varies by
-            `scale`, as any weight does.
         mean: as in every family; rows or columns of zeros, which have no direction, start near 0.
         positions: neighbouring columns that are one input; `kasuri.bayesianize` sets it for convolutions.
         max_scale: not available.
@@ -89,46 +82,38 @@ class Radial(MatrixFamily):
     grouping: str = "row"
     double: str = "hadamard"
     concentration: str = "layer"
-    factors: int = 1
     gap: float | None = None
-    min_gap: float | None = None
-    spread: float | None = None
     positions: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices or isinstance(value, bool):
+            if value not in choices:
                 options = " or ".join(f"{name}={choice!r}" for choice in choices)
                 raise ValueError(f"Radial({name}={value!r}): write {options}")
-        for name, top in (("gap", 1), ("min_gap", 1), ("spread", math.inf)):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 < value < top):
-                raise ValueError(f"Radial({name}={value!r}): must be a number between 0 and {top}")
-        if self.gap is not None and self.gap <= (self.min_gap or 0):
-            raise ValueError(
-                f"Radial(gap={self.gap}, min_gap={self.min_gap}): gap must be above min_gap"
-            )
+        if self.gap is not None and not (is_number(self.gap) and 0 < self.gap < 1):
+            raise ValueError(f"Radial(gap={self.gap!r}): must be a number between 0 and 1")
         if self.max_scale is not None:
             raise ValueError(
                 f"Radial(max_scale={self.max_scale}): standard deviations follow from radii and "
-                "concentrations and have no bound of their own; see gap= and min_gap="
+                "concentrations and have no bound of their own"
             )
         if self.double != "hadamard" and self.grouping != "double":
             raise ValueError(f'Radial(double={self.double!r}): it belongs to grouping="double"')
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "Radial":
-        """From a file; files of version 0.2 name options that have one choice now."""
-        options = dict(options)
-        for name, choice in (("radius", "log-normal"), ("rescale", False)):
-            value = options.pop(name, choice)
+        """From a file; files of version 0.2 name options that have one choice now, or matter no more."""
+        of_0_2 = {"radius": "log-normal", "rescale": False, "min_gap": None}
+        for name, choice in of_0_2.items():
+            value = options.get(name, choice)
             if value != choice:
                 raise ValueError(
                     f"Radial({name}={value!r}) of version 0.2: it must be {choice!r} now"
                 )
-        return cls(**options)
+        gone = {*of_0_2, "factors", "spread"}
+        return cls(**{name: value for name, value in options.items() if name not in gone})
 
     def for_kernel(self, positions: int) -> "Radial":
         return replace(self, positions=positions)
@@ -149,16 +134,7 @@ class Radial(MatrixFamily):
                 f"Radial() of a weight with a row of length {longest:g}: lengths must be below "
                 f"{LONGEST:,}; divide the weight by a number and multiply the layer's output by it"
             )
-        if self.grouping == "row":
-            posterior = RadialPosterior(rows=self._one_side(start))
-        elif self.grouping == "column":
-            polar = self._one_side(to_vectors(start, "columns", self.positions))
-            posterior = RadialPosterior(columns=polar, positions=self.positions)
-        elif self.double == "hadamard":
-            posterior = self._hadamard(start)
-        else:
-            posterior = self._scales(start)
-        return posterior.to(weight.dtype)
+        return self._around(start).to(weight.dtype)
 
     def _filled(self, weight: Tensor) -> Tensor:
         """The weight with rows and columns of zeros replaced by ± 0.01 scale."""
@@ -170,125 +146,100 @@ class Radial(MatrixFamily):
             empty |= to_vectors(zero, side, self.positions)
         return torch.where(empty, FILL * self.scale * signs, weight)
 
-    def _one_side(self, vectors: Tensor) -> Polar:
-        """Radii and directions of vectors (*blocks, n, d) alone.
+    def _around(self, weight: Tensor) -> RadialPosterior:
+        """Radii and directions whose product has the weight as its mean."""
+        positions, (sides, scales) = self.positions, self._split(weight)
+        growths = {side: self._growth(to_vectors(weight, side, positions)) for side in SIDES}
+        size = torch.ones_like(weight)  # products of E r², if directions were certain
+        for side, vectors in sides.items():
+            squares = vectors.square().sum(-1) * growths[side].exp()
+            squares = squares.unsqueeze(-1).expand(vectors.shape)
+            size = size * to_vectors(squares, side, positions)
+        radii = None
+        if scales is not None:
+            size = size * along_columns((2 * scales + growths["columns"]).exp(), positions)
+            radii = _radii(scales, growths["columns"])
+        kappas = self._concentrations(weight, sides, size)
+        polars = {
+            side: self._polar(vectors, growths[side], kappas[side])
+            for side, vectors in sides.items()
+        }
+        return RadialPosterior(polars.get("rows"), polars.get("columns"), radii, positions)
 
-        E‖w‖² = (length of the mean)² e^growth / A² is to be that of noise N(0, scale²) around the mean: for
-        every vector if each has a concentration of its own, else in total.
+    def _split(self, weight: Tensor) -> tuple[dict[Side, Tensor], Tensor | None]:
+        """Mean vectors of the sides that have directions, and log-means of radii of columns without them.
+
+        Both sides share a weight as sign(w) √|w| and √|w|. With "scales" the columns get their norms, up to
+        a common factor that makes their geometric mean 1.
         """
-        growth, d = self._growth(vectors), vectors.shape[-1]
-        if self.gap is not None:
-            return self._polar(vectors, growth, self._published(vectors))
-        radial, wanted = _squares(vectors, growth), vectors.square().sum(-1) + d * self.scale**2
-        if self.concentration == "layer":
-            radial, wanted = (part.sum(-1, keepdim=True) for part in (radial, wanted))
-        kappa = vmf.inverse_mean_resultant((radial / wanted).sqrt().clamp(max=1.0), d)
-        return self._polar(vectors, growth, kappa.clamp(max=math.exp(LOG_TOP)))
-
-    def _hadamard(self, weight: Tensor) -> RadialPosterior:
-        """Rows sign √|w| times columns √|w|. Both share the noise and the mean of log-radii."""
-        positions, roots = self.positions, weight.abs().sqrt()
-        growths = self._growth(weight), self._growth(to_vectors(weight, "columns", positions))
-        sides = weight.sign() * roots, to_vectors(roots, "columns", positions)
-        size, across = map(_squares, sides, growths)
-        kappas = self._concentrations(
-            weight, sides, size.unsqueeze(-1) * along_columns(across, positions)
-        )
-        rows, columns = map(self._polar, sides, growths, kappas)
-        logs = [mean_radius(*side.radii()).log().mean(-1) for side in (rows, columns)]
-        uneven = ((logs[0] - logs[1]) / 2).detach()[..., None, None]
-        rows.layer.loc.data -= uneven
-        columns.layer.loc.data += uneven
-        return RadialPosterior(rows, columns, positions=positions)
-
-    def _scales(self, weight: Tensor) -> RadialPosterior:
-        """Columns get their norms, up to a common factor that makes their geometric mean 1; rows the rest."""
+        if self.grouping == "row":
+            return {"rows": weight}, None
         columns = to_vectors(weight, "columns", self.positions)
-        growth, column_growth = self._growth(weight), self._growth(columns, common=False)
+        if self.grouping == "column":
+            return {"columns": columns}, None
+        if self.double == "hadamard":
+            return {
+                "rows": weight.sign() * weight.abs().sqrt(),
+                "columns": columns.abs().sqrt(),
+            }, None
         logs = torch.linalg.vector_norm(columns, dim=-1).log()
         logs = logs - logs.mean(-1, keepdim=True)
-        rows = weight / along_columns(logs.exp(), self.positions)
-        across = along_columns((2 * logs + column_growth).exp(), self.positions)
-        size = _squares(rows, growth).unsqueeze(-1) * across
-        (kappa,) = self._concentrations(weight, (rows,), size)
-        radii, polar = self._radii(logs, column_growth), self._polar(rows, growth, kappa)
-        return RadialPosterior(polar, column_radii=radii, positions=self.positions)
-
-    def _published(self, vectors: Tensor) -> Tensor:
-        """κ of vectors (*blocks, n, d) by `gap`, (*blocks, 1)."""
-        assert self.gap is not None
-        kappa = concentration_at(vectors.shape[-1], self.gap)
-        return vectors.new_full((*vectors.shape[:-2], 1), kappa)
+        return {"rows": weight / along_columns(logs.exp(), self.positions)}, logs
 
     def _concentrations(
-        self, weight: Tensor, sides: Sequence[Tensor], size: Tensor
-    ) -> list[Tensor]:
-        """κ of rows, and of columns if they have directions too, (*blocks, 1): κ/d is the same for both.
+        self, weight: Tensor, sides: Mapping[Side, Tensor], size: Tensor
+    ) -> dict[Side, Tensor]:
+        """κ of the sides that have directions, (*blocks, 1): κ/d is the same for both.
 
         That at which E‖W‖² is that of noise N(0, scale²) around the weight, by bisection; or by `gap`. `size`
         are products of squared mean radii and their growth at A = 1, (*blocks, out, in).
         """
-        if self.gap is not None:
-            return [self._published(vectors) for vectors in sides]
         wanted = weight.square().sum((-2, -1)) + weight.shape[-2:].numel() * self.scale**2
+        dimensions = {side: vectors.shape[-1] for side, vectors in sides.items()}
+        if self.gap is not None:
+            kappas = {side: concentration_at(d, self.gap) for side, d in dimensions.items()}
+            return {side: torch.full_like(wanted, k).unsqueeze(-1) for side, k in kappas.items()}
         # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: sums over the matrix are taken once
         terms = size.unsqueeze(-1)
-        for side, vectors in zip(SIDES, sides, strict=False):
+        for side, vectors in sides.items():
             share = F.normalize(vectors, dim=-1, eps=0.0).square()
             share = to_vectors(share, side, self.positions).unsqueeze(-1)
             terms = torch.cat([terms, terms * share], -1)
         totals = terms.sum((-3, -2))
-        dimensions = [vectors.shape[-1] for vectors in sides]
         low = torch.full_like(wanted, -12.0)
-        high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions)))
+        high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions.values())))
         for _ in range(STEPS):
             middle = (low + high) / 2
             weights = torch.ones_like(wanted).unsqueeze(-1)
-            for d in dimensions:
+            for d in dimensions.values():
                 a, b = (part.unsqueeze(-1) for part in _second_moment(d * middle.exp(), d))
                 weights = torch.cat([weights * a, weights * b], -1)
             above = (totals * weights).sum(-1) > wanted
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        return [d * ((low + high) / 2).exp().unsqueeze(-1) for d in dimensions]
+        ratio = ((low + high) / 2).exp().unsqueeze(-1)
+        return {side: d * ratio for side, d in dimensions.items()}
 
-    def _growth(self, vectors: Tensor, common: bool = True) -> Tensor:
-        """Log(E r²/(E r)²) of the radii, that of a common factor included.
-
-        By default that of the length of a normal vector of this mean and N(0, scale²) noise.
-        """
-        norms = torch.linalg.vector_norm(vectors, dim=-1)
-        if self.spread is None:
-            noise = self.scale**2
-            growth = torch.log1p(noise / (norms.square() + vectors.shape[-1] * noise))
-        else:
-            growth = torch.full_like(norms, (1 + common) * self.spread**2 / self.factors)
+    def _growth(self, vectors: Tensor) -> Tensor:
+        """Log(E r²/(E r)²) of the radii: that of a normal vector of this mean with N(0, scale²) noise."""
+        squares, noise = vectors.square().sum(-1), self.scale**2
+        growth = torch.log1p(noise / (squares + vectors.shape[-1] * noise))
         return growth * (2 * self.noise * torch.randn_like(growth)).exp()
 
     def _polar(self, vectors: Tensor, growth: Tensor, kappa: Tensor) -> Polar:
-        """Radii and directions of which the vectors are the means, at these concentrations or the bound."""
+        """Radii and directions of which the vectors are the means, at these concentrations."""
         *blocks, count, d = vectors.shape
-        bound = None
-        if self.min_gap is not None:
-            bound = concentration_at(d, self.min_gap)
-            kappa = kappa.clamp(max=0.99 * bound)
         kappa = kappa.expand(*blocks, count if self.concentration == "group" else 1)
         norms = torch.linalg.vector_norm(vectors, dim=-1)
-        log_radii = norms.log() - vmf.mean_resultant(kappa, d).log()
+        log_radii = norms.log() - vmf.terms(kappa, d).resultant.log()
         # the layer's factor starts with the common size, and with little of the noise
-        share = 1 / (1 + count) if self.spread is None else 0.5
-        noise = growth.amin(-1, keepdim=True) * share
+        noise = growth.amin(-1, keepdim=True) / (1 + count)
         size = (log_radii - growth / 2).mean(-1, keepdim=True) + noise / 2
-        local = self._radii(log_radii - size, growth - noise)
-        directions = Directions(vectors / norms.unsqueeze(-1), kappa, bound)
-        return Polar(directions, local, self._radii(size, noise))
-
-    def _radii(self, log_means: Tensor, growth: Tensor) -> Radii:
-        return Radii(LogNormal(log_means - growth / 2, growth.log()), self.factors)
+        directions = Directions(vectors / norms.unsqueeze(-1), kappa)
+        return Polar(directions, _radii(log_radii - size, growth - noise), _radii(size, noise))
 
 
-def _squares(vectors: Tensor, growth: Tensor) -> Tensor:
-    """E r² of vectors of these means, if their directions were certain."""
-    return vectors.square().sum(-1) * growth.exp()
+def _radii(log_means: Tensor, growth: Tensor) -> Radii:
+    return Radii(LogNormal(log_means - growth / 2, growth.log()))
 
 
 def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kasuri.numerics.safe import LOG_CEILING, held, soft_min, soft_min_inverse
+from kasuri.numerics.safe import LOG_CEILING, held
 from kasuri.posteriors.parts import along, entries
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
-from kasuri.posteriors.radial.vmf_sampling import sample_scaled
+from kasuri.posteriors.radial.vmf_sampling import sample
 
 Side = Literal["rows", "columns"]
 SIDES: tuple[Side, Side] = ("rows", "columns")
@@ -74,19 +74,15 @@ def concentration_at(d: int, gap: float) -> float:
 
 
 class Directions(nn.Module):
-    """vMF(normalize(loc), κ) with κ = exp(log_concentration), below a soft bound if there is one.
+    """vMF(normalize(loc), κ) with κ = exp(log_concentration).
 
     `loc` is (*blocks, n, d) of any lengths, κ (*blocks, 1) or (*blocks, n).
     """
 
-    def __init__(self, loc: Tensor, concentration: Tensor, bound: float | None = None) -> None:
+    def __init__(self, loc: Tensor, concentration: Tensor) -> None:
         super().__init__()
-        concentration = concentration.double()
-        if bound is not None:
-            concentration = soft_min_inverse(concentration.clamp(max=0.99 * bound), bound)
         self.loc = nn.Parameter(loc.contiguous())
-        self.log_concentration = nn.Parameter(concentration.log().clamp(max=LOG_CEILING))
-        self.bound = bound
+        self.log_concentration = nn.Parameter(concentration.double().log().clamp(max=LOG_CEILING))
 
     @property
     def dimension(self) -> int:
@@ -99,12 +95,11 @@ class Directions(nn.Module):
 
     def concentration(self) -> Tensor:
         """κ in float64, (*blocks, 1) or (*blocks, n)."""
-        kappa = held(self.log_concentration.double(), LOG_CEILING).exp()
-        return kappa if self.bound is None else soft_min(kappa, self.bound)
+        return held(self.log_concentration.double(), LOG_CEILING).exp()
 
     def resultant(self) -> Tensor:
         """A(κ), the length of E[x], in float64, (*blocks, 1) or (*blocks, n)."""
-        return vmf.mean_resultant(self.concentration(), self.dimension)
+        return vmf.terms(self.concentration(), self.dimension).resultant
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of every component, (*blocks, n, d): A' along the mean, A/κ across."""
@@ -121,7 +116,8 @@ class Directions(nn.Module):
 
     def kl(self, concentration: float) -> Tensor:
         """KL to vMF priors of the same mean directions, in float64, (*blocks, n)."""
-        kl = vmf.divergence(self.concentration(), self.dimension, concentration)
+        kappa = self.concentration()
+        kl = vmf.kl(kappa, kappa.new_tensor(concentration), self.dimension)
         return kl.expand(self.loc.shape[:-1])
 
 
@@ -136,8 +132,9 @@ class Polar(nn.Module):
         return self.local, self.layer
 
     def rsample(self) -> Tensor:
-        radius = draw_radius(*self.radii())
-        return sample_scaled(self.directions.loc, self.directions.concentration(), radius)
+        radius = draw_radius(*self.radii()).unsqueeze(-1)
+        directions = sample(self.directions.mode(), self.directions.concentration())
+        return radius.to(directions.dtype) * directions
 
     def mean(self) -> Tensor:
         """E[s] E[z_i] A(κ) μ_i."""
@@ -182,7 +179,7 @@ class Polar(nn.Module):
         kappa = along(kappa, index) if own else kappa
         modes = entries(to_vectors(old.mode(), side, positions), rows, columns)
         means = to_vectors(modes, side, positions).double()
-        before, after, bound = old.dimension, means.shape[-1], old.bound
+        before, after = old.dimension, means.shape[-1]
         factor = torch.ones_like(kappa)
         if after < before:  # else whole vectors, of the same law
             length = torch.linalg.vector_norm(means, dim=-1).clamp(min=SHORTEST)
@@ -197,13 +194,10 @@ class Polar(nn.Module):
                 first, second = ((weights * m).sum(-1, keepdim=True) for m in (first, second))
             ratio = (first / second).sqrt().clamp(max=1 - 1e-15)
             kappa = vmf.inverse_mean_resultant(ratio, after)
-            if bound is not None:  # of the same cosine, see `concentration_at`
-                bound *= (max(4, after) - 3) / (max(4, before) - 3)
-                kappa = kappa.clamp(max=0.99 * bound)
-            factor = length * of.resultant / vmf.mean_resultant(kappa, after)
+            factor = length * of.resultant / vmf.terms(kappa, after).resultant
         local = self.local.some(index)
-        local.loc.add_(factor.log().unsqueeze(-2))
-        directions = Directions(means, kappa, bound).to(old.loc.dtype)
+        local.loc.add_(factor.log())
+        directions = Directions(means, kappa).to(old.loc.dtype)
         return Polar(directions, local, copy.deepcopy(self.layer))
 
 

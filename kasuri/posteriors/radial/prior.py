@@ -17,13 +17,14 @@ from torch import Tensor
 
 from kasuri.checks import is_number
 from kasuri.posteriors.base import Posterior
-from kasuri.posteriors.masked import MaskedPosterior
-from kasuri.posteriors.radial.polar import concentration_at, to_vectors
+from kasuri.posteriors.masked import MaskedPosterior, behind_mask
+from kasuri.posteriors.radial.polar import Directions, concentration_at, to_vectors
 from kasuri.posteriors.radial.posterior import RadialPosterior
-from kasuri.posteriors.radial.radii import half_cauchy_kls, kl_to_half_cauchy_augmented
+from kasuri.posteriors.radial.radii import kl_to_half_cauchy, kl_to_half_cauchy_augmented
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import Normal
 
+FORMS = {"direct": kl_to_half_cauchy, "augmented": kl_to_half_cauchy_augmented}
 NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights; write prior.kl(posterior)"
 
 
@@ -36,8 +37,8 @@ class RadialPrior(Prior):
     Args:
         local: scale of the radii of rows and columns, the median of a half-Cauchy distribution.
         layer: scale of the layer's factor s.
-        form: of the half-Cauchy KL. "direct"; or "augmented", the sum over two factors, z² = αβ, as
-            published, which is larger and needs kasuri.Radial(factors=2).
+        form: of the half-Cauchy KL. "direct"; or "augmented", that of two factors, z² = αβ, as
+            published, which is larger.
         mean: mean directions of the prior. "posterior" for those of the posterior, so that directions
             are free and only their concentration costs, as published; or "uniform" for a uniform
             distribution of directions.
@@ -77,7 +78,7 @@ class RadialPrior(Prior):
                 )
         if mean not in ("posterior", "uniform"):
             raise ValueError(f'RadialPrior(mean={mean!r}): write "posterior" or "uniform"')
-        if form not in ("direct", "augmented"):
+        if form not in FORMS:
             raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
         self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
@@ -90,49 +91,35 @@ class RadialPrior(Prior):
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
             )
         self.others.prepare(others)
-        if self.form == "augmented" and any(
-            radii.loc.shape[-2] != 2 for q, _ in own for _, radii in q.own_radii()
-        ):
-            raise ValueError(
-                'RadialPrior(form="augmented") needs two factors of every radius: write '
-                'kasuri.Radial(factors=2), or kasuri.RadialPrior(form="direct")'
-            )
 
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p), summed over the given posteriors."""
         own, others = _shared_out(posteriors)
         terms = []
         if own:
-            terms.append(self._kl_of(own).to(next(own[0][0].parameters()).dtype))
+            kls = torch.stack([self._kl_of(q, mask) for q, mask in own])
+            terms.append(kls.sum().to(next(own[0][0].parameters()).dtype))
         if others:
             terms.append(self.others.kl(*others))
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
-    def _kl_of(self, posteriors: Sequence[tuple[RadialPosterior, Tensor | None]]) -> Tensor:
-        """KL of the radii and directions of posteriors, in float64.
+    def _kl_of(self, q: RadialPosterior, mask: Tensor | None) -> Tensor:
+        """KL of radii and directions, in float64; rows and columns of which nothing is left count nothing."""
+        polars, half_cauchy = dict(q.polars()), FORMS[self.form]
+        terms = [half_cauchy(polar.layer.law(), self.layer).sum() for polar in polars.values()]
+        for side, radii in q.own_radii():
+            kl = half_cauchy(radii.law(), self.local)
+            if side in polars:
+                kl = kl + self._kl_of_directions(polars[side].directions)
+            if mask is not None:
+                kl = kl * to_vectors(mask, side, q.positions).any(-1)
+            terms.append(kl.sum())
+        return torch.stack(terms).sum()
 
-        Each comes with a mask of the weights that are left, or None; empty rows and columns count nothing.
-        """
-        radii = [(own, self.local) for q, _ in posteriors for _, own in q.own_radii()]
-        radii += [(polar.layer, self.layer) for q, _ in posteriors for _, polar in q.polars()]
-        if self.form == "direct":
-            kls = iter(half_cauchy_kls(radii))
-        else:
-            kls = (kl_to_half_cauchy_augmented(r.factors(), scale) for r, scale in radii)
-        terms = []
-        for q, mask in posteriors:
-            polars = dict(q.polars())
-            for side, _ in q.own_radii():
-                kl = next(kls)
-                if side in polars:
-                    directions = polars[side].directions
-                    concentration = concentration_at(directions.dimension, self.gap)
-                    uniform = self.mean == "uniform"
-                    kl = kl + directions.kl(0.0 if uniform else concentration)
-                if mask is not None:
-                    kl = kl * to_vectors(mask, side, q.positions).any(-1)
-                terms.append(kl.sum())
-        return torch.stack([*terms, *(each.sum() for each in kls)]).sum()
+    def _kl_of_directions(self, directions: Directions) -> Tensor:
+        if self.mean == "uniform":
+            return directions.kl(0.0)
+        return directions.kl(concentration_at(directions.dimension, self.gap))
 
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
         raise TypeError(NOT_OF_WEIGHTS)
@@ -167,10 +154,9 @@ def _shared_out(
     own: list[tuple[RadialPosterior, Tensor | None]] = []
     others: list[Posterior] = []
     for q in posteriors:
-        if isinstance(q, RadialPosterior):
-            own.append((q, None))
-        elif isinstance(q, MaskedPosterior) and isinstance(q.base, RadialPosterior):
-            own.append((q.base, q.mask))
+        base = behind_mask(q)
+        if isinstance(base, RadialPosterior):
+            own.append((base, q.mask if isinstance(q, MaskedPosterior) else None))
         else:
             others.append(q)
     return own, others

@@ -1,7 +1,8 @@
 """Functions of the concentration of a von Mises-Fisher distribution on the unit sphere of R^d.
 
 vMF(x | μ, κ) = exp(κ μᵀx - ℓ(κ)) / S_d, with S_d the surface of the sphere and ℓ(0) = 0. Concentrations
-are tensors of any shape, d is a number of at least 2, and κ = 0 is the uniform distribution. All is
+are tensors of any shape, d is a number of at least 2, and κ = 0 is the uniform distribution. `terms` has
+all functions of κ; KL, entropy and the inverse are made of them. All is
 computed in float64, whatever comes in and goes out: to 1e-12 relative for d from 2 to 4000 and κ from 0
 to 1e5, and without a cliff beyond. Derivatives are those of the functions, not of their approximations.
 
@@ -13,6 +14,7 @@ special function is called, so it runs wherever torch does.
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -26,48 +28,36 @@ from kasuri.numerics.torch_internals import is_exporting
 # slope. More terms of an asymptotic expansion help only if the order to start from is high enough.
 TERMS = 16
 LOWEST = 14.0
-FEWER = ((400.0, 4), (100.0, 6), (40.0, 9))  # terms that are enough from these orders on
 
 NEWTON = 5  # steps of the inverse; the start is within percents
 CLOSE = 1e-9  # distance of a resultant to 1 within which Newton's steps would be those of rounding
 
 
-def ell(kappa: Tensor, d: int) -> Tensor:
-    """ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere, (...); 0 at κ = 0, convex, at most κ."""
-    return terms(kappa.double(), d).ell.to(real_type(kappa))
+class Series(NamedTuple):
+    """Functions of κ, each accurate relative to its own size."""
+
+    ell: Tensor  # ℓ(κ) = log E exp(κ x_1) of a uniform x on the sphere; convex, at most κ
+    divergence: Tensor  # κ A(κ) - ℓ(κ), the KL to the uniform distribution
+    resultant: Tensor  # A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector
+    spread: Tensor  # A(κ)/κ, the variance in every direction across μ; 1/d at κ = 0
+    slope: Tensor  # A'(κ), the variance along μ
 
 
-def divergence(kappa: Tensor, d: int, prior: float = 0.0) -> Tensor:
-    """KL(vMF(μ, κ) ‖ vMF(μ, prior)) of the same mean direction, (...): κ A(κ) - ℓ(κ) if prior = 0."""
-    of = terms(kappa.double(), d)
-    value = of.divergence
-    if prior:
-        value = value - prior * of.resultant + terms(value.new_tensor(prior), d).ell
-    return value.to(real_type(kappa))
+def terms(kappa: Tensor, d: int) -> Series:
+    """All functions at κ, a tensor of any shape, in its type.
 
+    One operation, whose derivatives are made of its own results (those of `slope` to 1e-6, all others to
+    1e-12): differentiating the series would lose digits where κ is large, and a compiler would take a
+    minute over it. Exported programs hold the series, so that they need nothing of kasuri.
 
-def mean_resultant(kappa: Tensor, d: int) -> Tensor:
-    """A(κ) = ℓ'(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), the length of the mean vector, (...)."""
-    return terms(kappa.double(), d).resultant.to(real_type(kappa))
-
-
-def mean_resultant_complement(kappa: Tensor, d: int) -> Tensor:
-    """1 - A(κ), accurate where A is close to 1, (...)."""
-    of = terms(kappa.double(), d)
-    # A' = 1 - A² - (d-1) A/κ, solved for 1 - A: nothing cancels; the derivative is that of -A
-    value = (of.slope + (d - 1) * of.spread) / (1 + of.resultant)
-    value = value.detach() - (of.resultant - of.resultant.detach())
-    return value.to(real_type(kappa))
-
-
-def mean_resultant_slope(kappa: Tensor, d: int) -> Tensor:
-    """A'(κ), the variance of μᵀx, (...)."""
-    return terms(kappa.double(), d).slope.to(real_type(kappa))
-
-
-def tangent_variance(kappa: Tensor, d: int) -> Tensor:
-    """A(κ)/κ, the variance of x in every direction across μ, (...)."""
-    return terms(kappa.double(), d).spread.to(real_type(kappa))
+    Examples:
+        >>> terms(torch.tensor([0.0, 2.0]), 3).resultant
+        tensor([0.0000, 0.5373])
+    """
+    function: Callable[..., Series] = _Terms.apply
+    if torch.compiler.is_compiling():  # exporting is compiling
+        function = _terms if is_exporting() else _terms_op
+    return Series(*(part.to(real_type(kappa)) for part in function(kappa.double(), d)))
 
 
 @torch.no_grad()
@@ -82,7 +72,7 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
         d: dimension of the space around the sphere.
 
     Examples:
-        >>> inverse_mean_resultant(mean_resultant(torch.tensor([0.5, 50.0]), 7), 7)
+        >>> inverse_mean_resultant(terms(torch.tensor([0.5, 50.0]), 7).resultant, 7)
         tensor([ 0.5000, 50.0000])
     """
     wide = resultant.double()
@@ -99,16 +89,15 @@ def inverse_mean_resultant(resultant: Tensor, d: int) -> Tensor:
     return kappa.to(real_type(resultant))
 
 
-def kl(kappa_q: Tensor, kappa_p: Tensor, gap: Tensor, d: int) -> Tensor:
+def kl(kappa_q: Tensor, kappa_p: Tensor, d: int, gap: Tensor | float = 0.0) -> Tensor:
     """KL(vMF(μ_q, κ_q) ‖ vMF(μ_p, κ_p)) in float64, (...), with an error of rounding in κ.
 
-    κ_p (1 - μ_pᵀμ_q) A(κ_q) for the directions, and ℓ(κ_p) - ℓ(κ_q) - (κ_p - κ_q) A(κ_q) for the
-    concentrations. The gap is 1 - μ_pᵀμ_q, best as ½ ‖μ_p - μ_q‖²: of close directions a cosine has lost its
-    digits.
+    ℓ(κ_p) - ℓ(κ_q) - (κ_p - κ_q) A(κ_q) for the concentrations, and κ_p gap A(κ_q) for the directions. The
+    gap is 1 - μ_pᵀμ_q, best as ½ ‖μ_p - μ_q‖²: of close directions a cosine has lost its digits.
     """
-    q, p, gap = kappa_q.double(), kappa_p.double(), gap.double()
-    resultant = mean_resultant(q, d)
-    return p * gap * resultant + (ell(p, d) - ell(q, d) - (p - q) * resultant)
+    kappa_q, kappa_p = kappa_q.double(), kappa_p.double()
+    q, p = terms(kappa_q, d), terms(kappa_p, d)
+    return kappa_p * gap * q.resultant + (p.ell - q.ell - (kappa_p - kappa_q) * q.resultant)
 
 
 def log_surface(d: int) -> float:
@@ -118,7 +107,7 @@ def log_surface(d: int) -> float:
 
 def entropy(kappa: Tensor, d: int) -> Tensor:
     """Differential entropy with respect to the surface of the sphere, log S_d - KL to uniform, (...)."""
-    return (log_surface(d) - divergence(kappa.double(), d)).to(real_type(kappa))
+    return (log_surface(d) - terms(kappa.double(), d).divergence).to(real_type(kappa))
 
 
 def check_dimension(d: int) -> None:
@@ -133,16 +122,6 @@ def check_dimension(d: int) -> None:
 def real_type(tensor: Tensor) -> torch.dtype:
     """The tensor's own type; of whole numbers torch's default."""
     return tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype()
-
-
-class Series(NamedTuple):
-    """Quantities of order ν = d/2 - 1 at κ, each accurate relative to its own size."""
-
-    ell: Tensor  # ℓ(κ)
-    divergence: Tensor  # κ ℓ'(κ) - ℓ(κ)
-    resultant: Tensor  # ℓ'(κ)
-    spread: Tensor  # ℓ'(κ) / κ, which is 1/d at 0
-    slope: Tensor  # ℓ''(κ)
 
 
 def debye_polynomials(count: int) -> list[dict[int, float]]:
@@ -171,28 +150,13 @@ _POLYNOMIALS = debye_polynomials(TERMS)
 @lru_cache(maxsize=1024)
 def _coefficients(b: float) -> tuple[list[list[float]], float, float]:
     """(e, c_e, c_e e, c_e e²) for every exponent e; Σ c_e e + ½ and Σ c_e e², of order b."""
-    count = next((count for order, count in FEWER if b >= order), TERMS)
-    sums = [0.0] * (3 * count)
-    for k, polynomial in enumerate(_POLYNOMIALS[:count]):
+    sums = [0.0] * (3 * TERMS)
+    for k, polynomial in enumerate(_POLYNOMIALS):
         for e, c in polynomial.items():
             sums[e - 1] += c / b ** (k + 1)
     table = [[e, c, c * e, c * e**2] for e, c in enumerate(sums, 1)]
     # ½ log p, the last of the leading terms, has the derivatives of a power with S_1 = ½
     return table, sum(row[2] for row in table) + 0.5, sum(row[3] for row in table)
-
-
-def terms(kappa: Tensor, d: int) -> Series:
-    """All quantities at κ, a float64 tensor of any shape, for dimension d.
-
-    One operation, whose derivatives are made of its own results (those of `slope` to 1e-6, all others to
-    1e-12): differentiating the series would lose digits where κ is large, and a compiler would take a
-    minute over it. Exported programs hold the series, so
-    that they need nothing of kasuri.
-    """
-    if is_exporting():
-        return _terms(kappa, d)
-    function = _terms_op if torch.compiler.is_compiling() else _Terms.apply
-    return Series(*function(kappa, d))
 
 
 def _terms(kappa: Tensor, d: int) -> Series:
@@ -224,23 +188,8 @@ def _terms(kappa: Tensor, d: int) -> Series:
     )
 
 
-@lru_cache(maxsize=4096)
-def _terms_of_number(kappa: float, d: int) -> tuple[float, ...]:
-    """Kept by value: a layer asks for those of its one κ several times in a step, and in every evaluation."""
-    wide = torch.tensor(kappa, dtype=torch.float64, device="cpu")
-    return tuple(part.item() for part in _terms(wide, d))
-
-
-def _computed(kappa: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    if kappa.numel() != 1 or kappa.device.type != "cpu":
-        return _terms(kappa, d)
-    ell, divergence, resultant, spread, slope = (
-        torch.full_like(kappa, value) for value in _terms_of_number(kappa.item(), d)
-    )
-    return ell, divergence, resultant, spread, slope
-
-
-_terms_op = torch.library.custom_op("kasuri::vmf_terms", _computed, mutates_args=())
+_SCHEMA = "(Tensor kappa, int d) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+_terms_op = torch.library.custom_op("kasuri::vmf_terms", _terms, mutates_args=(), schema=_SCHEMA)
 
 
 @_terms_op.register_fake
@@ -278,7 +227,7 @@ _terms_op.register_autograd(_terms_backward, setup_context=_save_terms)
 class _Terms(torch.autograd.Function):
     """The operation for eager code: torch.func cannot differentiate operations of a library."""
 
-    forward = staticmethod(_computed)
+    forward = staticmethod(_terms)
     setup_context = staticmethod(_save_terms)
     backward = staticmethod(_terms_backward)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.posteriors.radial.vmf_sampling import sample_scaled
+from kasuri.posteriors.radial.vmf_sampling import sample
 
 
 @pytest.mark.parametrize("raw", [-100.0, -5.0, 0.0, 5.0, 10.0, 100.0])
@@ -19,9 +19,8 @@ def test_every_dimension_up_to_4000(raw):
             assert value.isfinite()
             for grad in torch.autograd.grad(value, list(q.parameters()), allow_unused=True):
                 assert grad is None or grad.isfinite().all()
-        kappa, radius = q.rows.directions.concentration(), torch.tensor([0.5, 1.0, 2.0]).double()
-        vectors = sample_scaled(q.rows.directions.loc, kappa, radius)
-        torch.testing.assert_close(vectors.norm(dim=-1), radius.float())
+        vectors = sample(q.rows.directions.mode(), q.rows.directions.concentration())
+        torch.testing.assert_close(vectors.norm(dim=-1), torch.ones(3))
 
 
 @pytest.mark.parametrize("grouping", ["row", "column", "double"])

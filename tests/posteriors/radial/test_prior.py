@@ -19,10 +19,10 @@ from kasuri.testing import randomised
 from tests.posteriors.radial.oracles import tensor
 
 FAMILIES = {
-    "rows": kasuri.Radial(factors=2),
-    "columns": kasuri.Radial(grouping="column", factors=2, concentration="group", positions=2),
-    "hadamard": kasuri.Radial(grouping="double", factors=2),
-    "scales": kasuri.Radial(grouping="double", double="scales", factors=2),
+    "rows": kasuri.Radial(),
+    "columns": kasuri.Radial(grouping="column", concentration="group", positions=2),
+    "hadamard": kasuri.Radial(grouping="double"),
+    "scales": kasuri.Radial(grouping="double", double="scales"),
 }
 BY_NAME = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
@@ -59,7 +59,7 @@ def direct(radii, scale):
 
 
 def by_factors(radii, scale):
-    return radii_module.kl_to_half_cauchy_augmented(radii.factors(), scale)
+    return radii_module.kl_to_half_cauchy_augmented(radii.law(), scale)
 
 
 @BY_NAME
@@ -79,7 +79,8 @@ def test_kl_is_the_sum_over_directions_radii_and_layers(family, shape):
 def test_options_of_older_files_are_understood():
     family = {
         "class": "Radial",
-        "options": {"grouping": "column", "radius": "log-normal", "rescale": False},
+        "options": {"grouping": "column", "radius": "log-normal", "rescale": False}
+        | {"factors": 2, "min_gap": None, "spread": 1e-4},
     }
     assert build(family) == kasuri.Radial(grouping="column")
     prior = {
@@ -179,9 +180,6 @@ def test_impossible_options_are_refused(options, words):
 
 
 def test_what_the_prior_does_not_have_is_refused():
-    one = kasuri.bayesianize(nn.Linear(3, 2), kasuri.Radial(factors=1))
-    with pytest.raises(ValueError, match=r"kasuri\.Radial\(factors=2\)"):
-        kasuri.ELBO(one, kasuri.Categorical(), kasuri.RadialPrior(form="augmented"), num_data=10)
     with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):
         kasuri.RadialPrior().log_prob(torch.zeros(2, 2))
     with pytest.raises(TypeError, match=r"prior\.kl\(posterior\)"):

@@ -47,7 +47,7 @@ def test_radii_of_useless_inputs_shrink():
 
 def test_stacked_networks_have_their_own_terms_and_learn():
     torch.manual_seed(0)
-    family = kasuri.Radial(grouping="double", factors=2)
+    family = kasuri.Radial(grouping="double")
     nets, data = [network(family) for _ in range(3)], [table(seed) for seed in range(3)]
     prior = kasuri.RadialPrior(0.5)
     start = [
