@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.exporting.networks import SamplingFree, Servable
-from kasuri.prediction.moments.trace import exported, quiet
+from kasuri.prediction.moments.trace import ExportError, exported, quiet
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-class ExportError(RuntimeError):
-    """A network that cannot be exported, or an export that does not compute what the network does."""
-
-
 def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
     """The network as a program of torch operations, with any batch size."""
-    if isinstance(network, SamplingFree):
+    if isinstance(network.functions, SamplingFree):
         return exported(_Flat(_with_backward(network, inputs)), inputs)
     return exported(network, inputs)
 

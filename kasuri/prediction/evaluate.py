@@ -6,7 +6,6 @@ example, so memory does not grow with the number of draws.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,8 +20,7 @@ from kasuri.numerics.scores import refuse_non_finite
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction.baselines import Predictor
-from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_error, mean_sem
+from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_bins, mean_sem
 from kasuri.prediction.predict import Output, at_least_one, predict
 
 CHUNK = 1000
@@ -84,7 +82,7 @@ def evaluate(
         likelihood: what a network's outputs mean. Objectives and functions bring their own.
         outside: inputs of another set; anything with attributes x and y; or a loader.
         chunk: at most so many examples run at once; 1000 by default.
-        seed: of the draws, and of loaders and functions that draw. Global generators are left as they were.
+        seed: of a network's draws; functions and loaders that draw have their own.
         estimator: "shared" draws functions; "local" draws outputs, see `predict`.
         output: takes the tensor out of what a network returns.
         target_scale: a standardised target times this is in its own unit, in which rmse, crps,
@@ -115,9 +113,8 @@ def evaluate(
         raise ValueError(
             "likelihood=...: the predictions of a function have a likelihood already; leave it out"
         )
-    ours = isinstance(given, nn.Module | Predictor)
     other = None
-    with torch.no_grad(), _seeding_others(seed, ours, data, outside):
+    with torch.no_grad():
         inside = _collect(predictor, _pairs(data), chunk or CHUNK)
         if outside is not None:
             other = _collect(predictor, ((x, None) for x in batches(outside)), chunk or CHUNK)
@@ -145,20 +142,6 @@ def _check(given: nn.Module, likelihood: Likelihood | None) -> None:
             "a network needs a likelihood, e.g. likelihood=kasuri.Categorical() for classes or "
             "kasuri.Gaussian(0.1) for real targets"
         )
-
-
-@contextmanager
-def _seeding_others(seed: int, ours: bool, *data: Any) -> Iterator[None]:
-    """Seed torch's global generators for loaders that shuffle and functions that draw, if there are any."""
-    tensors = all(
-        part is None or isinstance(part, Labelled | Tensor | tuple | Mapping) for part in data
-    )
-    if ours and tensors:
-        yield
-        return
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
 
 
 def _collect(
@@ -238,8 +221,8 @@ def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dic
             metrics[name] = mean_sem(inside[name]).mean
     if "accuracy" in inside:
         pair = inside["confidence"], inside["accuracy"]
-        metrics["ece"] = calibration_error(*pair)
-        metrics["ece_sem"] = bootstrap_sem(calibration_error, *pair)
+        metrics["ece"] = _calibration_error(*pair)
+        metrics["ece_sem"] = bootstrap_sem(_calibration_error, *pair)
     else:
         metrics |= _real_metrics(inside)
     if elbo is not None:
@@ -249,6 +232,10 @@ def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dic
     if metrics["count"] == 1:  # has no standard error
         return {name: value for name, value in metrics.items() if not name.endswith("_sem")}
     return metrics
+
+
+def _calibration_error(confidence: Tensor, correct: Tensor) -> float:
+    return calibration_bins(confidence, correct).error
 
 
 def _real_metrics(inside: Columns) -> dict[str, float]:

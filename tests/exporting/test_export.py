@@ -27,13 +27,13 @@ def close(found, expected):
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
-@pytest.mark.parametrize(("kind", "name"), [*(("mean", name) for name in NAMES), ("draw", "mlp")])
-def test_one_function(name, form, kind):
+@pytest.mark.parametrize("name", NAMES)
+def test_one_function(name, form):
     net, x = make(name)
     bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1)).eval()
-    file = kasuri.export(bnn, x, kind=kind, seed=3, format=form)
+    file = kasuri.export(bnn, x, format=form)
     assert file.error <= 1e-5
-    plain = kasuri.collapse(bnn, "mean" if kind == "mean" else "sample", seed=3).eval()
+    plain = kasuri.collapse(bnn).eval()
     for count in (1, 6, 11):
         batch = x[torch.arange(count) % len(x)]
         with torch.no_grad():
@@ -213,10 +213,10 @@ def test_what_a_file_says_about_itself(tmp_path):
     }
     assert {key: found[f"kasuri.{key}"] for key in expected} == expected
     assert session.get_inputs()[0].shape[0] == "batch"
-    stored = kasuri.export(bnn, x, kind="draw", format="torch")
+    stored = kasuri.export(bnn, x, format="torch")
     extra = {"kasuri.json": ""}
     torch.export.load(io.BytesIO(stored.data), extra_files=extra)
-    assert json.loads(extra["kasuri.json"])["kasuri.kind"] == "draw"
+    assert json.loads(extra["kasuri.json"])["kasuri.kind"] == "mean"
 
 
 def test_an_ordinary_network_and_a_batch_of_one():
@@ -236,7 +236,7 @@ def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
         kasuri.export(net, x, path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
-    assert kasuri.export(net, x, path, verify=False).error is None
+    kasuri.export(net, x, path, tolerance=1)
     assert path.read_bytes() != b"old"
 
 

@@ -124,10 +124,11 @@ def test_a_last_layer_is_exact():
     assert torch.allclose(full, expected.detach())
 
 
-def test_words_of_a_prediction():
+def test_words_of_a_prediction(monkeypatch):
+    monkeypatch.setattr(MomentNetwork, "affordable", lambda *_: 4)  # examples at once, of six
     net, x = make("mlp")
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.2))
-    classes = kasuri.predict_moments(bnn, x, likelihood=kasuri.Categorical(), chunk=4)
+    classes = kasuri.predict_moments(bnn, x, likelihood=kasuri.Categorical())
     draws = kasuri.predict(bnn, x, samples=2000, likelihood=kasuri.Categorical(), seed=0)
     assert torch.allclose(classes.mean, draws.mean, atol=0.02)
     assert torch.allclose(classes.mutual_information, draws.mutual_information, atol=0.02)
