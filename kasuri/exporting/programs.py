@@ -73,58 +73,8 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
                 )
             node.replace_input_with(node.args[0], copy)
     module.graph.eliminate_dead_code()
-    _computed_beforehand(module)
     module.recompile()
     return module
-
-
-def _computed_beforehand(module: Any) -> None:
-    """Replace what does not depend on inputs by its value, unless that is larger than what it comes from."""
-    known: dict[Any, Tensor] = {}
-    for node in list(module.graph.nodes):
-        if node.op == "get_attr" and isinstance(
-            value := getattr(module, node.target, None), Tensor
-        ):
-            known[node] = value.detach()
-        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
-            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
-            value = node.target(*args, **kwargs)
-            largest = max(known[source].numel() for source in node.all_input_nodes)
-            if isinstance(value, Tensor) and value.numel() <= largest:
-                known[node] = value
-    # views stay: another copy would be stored for nothing
-    for node, value in reversed(known.items()):
-        outside = [user for user in node.users if user not in known or user.target.is_view]
-        if node.op == "get_attr" or node.target.is_view or not outside:
-            continue
-        name = f"_known_{node.name}"
-        module.register_buffer(name, value.clone())
-        with module.graph.inserting_before(node):
-            constant = module.graph.get_attr(name)
-        constant.meta = dict(node.meta)
-        node.replace_all_uses_with(constant)
-    module.graph.eliminate_dead_code()
-    used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
-    for name in [*module._buffers, *module._parameters]:
-        if name not in used:
-            delattr(module, name)
-
-
-def _is_written(node: Any) -> bool:
-    """Whether something changes its value, maybe through a view."""
-    users = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
-    return any(
-        user.target._schema.is_mutable or (user.target.is_view and _is_written(user))
-        for user in users
-    )
-
-
-def _is_pure(node: Any) -> bool:
-    """A function of its arguments that neither changes them nor is changed by what reads it."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
-        return False
-    written = node.target._schema.is_mutable or _is_written(node)
-    return not written and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
 LARGE = 1000  # nodes of a graph

@@ -12,10 +12,8 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import kasuri
-from kasuri.exporting.programs import _computed_beforehand
 from tests.exporting.files import run_file
 from tests.prediction.moments.nets import NAMES, make
 
@@ -294,31 +292,6 @@ def test_channels_last(kind, form):
     bnn = kasuri.bayesianize(net, kasuri.MeanField())
     options = {"kind": kind, "format": form, "members": 3, "likelihood": kasuri.Categorical()}
     assert kasuri.export(bnn, torch.randn(4, 3, 4, 4), **options).error < 1e-5
-
-
-def test_what_changes_is_not_computed_beforehand():
-    class Changing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("weight", torch.ones(3))
-
-        def forward(self, x):
-            total = torch.zeros_like(self.weight)
-            total.add_(x.sum(0))
-            other = self.weight.clone()
-            early = x * other
-            other.mul_(2)
-            seen = self.weight * 2
-            seen.view(3, 1).add_(x.sum())
-            return x * total + early + other + seen + (self.weight * 3).exp()
-
-    x = torch.ones(2, 3)
-    made = make_fx(net := Changing())(x)
-    _computed_beforehand(made)
-    made.recompile()
-    for _ in range(2):
-        assert torch.equal(made(x), net(x))
-    assert any(name.startswith("_known") for name, _ in made.named_buffers())
 
 
 def test_files_do_not_hold_weights_twice():
