@@ -1,11 +1,10 @@
 """From a module to a program: torch.export, and ONNX through it, and the file run beside the module."""
 
-import contextlib
 import io
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,7 +101,9 @@ def onnx_bytes(
         raise ExportError(
             f'format="onnx" needs {error.name}: pip install "kasuri[export]", or write format="torch"'
         ) from None
-    with quiet(), _less_talk():
+    # it notes which libraries are not installed, and not needed
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with quiet():
         if any(map(_lacking, program.graph.nodes)):
             table: Any = torch.export.default_decompositions()
             table.update(_OWN)
@@ -200,18 +201,6 @@ def _convolution_backward(
     ]
     back = aten.convolution(slope, weight, None, stride, padding, dilation, True, rest, groups)
     return back, None, None
-
-
-@contextlib.contextmanager
-def _less_talk() -> Iterator[None]:
-    """Without torch's notes about libraries that are not installed and not needed."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _erf(x: Tensor) -> Any:

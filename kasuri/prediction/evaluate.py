@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from kasuri.inputs import Labelled, batches, count, take
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Columns, Prediction
-from kasuri.network.estimators import Estimator, shared
 from kasuri.numerics.scores import refuse_non_finite
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
@@ -55,7 +54,6 @@ def evaluate(
     outside: Any = None,
     chunk: int | None = None,
     seed: int = 0,
-    estimator: Estimator | str = shared,
     output: Output = None,
     target_scale: float | Tensor = 1.0,
     target_mean: float | Tensor = 0.0,
@@ -83,7 +81,6 @@ def evaluate(
         outside: inputs of another set; anything with attributes x and y; or a loader.
         chunk: at most so many examples run at once; 1000 by default.
         seed: of a network's draws; functions and loaders that draw have their own.
-        estimator: "shared" draws functions; "local" draws outputs, see `predict`.
         output: takes the tensor out of what a network returns.
         target_scale: a standardised target times this is in its own unit, in which rmse, crps,
             std, widths and densities (nll, gibbs_nll, neg_elbo) are then given.
@@ -107,8 +104,8 @@ def evaluate(
     predictor: Any = given
     if isinstance(given, nn.Module):
         _check(given, likelihood)
-        options: dict[str, Any] = {"estimator": estimator, "seed": seed, "output": output}
-        predictor = partial(predict, given, samples=samples, likelihood=likelihood, **options)
+        options: dict[str, Any] = {"likelihood": likelihood, "seed": seed, "output": output}
+        predictor = partial(predict, given, samples=samples, **options)
     elif likelihood is not None:
         raise ValueError(
             "likelihood=...: the predictions of a function have a likelihood already; leave it out"
