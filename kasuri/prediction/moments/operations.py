@@ -123,13 +123,9 @@ def _multiplied(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     return op(am, bm), am.square() * bv + bm.square() * av + av * bv
 
 
-def _divided(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    """To first order in the noise of both, as if they were independent."""
-    am, bm = mean_of((a, b))
-    mean, variance = op(am, bm), known_variance(a) / (bm * bm)
-    if is_random(b):
-        variance = variance + (am / (bm * bm)) ** 2 * b.variance
-    return mean, variance
+def _divided(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor | None]:
+    """By numbers without noise; otherwise the variance is unknown."""
+    return op(*mean_of((a, b))), None if is_random((b,)) else a.variance / (b * b)
 
 
 def _averaged(
