@@ -176,7 +176,7 @@ class Prediction(ABC):
             assert likelihood is not None
             logs.append(likelihood.log_prob(f, y).double())
             expected.append(likelihood.expected_log_prob(f, y).double())
-        nll = scores.nll_of_draws(torch.stack(logs)).predictive
+        nll = math.log(len(logs)) - torch.stack(logs).logsumexp(0)
         return {"nll": nll, "gibbs_nll": -torch.stack(expected).mean(0)}
 
 

@@ -15,13 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kasuri.numerics.scores import DrawNLL as DrawNLL
 from kasuri.numerics.scores import brier as brier
 from kasuri.numerics.scores import confidence as confidence
 from kasuri.numerics.scores import correct as correct
 from kasuri.numerics.scores import crps as crps
 from kasuri.numerics.scores import nll as nll
-from kasuri.numerics.scores import nll_of_draws as nll_of_draws
 from kasuri.numerics.scores import pit as pit
 from kasuri.numerics.scores import refuse_non_finite
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy import integrate, stats
 from sklearn import metrics as sk
-from torch import distributions as td
 from torchmetrics.functional.classification import (
     binary_auroc,
     binary_calibration_error,
@@ -160,15 +159,6 @@ def test_bootstrap_predicts_the_spread_of_ece_over_test_sets():
 def mixture(outputs=()):
     means, scale = torch.randn(7, 20, *outputs).double(), 0.3 + torch.rand(20, *outputs).double()
     return means, scale, torch.randn(20, *outputs).double()
-
-
-def test_the_mixture_of_draws_scores_at_least_as_well_as_the_average_draw():
-    logs = td.Normal(*mixture()[:2]).log_prob(torch.randn(20)).double()
-    both = metrics.nll_of_draws(logs)
-    torch.testing.assert_close(both.predictive, -logs.exp().mean(0).log())
-    torch.testing.assert_close(both.gibbs, -logs.mean(0))
-    assert (both.predictive <= both.gibbs).all()
-    assert metrics.nll_of_draws(logs - 1e6).predictive.isfinite().all()
 
 
 def test_crps_is_the_integral_it_stands_for():
