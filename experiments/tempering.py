@@ -63,9 +63,9 @@ class Tempered(Supervised):
         evaluation, figures = super().test(members, data, seed)
         metrics, rows = dict(evaluation), evaluation.examples
         if "accuracy" in rows:
-            metrics["ece_batched"] = kasuri.metrics.calibration_error(
-                rows["confidence"], rows["accuracy"], batch=BATCH
-            )
+            pairs = zip(rows["confidence"].split(BATCH), rows["accuracy"].split(BATCH), strict=True)
+            errors = [kasuri.metrics.calibration_bins(*pair).error for pair in pairs]
+            metrics["ece_batched"] = sum(errors) / len(errors)
         fitted = members[0]
         per_example = sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)) / len(
             data.train

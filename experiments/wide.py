@@ -108,7 +108,7 @@ class Wide(Experiment):
         evaluation = kasuri.evaluate(elbo, (x, y), samples=self.samples, seed=seed)
         scores = {name: evaluation[name] for name in _SCORES if name in evaluation}
         mean = kasuri.predict(elbo, x, self.samples, seed=seed).mean
-        scores["rmse"] = kasuri.metrics.rmse(mean, truth)
+        scores["rmse"] = float((mean - truth).double().square().mean().sqrt())
         collapse = collapse_check(elbo)
         weights = sum(layer.weights for layer in collapse.layers)
         same = sum(layer.weights * (layer.at_prior or 0.0) for layer in collapse.layers)

@@ -2,4 +2,4 @@
 
 from kasuri.exporting.export import Exported as Exported
 from kasuri.exporting.export import export as export
-from kasuri.exporting.programs import ExportError as ExportError
+from kasuri.prediction.moments.trace import ExportError as ExportError

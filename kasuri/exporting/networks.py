@@ -1,6 +1,5 @@
 """The networks that are exported: modules from positional tensors to named tensors."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,10 +38,6 @@ class Scale(nn.Module):
         return value * self.scale.to(value) ** power
 
 
-class OutputError(TypeError):
-    """A network returned something that cannot be the output of a file."""
-
-
 def parts_of(out: Any) -> dict[str, Tensor]:
     """What a network returned, by name: its own names if it has any.
 
@@ -63,7 +58,7 @@ def parts_of(out: Any) -> dict[str, Tensor]:
         if not isinstance(part, Tensor)
     ]
     if others or not parts:
-        raise OutputError(
+        raise TypeError(
             f"export: the network returned {', '.join(others) or 'nothing'}; the outputs of a file are "
             "tensors. Say which part to export: output=lambda out: out[0] or output=lambda out: out.logits"
         )
@@ -71,27 +66,59 @@ def parts_of(out: Any) -> dict[str, Tensor]:
 
 
 class Plain(Positional):
-    """An ordinary network, whose outputs are all the tensors it returns, by name."""
+    """An ordinary network: all the tensors it returns, by name; one without a name is "output"."""
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
-        """Tensors by name; one without a name is called "output"."""
         return parts_of(self.returned(*inputs))
 
 
-class Servable(nn.Module, ABC):
+class Members(nn.Module):
+    """Draws of a network side by side in one graph: their outputs (S, batch, ...) by name."""
+
+    def __init__(self, members: Sequence[Plain]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        outputs = [member(*inputs) for member in self.members]
+        return {name: torch.stack([parts[name] for parts in outputs]) for name in outputs[0]}
+
+
+class SamplingFree(nn.Module):
+    """Points (S, batch, ...) that stand for the normal output that moments say."""
+
+    points: Tensor
+
+    def __init__(self, network: MomentNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("points", normal_points(network.outputs))
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        mean, covariance = self.network(*inputs)
+        return {"output": spread_out(mean, covariance, self.points)}
+
+
+class Servable(nn.Module):
     """Inputs as they come to named outputs, both in their own units.
 
     Args:
-        likelihood: what the network's outputs mean.
+        functions: gives the outputs of one function, or of several to be summarised.
+        likelihood: what they mean.
         inputs: of the first input, which is standardised inside, or None.
         targets: of the targets, or None.
     """
 
     def __init__(
-        self, likelihood: Likelihood | None, inputs: Scale | None, targets: Scale | None
+        self,
+        functions: Plain | Members | SamplingFree,
+        likelihood: Likelihood | None,
+        inputs: Scale | None,
+        targets: Scale | None,
     ) -> None:
         super().__init__()
-        self.likelihood, self.inputs, self.targets = likelihood, inputs, targets
+        self.functions, self.likelihood = functions, likelihood
+        self.inputs, self.targets = inputs, targets
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs, in the order of `named`."""
@@ -101,11 +128,17 @@ class Servable(nn.Module, ABC):
         """The outputs by name."""
         if self.inputs is not None:
             inputs = (self.inputs.standardised(inputs[0]), *inputs[1:])
-        return self._named(inputs)
-
-    @abstractmethod
-    def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """The outputs for scaled inputs."""
+        outputs: dict[str, Tensor] = self.functions(*inputs)
+        if not isinstance(self.functions, Plain):
+            named: dict[str, Tensor] = {}
+            for name, fs in outputs.items():
+                prefix = f"{name}_" if len(outputs) > 1 else ""
+                named |= {f"{prefix}{word}": part for word, part in self._summary(fs).items()}
+            return named
+        if self.targets is None:
+            return outputs
+        ((name, out),) = outputs.items()
+        return {name: self.targets.restored(moments(out, self.likelihood)[0])}
 
     def _summary(self, fs: Tensor) -> dict[str, Tensor]:
         """The summary of outputs (S, batch, ...) of S functions.
@@ -129,53 +162,5 @@ class Servable(nn.Module, ABC):
         mean = unit.restored(statistics.pop("mean"))
         powers = {"std": 1, "aleatoric": 2, "epistemic": 2}
         return {"mean": mean} | {
-            name: unit.spread(statistics[name], powers[name]) for name in statistics
+            name: unit.spread(part, powers[name]) for name, part in statistics.items()
         }
-
-
-class Single(Servable):
-    """One network: its own output, called "output", or several by name."""
-
-    def __init__(self, net: Plain, *units: Any) -> None:
-        super().__init__(*units)
-        self.net = net
-
-    def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        outputs: dict[str, Tensor] = self.net(*inputs)
-        if self.targets is None:
-            return outputs
-        ((name, out),) = outputs.items()
-        return {name: self.targets.restored(moments(out, self.likelihood)[0])}
-
-
-class Ensemble(Servable):
-    """Draws of the network side by side in one graph, and the summary of their outputs."""
-
-    def __init__(self, members: Sequence[Plain], *units: Any) -> None:
-        super().__init__(*units)
-        self.members = nn.ModuleList(members)
-
-    def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        outputs = [member(*inputs) for member in self.members]
-        named: dict[str, Tensor] = {}
-        for name in outputs[0]:
-            summary = self._summary(torch.stack([parts[name] for parts in outputs]))
-            prefix = f"{name}_" if len(outputs[0]) > 1 else ""
-            named |= {f"{prefix}{word}": value for word, value in summary.items()}
-        return named
-
-
-class SamplingFree(Servable):
-    """Means and covariances of the outputs, and the prediction made of them."""
-
-    points: Tensor
-
-    def __init__(self, network: MomentNetwork, *units: Any) -> None:
-        super().__init__(*units)
-        self.network = network
-        self.register_buffer("points", normal_points(network.outputs))
-
-    def _named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        mean, covariance = self.network(*inputs)
-        with torch.no_grad():
-            return self._summary(spread_out(mean, covariance, self.points))

@@ -1,18 +1,17 @@
 """From a module to a program: torch.export, and ONNX through it, and the file run beside the module."""
 
-import contextlib
 import io
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from kasuri.exporting.networks import SamplingFree, Servable
-from kasuri.prediction.moments.trace import exported, quiet
+from kasuri.prediction.moments.trace import ExportError, exported, quiet
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -20,13 +19,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-class ExportError(RuntimeError):
-    """A network that cannot be exported, or an export that does not compute what the network does."""
-
-
 def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
     """The network as a program of torch operations, with any batch size."""
-    if isinstance(network, SamplingFree):
+    if isinstance(network.functions, SamplingFree):
         return exported(_Flat(_with_backward(network, inputs)), inputs)
     return exported(network, inputs)
 
@@ -77,58 +72,8 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
                 )
             node.replace_input_with(node.args[0], copy)
     module.graph.eliminate_dead_code()
-    _computed_beforehand(module)
     module.recompile()
     return module
-
-
-def _computed_beforehand(module: Any) -> None:
-    """Replace what does not depend on inputs by its value, unless that is larger than what it comes from."""
-    known: dict[Any, Tensor] = {}
-    for node in list(module.graph.nodes):
-        if node.op == "get_attr" and isinstance(
-            value := getattr(module, node.target, None), Tensor
-        ):
-            known[node] = value.detach()
-        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
-            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
-            value = node.target(*args, **kwargs)
-            largest = max(known[source].numel() for source in node.all_input_nodes)
-            if isinstance(value, Tensor) and value.numel() <= largest:
-                known[node] = value
-    # views stay: another copy would be stored for nothing
-    for node, value in reversed(known.items()):
-        outside = [user for user in node.users if user not in known or user.target.is_view]
-        if node.op == "get_attr" or node.target.is_view or not outside:
-            continue
-        name = f"_known_{node.name}"
-        module.register_buffer(name, value.clone())
-        with module.graph.inserting_before(node):
-            constant = module.graph.get_attr(name)
-        constant.meta = dict(node.meta)
-        node.replace_all_uses_with(constant)
-    module.graph.eliminate_dead_code()
-    used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
-    for name in [*module._buffers, *module._parameters]:
-        if name not in used:
-            delattr(module, name)
-
-
-def _is_written(node: Any) -> bool:
-    """Whether something changes its value, maybe through a view."""
-    users = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload)]
-    return any(
-        user.target._schema.is_mutable or (user.target.is_view and _is_written(user))
-        for user in users
-    )
-
-
-def _is_pure(node: Any) -> bool:
-    """A function of its arguments that neither changes them nor is changed by what reads it."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.all_input_nodes:
-        return False
-    written = node.target._schema.is_mutable or _is_written(node)
-    return not written and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
 LARGE = 1000  # nodes of a graph
@@ -156,7 +101,9 @@ def onnx_bytes(
         raise ExportError(
             f'format="onnx" needs {error.name}: pip install "kasuri[export]", or write format="torch"'
         ) from None
-    with quiet(), _less_talk():
+    # it notes which libraries are not installed, and not needed
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with quiet():
         if any(map(_lacking, program.graph.nodes)):
             table: Any = torch.export.default_decompositions()
             table.update(_OWN)
@@ -254,18 +201,6 @@ def _convolution_backward(
     ]
     back = aten.convolution(slope, weight, None, stride, padding, dilation, True, rest, groups)
     return back, None, None
-
-
-@contextlib.contextmanager
-def _less_talk() -> Iterator[None]:
-    """Without torch's notes about libraries that are not installed and not needed."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _erf(x: Tensor) -> Any:

@@ -57,8 +57,6 @@ class GammaGaussian(Likelihood):
 
     log_spread: Tensor
     log_scale: Tensor
-    prior_concentration: Tensor
-    prior_rate: Tensor
 
     def __init__(
         self,
@@ -84,9 +82,6 @@ class GammaGaussian(Likelihood):
             )
         self.prior = (float(prior[0]), float(prior[1]))
         self.learn, self.outputs = learn, outputs
-        # buffers, so that they follow to a device; not part of the state
-        for name, value in zip(("prior_concentration", "prior_rate"), self.prior, strict=True):
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float64), persistent=False)
         shape = () if outputs is None else (outputs,)
         # the precision's relative standard deviation 1/√a and the noise's scale √(b/a): orthogonal, so that
         # the size of the noise need not wait for the certainty about it, and as quick as a learned scale
@@ -140,9 +135,8 @@ class GammaGaussian(Likelihood):
 
     def kl(self) -> Tensor:
         """KL(q(τ) ‖ prior), summed over precisions."""
-        return gamma_kl(
-            self.concentration, self.rate, self.prior_concentration, self.prior_rate
-        ).sum()
+        prior = self.concentration.new_tensor(self.prior)
+        return gamma_kl(self.concentration, self.rate, prior[0], prior[1]).sum()
 
     @property
     def updates(self) -> bool:

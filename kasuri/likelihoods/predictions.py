@@ -1,7 +1,7 @@
 """What a prediction is: draws of a network's output, summarised and scored.
 
-Means and spreads are accumulated draw by draw, so that memory does not grow with the number of
-draws unless the draws themselves are kept.
+Sums are accumulated draw by draw, so that memory does not grow with the number of draws unless
+the draws themselves are kept.
 """
 
 import math
@@ -25,19 +25,17 @@ Columns = dict[str, Tensor]  # by name, one row per example
 
 @dataclass
 class Draws:
-    """Outputs of a network, draw by draw: their running moments, and the outputs themselves if kept.
+    """Outputs of a network, draw by draw: their running sums, and the outputs themselves if kept.
 
-    Every draw may have a likelihood of its own, as the members of an ensemble have.
+    Every draw may have a likelihood of its own, as the members of an ensemble have. Values are summed as
+    deviations from the first draw, so that moments far from zero are accurate.
     """
 
     keep: bool = True  # the outputs, which intervals, draws and scores need
     seeds: Sequence[int] = ()  # of the draws, if they have any
     outputs: list[tuple["Likelihood | None", Tensor]] = field(default_factory=list)
     count: int = 0
-    mean: Tensor | None = None
-    squares: Tensor | None = None  # Σ (value - mean)²
-    entropy: Tensor | None = None  # mean over draws of the entropy within a draw
-    noise: Tensor | None = None  # mean over draws of the variance within a draw
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, fs: Tensor, likelihood: "Likelihood | None" = None) -> None:
         """Take in the outputs (S, batch, ...) of S draws."""
@@ -49,46 +47,45 @@ class Draws:
             for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
         )
         assert value is not None
-        before, self.count = self.count, self.count + len(fs)
-        centre = value.mean(0)
-        squares = (value - centre).square().sum(0)
-        if self.mean is not None and self.squares is not None:
-            deviation = (centre - self.mean).square()
-            squares = self.squares + squares + deviation * (before * len(fs) / self.count)
-        self.squares = squares
-        self.mean = self._mixed(self.mean, value)
-        self.noise, self.entropy = (
-            self._mixed(self.noise, noise),
-            self._mixed(self.entropy, entropy),
-        )
+        deviation = value - self.sums.setdefault("first", value[0])
+        terms = {
+            "deviations": deviation,
+            "squares": deviation.square(),
+            "noise": noise,
+            "entropy": entropy,
+        }
+        for name, values in terms.items():
+            if values is not None:
+                self.sums[name] = values.sum(0) + self.sums.get(name, 0)
+        self.count += len(fs)
         if self.keep:
             self.outputs += [(likelihood, f) for f in fs]
 
-    def _mixed(self, mean: Tensor | None, values: Tensor | None) -> Tensor | None:
-        """The mean over all draws, of those before and of those that have just come."""
-        if mean is None or values is None:
-            return None if values is None else values.mean(0)
-        new = values.mean(0)
-        step = torch.where(new == mean, 0.0, new - mean)  # infinite variances stay so
-        return mean + step * (len(values) / self.count)
+    @property
+    def mean(self) -> Tensor:
+        return self.sums["first"] + self.sums["deviations"] / self.count
+
+    @property
+    def spread(self) -> Tensor:
+        """Variance of the draws around their mean."""
+        return (
+            self.sums["squares"] / self.count - (self.sums["deviations"] / self.count).square()
+        ).clamp(min=0)
+
+    def within(self, name: str) -> Tensor | None:
+        """The "noise" (its variance) or "entropy" within a draw, averaged over draws."""
+        return self.sums[name] / self.count if name in self.sums else None
 
     @staticmethod
     def join(parts: Sequence["Draws"]) -> "Draws":
         """Batches one after the other."""
         first = parts[0]
-        if len(parts) == 1:
-            return first
-
-        def cat(name: str) -> Tensor | None:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else torch.cat(values)
-
         outputs = [
             (draw[0][0], torch.cat([f for _, f in draw]))
             for draw in zip(*(part.outputs for part in parts), strict=True)
         ]
-        fields = {name: cat(name) for name in ("mean", "squares", "entropy", "noise")}
-        return Draws(first.keep, first.seeds, outputs, first.count, **fields)
+        sums = {name: torch.cat([part.sums[name] for part in parts]) for name in first.sums}
+        return Draws(first.keep, first.seeds, outputs, first.count, sums)
 
 
 def moments(
@@ -102,13 +99,9 @@ class Prediction(ABC):
     """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s."""
 
     def __init__(self, moments: Draws) -> None:
-        assert moments.mean is not None
-        assert moments.squares is not None
         self.moments = moments
         self.seeds = tuple(moments.seeds)
-        self.mean: Tensor = moments.mean
-        self.spread: Tensor = moments.squares / moments.count
-        """Variance of the draws around their mean."""
+        self.mean, self.spread = moments.mean, moments.spread
 
     @property
     def draws(self) -> Tensor:
@@ -183,7 +176,7 @@ class Prediction(ABC):
             assert likelihood is not None
             logs.append(likelihood.log_prob(f, y).double())
             expected.append(likelihood.expected_log_prob(f, y).double())
-        nll = scores.nll_of_draws(torch.stack(logs)).predictive
+        nll = math.log(len(logs)) - torch.stack(logs).logsumexp(0)
         return {"nll": nll, "gibbs_nll": -torch.stack(expected).mean(0)}
 
 
@@ -215,8 +208,9 @@ class ClassPrediction(Prediction):
     @property
     def aleatoric(self) -> Tensor:
         """Average over draws of each draw's entropy."""
-        assert self.moments.entropy is not None
-        return self.moments.entropy
+        within = self.moments.within("entropy")
+        assert within is not None
+        return within
 
     @property
     def mutual_information(self) -> Tensor:
@@ -277,7 +271,7 @@ class RealPrediction(Prediction):
     @property
     def has_density(self) -> bool:
         """Whether there is noise; without, draws are values of a function."""
-        return self.moments.noise is not None
+        return "noise" in self.moments.sums
 
     @property
     def scale(self) -> Tensor:
@@ -310,7 +304,7 @@ class RealPrediction(Prediction):
     @property
     def aleatoric(self) -> Tensor:
         """Variance of the noise, averaged over draws; 0 without a likelihood."""
-        noise = self.moments.noise
+        noise = self.moments.within("noise")
         return torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
 
     @property

@@ -5,7 +5,6 @@ error over them (`kasuri.metrics.mean_sem`). Everything is computed in double pr
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,28 +73,6 @@ def brier(probs: Tensor, y: Tensor) -> Tensor:
     """
     probs, y = checked(probs, y)
     return (probs - torch.nn.functional.one_hot(y, probs.shape[1])).square().sum(1)
-
-
-class DrawNLL(NamedTuple):
-    """Two negative log-likelihoods of each example; by Jensen `predictive` ≤ `gibbs`."""
-
-    predictive: Tensor
-    gibbs: Tensor
-
-
-def nll_of_draws(log_probs: Tensor) -> DrawNLL:
-    """-log (1/S) Σ_s p_s and -(1/S) Σ_s log p_s: the mixture's, and the average draw's.
-
-    Args:
-        log_probs: (S, N) log-probability of each target under each draw.
-
-    Examples:
-        >>> nll_of_draws(torch.tensor([[0.25], [0.75]]).log())
-        DrawNLL(predictive=tensor([0.6931], dtype=torch.float64),
-                gibbs=tensor([0.8370], dtype=torch.float64))
-    """
-    logs = log_probs.double()
-    return DrawNLL(math.log(len(logs)) - logs.logsumexp(0), -logs.mean(0))
 
 
 def crps(

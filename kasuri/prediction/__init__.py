@@ -1,6 +1,5 @@
 """Predictions with uncertainty, and what they are worth."""
 
-from kasuri.prediction.baselines import Predictor as Predictor
 from kasuri.prediction.baselines import ensemble as ensemble
 from kasuri.prediction.baselines import mc_dropout as mc_dropout
 from kasuri.prediction.evaluate import Evaluation as Evaluation

@@ -1,7 +1,6 @@
 """What Bayesian networks are compared with: ensembles, and dropout at test time."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,19 +15,9 @@ from kasuri.prediction.predict import predict
 from kasuri.streams import Stream, mix, seeded, uniform
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """A function of inputs that returns a `Prediction`; its random numbers are its own."""
-
-    function: Callable[[Any], Prediction]
-
-    def __call__(self, x: Any) -> Prediction:
-        return self.function(x)
-
-
 def ensemble(
     objectives: Sequence[Objective | Trained], samples: int = 20, seed: int = 0
-) -> Predictor:
+) -> Callable[[Any], Prediction]:
     """The equal mixture of several trained networks, for `kasuri.evaluate`.
 
     With real targets every member keeps the noise it has learned.
@@ -61,10 +50,12 @@ def ensemble(
                 draws.add(f.unsqueeze(0), likelihood)
         return members[0].likelihood.summarise(draws)
 
-    return Predictor(mixture)
+    return mixture
 
 
-def mc_dropout(objective: Objective | Trained, samples: int = 100, seed: int = 0) -> Predictor:
+def mc_dropout(
+    objective: Objective | Trained, samples: int = 100, seed: int = 0
+) -> Callable[[Any], Prediction]:
     """The mixture over dropout masks, drawn anew for every example and draw, for `kasuri.evaluate`.
 
     Examples:
@@ -83,7 +74,7 @@ def mc_dropout(objective: Objective | Trained, samples: int = 100, seed: int = 0
                 run(net, x, trained.output) for _ in range(samples)
             )
 
-    return Predictor(mixture)
+    return mixture
 
 
 class _Dropping(nn.Dropout):

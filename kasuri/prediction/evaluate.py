@@ -6,7 +6,6 @@ example, so memory does not grow with the number of draws.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,13 +15,11 @@ from torch import Tensor, nn
 from kasuri.inputs import Labelled, batches, count, take
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Columns, Prediction
-from kasuri.network.estimators import Estimator, shared
 from kasuri.numerics.scores import refuse_non_finite
 from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
-from kasuri.prediction.baselines import Predictor
-from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_error, mean_sem
+from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_bins, mean_sem
 from kasuri.prediction.predict import Output, at_least_one, predict
 
 CHUNK = 1000
@@ -57,7 +54,6 @@ def evaluate(
     outside: Any = None,
     chunk: int | None = None,
     seed: int = 0,
-    estimator: Estimator | str = shared,
     output: Output = None,
     target_scale: float | Tensor = 1.0,
     target_mean: float | Tensor = 0.0,
@@ -84,8 +80,7 @@ def evaluate(
         likelihood: what a network's outputs mean. Objectives and functions bring their own.
         outside: inputs of another set; anything with attributes x and y; or a loader.
         chunk: at most so many examples run at once; 1000 by default.
-        seed: of the draws, and of loaders and functions that draw. Global generators are left as they were.
-        estimator: "shared" draws functions; "local" draws outputs, see `predict`.
+        seed: of a network's draws; functions and loaders that draw have their own.
         output: takes the tensor out of what a network returns.
         target_scale: a standardised target times this is in its own unit, in which rmse, crps,
             std, widths and densities (nll, gibbs_nll, neg_elbo) are then given.
@@ -109,15 +104,14 @@ def evaluate(
     predictor: Any = given
     if isinstance(given, nn.Module):
         _check(given, likelihood)
-        options: dict[str, Any] = {"estimator": estimator, "seed": seed, "output": output}
-        predictor = partial(predict, given, samples=samples, likelihood=likelihood, **options)
+        options: dict[str, Any] = {"likelihood": likelihood, "seed": seed, "output": output}
+        predictor = partial(predict, given, samples=samples, **options)
     elif likelihood is not None:
         raise ValueError(
             "likelihood=...: the predictions of a function have a likelihood already; leave it out"
         )
-    ours = isinstance(given, nn.Module | Predictor)
     other = None
-    with torch.no_grad(), _seeding_others(seed, ours, data, outside):
+    with torch.no_grad():
         inside = _collect(predictor, _pairs(data), chunk or CHUNK)
         if outside is not None:
             other = _collect(predictor, ((x, None) for x in batches(outside)), chunk or CHUNK)
@@ -145,20 +139,6 @@ def _check(given: nn.Module, likelihood: Likelihood | None) -> None:
             "a network needs a likelihood, e.g. likelihood=kasuri.Categorical() for classes or "
             "kasuri.Gaussian(0.1) for real targets"
         )
-
-
-@contextmanager
-def _seeding_others(seed: int, ours: bool, *data: Any) -> Iterator[None]:
-    """Seed torch's global generators for loaders that shuffle and functions that draw, if there are any."""
-    tensors = all(
-        part is None or isinstance(part, Labelled | Tensor | tuple | Mapping) for part in data
-    )
-    if ours and tensors:
-        yield
-        return
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
 
 
 def _collect(
@@ -238,8 +218,8 @@ def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dic
             metrics[name] = mean_sem(inside[name]).mean
     if "accuracy" in inside:
         pair = inside["confidence"], inside["accuracy"]
-        metrics["ece"] = calibration_error(*pair)
-        metrics["ece_sem"] = bootstrap_sem(calibration_error, *pair)
+        metrics["ece"] = _calibration_error(*pair)
+        metrics["ece_sem"] = bootstrap_sem(_calibration_error, *pair)
     else:
         metrics |= _real_metrics(inside)
     if elbo is not None:
@@ -249,6 +229,10 @@ def _metrics(inside: Columns, outside: Columns | None, elbo: ELBO | None) -> dic
     if metrics["count"] == 1:  # has no standard error
         return {name: value for name, value in metrics.items() if not name.endswith("_sem")}
     return metrics
+
+
+def _calibration_error(confidence: Tensor, correct: Tensor) -> float:
+    return calibration_bins(confidence, correct).error
 
 
 def _real_metrics(inside: Columns) -> dict[str, float]:

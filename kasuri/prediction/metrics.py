@@ -15,13 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kasuri.numerics.scores import DrawNLL as DrawNLL
 from kasuri.numerics.scores import brier as brier
 from kasuri.numerics.scores import confidence as confidence
 from kasuri.numerics.scores import correct as correct
 from kasuri.numerics.scores import crps as crps
 from kasuri.numerics.scores import nll as nll
-from kasuri.numerics.scores import nll_of_draws as nll_of_draws
 from kasuri.numerics.scores import pit as pit
 from kasuri.numerics.scores import refuse_non_finite
 
@@ -97,7 +95,7 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
     Args:
         confidence: (N,) stated probabilities.
         correct: (N,) whether the event happened, 0 or 1.
-        bins: number of bins B.
+        bins: number of equal bins B.
 
     Examples:
         >>> calibration_bins(torch.tensor([0.1, 0.9, 1.0]), torch.tensor([0, 0, 1]), bins=2)
@@ -106,7 +104,7 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
     """
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
-    confidence = confidence.double().contiguous()
+    confidence, correct = confidence.double().reshape(-1).contiguous(), correct.reshape(-1)
     inner = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)[1:-1]
     bin_of = torch.bucketize(confidence, inner, right=True)
     count = torch.bincount(bin_of, minlength=bins)
@@ -116,44 +114,23 @@ def calibration_bins(confidence: Tensor, correct: Tensor, bins: int = 15) -> Rel
     return Reliability(stated, observed, count)
 
 
-def calibration_error(
-    confidence: Tensor, correct: Tensor, bins: int = 15, batch: int | None = None
-) -> float:
-    """Σ_b n_b/N |accuracy_b - confidence_b| of stated probabilities; see `calibration_bins` and `ece`.
-
-    Examples:
-        >>> calibration_error(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]), batch=1)
-        0.5
-    """
-    confidence, correct = confidence.reshape(-1), correct.reshape(-1)
-    if batch is None:
-        return calibration_bins(confidence, correct, bins).error
-    if batch < 1:
-        raise ValueError(f"batch must be at least 1, got {batch}")
-    pairs = zip(confidence.split(batch), correct.split(batch), strict=True)
-    errors = [calibration_bins(*pair, bins).error for pair in pairs]
-    return sum(errors) / len(errors)
-
-
-def ece(probs: Tensor, y: Tensor, bins: int = 15, *, batch: int | None = None) -> float:
+def ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
     """Expected calibration error Σ_b n_b/N |accuracy_b - confidence_b| over the whole set.
 
-    Averaged over batches it is another number: absolute values of noise do not average out, and a
-    perfectly calibrated model then scores 0.08 instead of 0.007 at batches of 128. Some published numbers
-    were made like that; `batch` is for comparison with them. It has no standard error of its own;
-    see `bootstrap_sem`.
+    Averaged over batches, as some published numbers were, it is another number: absolute values of
+    noise do not average out, and a perfectly calibrated model then scores 0.08 instead of 0.007 at batches
+    of 128. It has no standard error of its own; see `bootstrap_sem`.
 
     Args:
         probs: (N, C) class probabilities.
         y: (N,) class numbers.
         bins: number of equal bins.
-        batch: the mean over consecutive batches of this size instead, the last one perhaps smaller.
 
     Examples:
         >>> ece(torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 0]))
         0.25
     """
-    return calibration_error(confidence(probs), correct(probs, y), bins, batch)
+    return calibration_bins(confidence(probs), correct(probs, y), bins).error
 
 
 def auroc(inside_scores: Tensor, outside_scores: Tensor) -> float:
@@ -181,17 +158,6 @@ def auroc(inside_scores: Tensor, outside_scores: Tensor) -> float:
     return int(below + not_above) / (2 * len(inside) * len(outside))
 
 
-def rmse(prediction: Tensor, y: Tensor) -> float:
-    """√ mean (prediction - y)², over examples and outputs.
-
-    Examples:
-        >>> rmse(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 9.0]))
-        5.0
-    """
-    _same_shapes("rmse", prediction, y)
-    return math.sqrt(float((prediction.double() - y.double()).square().mean()))
-
-
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> float:
     """Share of targets between the ends of their intervals, which belong to them.
 
@@ -199,16 +165,11 @@ def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> float:
         >>> coverage(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 2.0]))
         0.5
     """
-    _same_shapes("coverage", lower, y)
-    _same_shapes("coverage", upper, y)
-    return float(((lower <= y) & (y <= upper)).double().mean())
-
-
-def _same_shapes(name: str, prediction: Tensor, y: Tensor) -> None:
-    if prediction.shape != y.shape or not y.numel():
+    if not lower.shape == upper.shape == y.shape or not y.numel():
         raise ValueError(
-            f"{name}: predictions have shape {tuple(prediction.shape)} but targets {tuple(y.shape)}, which "
-            "would compare all pairs; write y.reshape(prediction.shape)"
+            f"coverage: targets have shape {tuple(y.shape)} but intervals {tuple(lower.shape)} and "
+            f"{tuple(upper.shape)}, which would compare all pairs; write y.reshape(lower.shape)"
         )
-    refuse_non_finite(f"{name}: predictions", prediction)
-    refuse_non_finite(f"{name}: targets", y)
+    for name, values in (("lower ends", lower), ("upper ends", upper), ("targets", y)):
+        refuse_non_finite(f"coverage: {name}", values)
+    return float(((lower <= y) & (y <= upper)).double().mean())

@@ -12,10 +12,8 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import kasuri
-from kasuri.exporting.programs import _computed_beforehand
 from tests.exporting.files import run_file
 from tests.prediction.moments.nets import NAMES, make
 
@@ -27,13 +25,13 @@ def close(found, expected):
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
-@pytest.mark.parametrize(("kind", "name"), [*(("mean", name) for name in NAMES), ("draw", "mlp")])
-def test_one_function(name, form, kind):
+@pytest.mark.parametrize("name", NAMES)
+def test_one_function(name, form):
     net, x = make(name)
     bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2, scale=0.1)).eval()
-    file = kasuri.export(bnn, x, kind=kind, seed=3, format=form)
+    file = kasuri.export(bnn, x, format=form)
     assert file.error <= 1e-5
-    plain = kasuri.collapse(bnn, "mean" if kind == "mean" else "sample", seed=3).eval()
+    plain = kasuri.collapse(bnn).eval()
     for count in (1, 6, 11):
         batch = x[torch.arange(count) % len(x)]
         with torch.no_grad():
@@ -213,10 +211,10 @@ def test_what_a_file_says_about_itself(tmp_path):
     }
     assert {key: found[f"kasuri.{key}"] for key in expected} == expected
     assert session.get_inputs()[0].shape[0] == "batch"
-    stored = kasuri.export(bnn, x, kind="draw", format="torch")
+    stored = kasuri.export(bnn, x, format="torch")
     extra = {"kasuri.json": ""}
     torch.export.load(io.BytesIO(stored.data), extra_files=extra)
-    assert json.loads(extra["kasuri.json"])["kasuri.kind"] == "draw"
+    assert json.loads(extra["kasuri.json"])["kasuri.kind"] == "mean"
 
 
 def test_an_ordinary_network_and_a_batch_of_one():
@@ -236,7 +234,7 @@ def test_nothing_is_written_when_the_file_is_wrong(tmp_path, monkeypatch):
         kasuri.export(net, x, path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
-    assert kasuri.export(net, x, path, verify=False).error is None
+    kasuri.export(net, x, path, tolerance=1)
     assert path.read_bytes() != b"old"
 
 
@@ -294,31 +292,6 @@ def test_channels_last(kind, form):
     bnn = kasuri.bayesianize(net, kasuri.MeanField())
     options = {"kind": kind, "format": form, "members": 3, "likelihood": kasuri.Categorical()}
     assert kasuri.export(bnn, torch.randn(4, 3, 4, 4), **options).error < 1e-5
-
-
-def test_what_changes_is_not_computed_beforehand():
-    class Changing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("weight", torch.ones(3))
-
-        def forward(self, x):
-            total = torch.zeros_like(self.weight)
-            total.add_(x.sum(0))
-            other = self.weight.clone()
-            early = x * other
-            other.mul_(2)
-            seen = self.weight * 2
-            seen.view(3, 1).add_(x.sum())
-            return x * total + early + other + seen + (self.weight * 3).exp()
-
-    x = torch.ones(2, 3)
-    made = make_fx(net := Changing())(x)
-    _computed_beforehand(made)
-    made.recompile()
-    for _ in range(2):
-        assert torch.equal(made(x), net(x))
-    assert any(name.startswith("_known") for name, _ in made.named_buffers())
 
 
 def test_files_do_not_hold_weights_twice():

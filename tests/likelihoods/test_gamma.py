@@ -256,6 +256,7 @@ F, Y = torch.zeros(4, 1), torch.zeros(4, 1)
         (lambda: kasuri.GammaGaussian().update(F, Y, 4), ValueError),
         (lambda: kasuri.Gaussian().update(F, Y, 4), TypeError),
         (lambda: kasuri.Gaussian("a"), ValueError),
+        (lambda: kasuri.Gaussian(0.0), ValueError),
         (lambda: kasuri.Gaussian(float("inf")), ValueError),
         (lambda: kasuri.HeteroscedasticGaussian("a"), ValueError),
     ],

@@ -74,8 +74,3 @@ def test_scores_are_those_of_the_mixture_over_draws():
     ):
         nll = likelihood.prediction(fs).score(targets)["nll"].float()
         torch.testing.assert_close(-nll, law.log_prob(targets).logsumexp(0) - count)
-
-
-def test_impossible_noise_is_refused():
-    with pytest.raises(ValueError, match="positive"):
-        kasuri.Gaussian(0.0)

@@ -226,12 +226,10 @@ def test_ensembles_and_dropout_are_functions():
     nets = [nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)) for _ in range(3)]
     x, y = classes()
 
-    def ensemble(x):  # dropout stays on: it draws from the global generator
+    def ensemble(x):  # dropout stays on
         return kasuri.Categorical().prediction(net(x) for net in nets)
 
-    told = evaluate(ensemble, (x, y), seed=5)
-    assert told == evaluate(ensemble, (x, y), seed=5)
-    assert told["nll"] != evaluate(ensemble, (x, y), seed=6)["nll"]
+    told = evaluate(ensemble, (x, y))
     assert told["mutual_information"] > 0
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy import integrate, stats
 from sklearn import metrics as sk
-from torch import distributions as td
 from torchmetrics.functional.classification import (
     binary_auroc,
     binary_calibration_error,
@@ -98,22 +97,12 @@ def test_the_truth_is_calibrated_and_a_sharpened_truth_is_not():
 
 
 def test_ece_averaged_over_batches_is_inflated():
-    """Trap F10: why `ece` takes the whole set unless told otherwise."""
+    """Trap F10: why `ece` takes the whole set."""
     probs = (2.3 * torch.randn(12_800, 10)).softmax(-1)
     y = drawn_from(probs)
     pieces = zip(probs.split(128), y.split(128), strict=True)
     averaged = sum(metrics.ece(p, t) for p, t in pieces) / 100
-    whole, batched = (metrics.ece(probs, y, batch=n) for n in (None, 128))
-    assert batched == pytest.approx(averaged)
-    assert batched > 4 * whole
-    assert metrics.ece(probs, y, batch=20_000) == pytest.approx(whole)
-
-
-def test_ece_and_log_score_of_a_proper_prediction_is_best(probs):
-    y = drawn_from(probs)
-    blurred = 0.7 * probs + 0.3 / C
-    for score in (metrics.nll, metrics.brier):
-        assert score(probs, y).mean() < score(blurred, y).mean()
+    assert averaged > 4 * metrics.ece(probs, y)
 
 
 # telling two sets apart
@@ -133,15 +122,6 @@ def test_auroc_with_ties_agrees_with_scikit_learn_and_with_all_pairs(levels):
     assert ours == pytest.approx(float(binary_auroc(squeezed, truth.long())), abs=1e-6)
 
 
-def test_auroc_laws():
-    inside, outside = torch.randn(50), torch.randn(70)
-    forward = metrics.auroc(inside, outside)
-    assert forward == pytest.approx(1 - metrics.auroc(outside, inside))
-    assert forward == metrics.auroc(inside.double().exp(), outside.double().exp())
-    assert metrics.auroc(torch.zeros(3), torch.zeros(4)) == 0.5
-    assert metrics.auroc(torch.tensor([0.0, 1.0]), torch.tensor([2.0])) == 1.0
-
-
 def test_auroc_of_entropies_in_nats_is_not_squeezed_through_a_sigmoid():
     """One entropy above 1 makes torchmetrics apply a sigmoid, whose ties hide small entropies."""
     inside = torch.cat([1e-9 * torch.rand(2000), torch.tensor([2.3])])
@@ -153,16 +133,6 @@ def test_auroc_of_entropies_in_nats_is_not_squeezed_through_a_sigmoid():
 
 
 # standard errors
-
-
-def test_standard_error_is_over_examples():
-    """F8: 0.18 % for an accuracy of 96.8 % on 10,000 examples, 0.26 % for 79.5 % on 25,000."""
-    for share, count, printed in ((0.968, 10_000, 0.0018), (0.795, 25_000, 0.0026)):
-        right = (torch.arange(count) < round(share * count)).double()
-        mean, sem = metrics.mean_sem(right)
-        assert mean == pytest.approx(share)
-        assert sem == pytest.approx(math.sqrt(share * (1 - share) / count), rel=1e-4)
-        assert round(sem, 4) == printed
 
 
 def test_standard_error_agrees_with_scipy_and_averages_outputs_first():
@@ -189,15 +159,6 @@ def test_bootstrap_predicts_the_spread_of_ece_over_test_sets():
 def mixture(outputs=()):
     means, scale = torch.randn(7, 20, *outputs).double(), 0.3 + torch.rand(20, *outputs).double()
     return means, scale, torch.randn(20, *outputs).double()
-
-
-def test_the_mixture_of_draws_scores_at_least_as_well_as_the_average_draw():
-    logs = td.Normal(*mixture()[:2]).log_prob(torch.randn(20)).double()
-    both = metrics.nll_of_draws(logs)
-    torch.testing.assert_close(both.predictive, -logs.exp().mean(0).log())
-    torch.testing.assert_close(both.gibbs, -logs.mean(0))
-    assert (both.predictive <= both.gibbs).all()
-    assert metrics.nll_of_draws(logs - 1e6).predictive.isfinite().all()
 
 
 def test_crps_is_the_integral_it_stands_for():
@@ -263,12 +224,6 @@ def test_targets_from_the_prediction_are_covered_as_often_as_promised():
         )
 
 
-def test_rmse_agrees_with_scikit_learn():
-    a, b = torch.randn(30, 2), torch.randn(30, 2)
-    expected = math.sqrt(sk.mean_squared_error(b.double(), a.double()))
-    assert metrics.rmse(a, b) == pytest.approx(expected)
-
-
 # refusals
 
 GOOD, LABELS, NAN = torch.full((4, 2), 0.5), torch.tensor([0, 1, 1, 0]), float("nan")
@@ -288,7 +243,6 @@ SPOILT = torch.tensor([[0.5, 0.5], [NAN, 0.5], [0.5, NAN], [1.0, 0.0]])
         (lambda: metrics.brier(GOOD, LABELS.double()), "integer labels"),
         (lambda: metrics.correct(GOOD[:0], LABELS[:0]), "N at least 1"),
         (lambda: metrics.ece(GOOD, LABELS, bins=0), "bins must be"),
-        (lambda: metrics.ece(GOOD, LABELS, batch=0), "batch"),
         (lambda: metrics.auroc(torch.tensor([NAN, 1.0]), torch.ones(2)), "1 of 2 rows"),
         (lambda: metrics.auroc(torch.ones(0), torch.ones(2)), "at least one score"),
         (lambda: metrics.mean_sem(torch.tensor([1.0, math.inf])), "1 of 2 rows"),
@@ -297,7 +251,7 @@ SPOILT = torch.tensor([[0.5, 0.5], [NAN, 0.5], [0.5, NAN], [1.0, 0.0]])
         (lambda: metrics.crps(torch.zeros(3, 2), 1.0, torch.tensor([NAN, 0])), "1 of 2 rows"),
         (lambda: metrics.pit(torch.full((3, 2), NAN), 1.0, torch.zeros(2)), "2 of 2 rows"),
         (lambda: metrics.crps(torch.zeros(3, 2), -1.0, torch.zeros(2)), "nowhere negative"),
-        (lambda: metrics.rmse(torch.zeros(4, 1), torch.zeros(4)), "all pairs"),
+        (lambda: metrics.coverage(*2 * [torch.zeros(4, 1)], torch.zeros(4)), "all pairs"),
         (lambda: metrics.coverage(*3 * [torch.tensor([NAN])]), "1 of 1 rows"),
     ],
 )

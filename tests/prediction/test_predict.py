@@ -162,7 +162,7 @@ def test_running_moments_are_stable_far_from_zero():
     draws.add(values[100:])
     torch.testing.assert_close(draws.mean, values.mean(0))
     variance = values.double().var(0, correction=0).float()
-    torch.testing.assert_close(draws.squares / 500, variance, rtol=1e-2, atol=0)
+    torch.testing.assert_close(draws.spread, variance, rtol=1e-2, atol=0)
 
 
 def test_a_draw_that_is_no_number_is_not_lost():

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from kasuri.posteriors.base import Elementwise
 from kasuri.prediction.moments.folding import convolve, join
 from kasuri.prediction.moments.operations import (
+    CONVOLUTIONS,
     mean_of,
     padded,
     per_dimension,
@@ -25,7 +26,6 @@ from kasuri.prediction.moments.operations import (
 from kasuri.prediction.moments.trace import RandomWeight, Traced
 
 aten = torch.ops.aten
-_CONV = (aten.conv1d.default, aten.conv2d.default, aten.conv1d.padding, aten.conv2d.padding)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def find_taps(traced: Traced) -> list[Tap]:
 
     taps, covered = [], set()
     for node in traced.graph.nodes:
-        if node.target in (aten.linear.default, *_CONV):
+        if node.target in (aten.linear.default, *CONVOLUTIONS):
             source, weight, bias = (*node.args[:3], None)[:3]
         elif node.target is aten.embedding.default:
             weight, source, bias = node.args[0], node.args[1], None
@@ -73,13 +73,16 @@ def find_taps(traced: Traced) -> list[Tap]:
         for user in place.users if place.name in traced.random else ():
             if (place.name, user) not in covered:
                 name = traced.random[place.name].name
-                raise ValueError(f"{name} is used by {user.target}, which cannot be linearised")
+                raise ValueError(
+                    f'covariance="full": {name} is used by {user.target}, which cannot be linearised; '
+                    'use covariance="diagonal" or kasuri.predict with draws'
+                )
     return taps
 
 
 def per_feature(tap: Tap, slope: Tensor) -> Tensor:
     """Derivatives (O, *result) as (O, positions, features)."""
-    if tap.op in _CONV:
+    if tap.op in CONVOLUTIONS:
         slope = slope.flatten(3).transpose(2, 3)
     return slope.reshape(slope.shape[0], -1, slope.shape[-1])
 
@@ -130,7 +133,7 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 def _linear_part(tap: Tap, x: Tensor, weight: Tensor) -> Tensor:
     """The call without its bias."""
-    if tap.op in _CONV:
+    if tap.op in CONVOLUTIONS:
         return convolve(tap.op, x, weight, tap.node.args[3:])
     return F.linear(x, weight)
 

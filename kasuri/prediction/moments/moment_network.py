@@ -1,7 +1,8 @@
 """The network that predicts means and covariances of its outputs, without a draw."""
 
-from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -36,22 +37,16 @@ class MomentNetwork(nn.Module):
         self.kind = kind
         self.traced: Traced = trace(bnn, inputs, names, output)
         self.variances = {node: weight.variance() for node, weight in self.traced.random.items()}
-        self.taps: list[Tap] = []
+        self.taps: list[Tap] = find_taps(self.traced) if kind == "full" else []
         lost: list[str] = []
         first = tuple(part[:1] for part in inputs)
         with torch.no_grad():
             values = self._run(first, lost=lost)
         self.outputs = mean_of(values[self._output]).numel()
-        unlinear = None
-        try:
-            self.taps = find_taps(self.traced)
-        except ValueError as error:
-            unlinear = str(error)
-        if kind == "full" and unlinear:
-            _refuse(kind, unlinear, "" if lost else "diagonal")
         if kind == "diagonal" and lost:
-            _refuse(
-                kind, f"there is no rule for the variance of {lost[0]}", "" if unlinear else "full"
+            raise ValueError(
+                f'covariance="diagonal": there is no rule for the variance of {lost[0]}; '
+                'use covariance="full" or kasuri.predict with draws'
             )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
@@ -89,7 +84,7 @@ class MomentNetwork(nn.Module):
 
         def outputs(shifts: list[Tensor]) -> Any:
             shift = dict(zip(self.zeros, shifts, strict=True))
-            values = self._run(rows, lambda node, x: x + shift[node] if node in shift else x)
+            values = self._run(rows, shift)
             mean = mean_of(values[self._output])[0]
             return mean.reshape(-1), (mean, [values[tap.source] for tap in self.taps])
 
@@ -108,12 +103,12 @@ class MomentNetwork(nn.Module):
     def _run(
         self,
         inputs: tuple[Tensor, ...],
-        change: Callable[[fx.Node, Tensor], Tensor] | None = None,
+        shifts: Mapping[fx.Node, Tensor] = MappingProxyType({}),
         lost: list[str] | None = None,
     ) -> dict[fx.Node, Any]:
         """The value of every node: a Gauss where a variance is known, otherwise a tensor.
 
-        `change` makes something else of the mean of a node; `lost` lists operations that lost a variance.
+        `shifts` are added to the means of taps; `lost` lists operations that lost a variance.
         """
         given = {**self.traced.constants, **dict(zip(self.traced.inputs, inputs, strict=True))}
         values: dict[fx.Node, Any] = {}
@@ -131,20 +126,10 @@ class MomentNetwork(nn.Module):
                 value = apply(node.target, args, kwargs)
                 if lost is not None and is_random(args) and _is_certain(value):
                     lost.append(str(node.target))
-                if change is not None and isinstance(value, Gauss):
-                    value = Gauss(change(node, value.mean), value.variance)
-                elif change is not None and isinstance(value, Tensor):
-                    value = change(node, value)
+                if node in shifts:
+                    value = Gauss(value.mean + shifts[node], value.variance)
             values[node] = value
         return values
-
-
-def _refuse(kind: str, reason: str, other: str) -> NoReturn:
-    other = f'covariance="{other}", ' if other else ""
-    raise ValueError(
-        f'covariance="{kind}": {reason}; use {other}kasuri.predict with draws, or leave the layer out of the '
-        "conversion"
-    )
 
 
 def _is_certain(value: Any) -> bool:

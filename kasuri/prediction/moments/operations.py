@@ -123,13 +123,9 @@ def _multiplied(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     return op(am, bm), am.square() * bv + bm.square() * av + av * bv
 
 
-def _divided(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    """To first order in the noise of both, as if they were independent."""
-    am, bm = mean_of((a, b))
-    mean, variance = op(am, bm), known_variance(a) / (bm * bm)
-    if is_random(b):
-        variance = variance + (am / (bm * bm)) ** 2 * b.variance
-    return mean, variance
+def _divided(op: Call, a: Any, b: Any) -> tuple[Tensor, Tensor | None]:
+    """By numbers without noise; otherwise the variance is unknown."""
+    return op(*mean_of((a, b))), None if is_random((b,)) else a.variance / (b * b)
 
 
 def _averaged(
@@ -140,19 +136,11 @@ def _averaged(
 
 
 def _ops(name: str, overload: str = "default") -> list[Any]:
-    """An operation in one, two and three dimensions."""
-    return [getattr(getattr(aten, name.format(dims)), overload) for dims in (1, 2, 3)]
+    """An operation in one and in two dimensions."""
+    return [getattr(getattr(aten, name.format(dims)), overload) for dims in (1, 2)]
 
 
-CONVOLUTIONS = frozenset(
-    {
-        *_ops("conv{}d"),
-        *_ops("conv{}d", "padding"),
-        aten.conv_transpose1d.default,
-        aten.conv_transpose2d.input,
-        aten.conv_transpose3d.input,
-    }
-)
+CONVOLUTIONS = frozenset({*_ops("conv{}d"), *_ops("conv{}d", "padding")})
 
 
 def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tensor, Any]:
@@ -202,20 +190,6 @@ def _gelu(z: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return z * gm.ndtr(z)
     return 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
-
-
-def _prelu(op: Call, x: Any, slope: Any) -> tuple[Tensor, Tensor]:
-    """Exact for a normal input and an independent slope: E y² = E max(x, 0)² + E a² E max(-x, 0)²."""
-    mean, variance = mean_of(x), known_variance(x)
-    ones = [1] * (mean.dim() - 2)  # one slope for all, or one for each channel
-    a, noise = mean_of(slope).reshape(-1, *ones), known_variance(slope).reshape(-1, *ones)
-    up, down = (gm.rectified_mean(centre, variance) for centre in (mean, -mean))
-    up2, down2 = (
-        gm.rectified_variance(centre, variance) + first.square()
-        for centre, first in ((mean, up), (-mean, down))
-    )
-    result = up - a * down
-    return result, (up2 + (a.square() + noise) * down2 - result.square()).clamp(min=0)
 
 
 def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -428,7 +402,6 @@ _RULES: dict[Any, Call] = {
     aten.mm.default: _bilinear,
     aten.relu.default: _relu,
     aten.leaky_relu.default: _leaky_relu,
-    aten.prelu.default: _prelu,
     aten.add.Tensor: _added,
     aten.sub.Tensor: _added,
     aten.mul.Tensor: _multiplied,

@@ -12,7 +12,7 @@ from kasuri.objectives.trained import Trained
 from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
 from kasuri.prediction.moments.points import normal_points, spread_out
 from kasuri.prediction.moments.trace import positional
-from kasuri.prediction.predict import Output, at_least_one, model_of, summarise
+from kasuri.prediction.predict import Output, model_of, summarise
 
 _NUMBERS = 2**25  # derivatives in weights that are held at once
 
@@ -23,7 +23,6 @@ def predict_moments(
     *,
     likelihood: Likelihood | None = None,
     covariance: Covariance = "full",
-    chunk: int | None = None,
     output: Output = None,
 ) -> Prediction:
     """A prediction without drawing weights: the outputs' means and covariances by moment propagation.
@@ -45,7 +44,6 @@ def predict_moments(
         x: a tensor (batch first), a tuple of inputs or a mapping of named inputs.
         likelihood: as for `kasuri.predict`.
         covariance: "full" or "diagonal".
-        chunk: at most so many examples at once; by default as many as fit a few hundred megabytes.
         output: takes the tensor out of what the network returns.
 
     Examples:
@@ -59,23 +57,19 @@ def predict_moments(
     net, likelihood, output = model_of(bnn, likelihood, output)
     if covariance not in get_args(Covariance):
         raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
-    at_least_one(chunk=chunk)
     require_posteriors(net)
     names, inputs = positional(x)
     network = MomentNetwork(net, inputs, covariance, names, output)
-    mean, spread = in_chunks(network, inputs, chunk)
+    mean, spread = in_chunks(network, inputs)
     with torch.no_grad():
         points, draws = normal_points(mean.shape[1:].numel()), Draws()
         draws.add(spread_out(mean, spread, points), likelihood)
     return summarise(draws, likelihood)
 
 
-def in_chunks(
-    network: MomentNetwork, inputs: tuple[Tensor, ...], chunk: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Means and covariances of all examples, so many at a time."""
-    if chunk is None:
-        chunk = network.affordable(_NUMBERS)
+def in_chunks(network: MomentNetwork, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Means and covariances of all examples, as many at a time as fit a few hundred megabytes."""
+    chunk = network.affordable(_NUMBERS)
     pieces = zip(*(part.split(chunk) for part in inputs), strict=True)
     means, spreads = zip(*(network(*piece) for piece in pieces), strict=True)
     return torch.cat(means), torch.cat(spreads)

@@ -20,14 +20,8 @@ from kasuri.prediction.predict import Output
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-class TraceError(RuntimeError):
-    """A network of which torch.export makes no graph."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(
-            "torch.export cannot make a graph of this network, which may have an `if` on the values of a "
-            f"tensor, or the batch size as a number. kasuri.predict needs no graph.\n{error}"
-        )
+class ExportError(RuntimeError):
+    """A network that cannot be exported, or an export that does not compute what the network does."""
 
 
 def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
@@ -144,7 +138,10 @@ def exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> "torch.export.Exp
                 module, inputs, dynamic_shapes=(tuple({0: batch} for _ in inputs),), strict=False
             )
     except (RuntimeError, torch._dynamo.exc.UserError) as error:
-        raise TraceError(error) from error
+        raise ExportError(
+            "torch.export cannot make a graph of this network, which may have an `if` on the values of a "
+            f"tensor, or the batch size as a number. kasuri.predict needs no graph.\n{error}"
+        ) from error
 
 
 @contextmanager
