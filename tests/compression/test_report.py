@@ -1,4 +1,4 @@
-"""The report: its numbers, its words, and its place on the page of results."""
+"""The report: its numbers and its words."""
 
 import json
 
@@ -6,8 +6,6 @@ import torch
 from torch import nn
 
 import kasuri
-from experiments.report import Result, compare
-from experiments.report.sizes import compressions
 from kasuri.compression.report import Histogram
 from tests.compression.networks import NETWORKS, bayesian
 
@@ -55,13 +53,3 @@ def test_unused_inputs_are_told_and_change_nothing() -> None:
     y = small(x)
     x[:, [1, 4]] = 100.0
     assert torch.equal(small(x), y)
-
-
-def test_the_page_shows_histograms_with_their_thresholds() -> None:
-    bnn, x = bayesian("mlp"), torch.randn(3, 6).double()
-    _, report = kasuri.compress(bnn, x, threshold=0.5)
-    runs = [Result("e", "v", 0, figures={"compression": report.as_dict()})]
-    (part,) = compressions(compare(runs)[0].rows).parts
-    assert part.tables[0].rows[0][2] == f"{report.after.parameters:,}"
-    assert len(part.figures) == len(report.histograms)
-    assert any("threshold -0.693" in figure.caption for figure in part.figures)
