@@ -26,7 +26,7 @@ def bayesianize(
     family: FamilyLike,
     *,
     where: Where = None,
-    estimator: Estimator | str | None = None,
+    estimator: Estimator | str = "auto",
     bias: FamilyLike | bool = True,
     blocks: bool = False,
     inplace: bool = False,
@@ -43,9 +43,8 @@ def bayesianize(
         where: which layers: a glob over module names ("layer*.conv?"; a container's name means all
             inside), a module class, a callable (name, module) -> bool, or a list of these.
             kasuri.last_layer(net) names the last one.
-        estimator: how noise enters during training: "shared" (exact for everything), "local",
-            "flipout", "auto" (local where it is exact and cheaper, else shared), "mean", or the
-            function. By default "auto" for matrix normals, "shared" for the others.
+        estimator: how noise enters during training: "auto" (local where it is exact and cheaper, else
+            shared), "shared" (exact for everything), "local", "flipout", "mean", or the function.
         bias: posterior of vectors (biases): True for the family's own choice, False to leave
             them ordinary parameters, or a family.
         blocks: treat the gates of recurrent layers and the heads of attention as separate matrices.
@@ -61,8 +60,6 @@ def bayesianize(
         True
     """
     matrices, vectors = _families(family, bias)
-    if estimator is None:
-        estimator = matrices.estimator if isinstance(matrices, Family) else shared
     estimator = resolve(estimator)
     plans = [
         Plan(name, families, blocks, estimator)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from kasuri.numerics.safe import held, sum_squares
 from kasuri.numerics.torch_internals import eager
@@ -137,5 +138,79 @@ def _sum_logs_and_slopes(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor,
         inverse = product.reciprocal()
         of_rows.append(columns @ inverse.mT)
         of_columns += some @ inverse
-        total = total + product.log_().sum()
+        total = total + _sum_of_logs(product)
     return total, rows * torch.cat(of_rows, -1), columns * of_columns
+
+
+def _sum_of_logs(product: Tensor) -> Tensor:
+    """Σ log P in place, two numbers at a time: no P is below e^-40, so that no product underflows."""
+    half = product.shape[-1] // 2
+    first, second, rest = product.split([half, half, product.shape[-1] - 2 * half], -1)
+    return first.mul_(second).log_().sum() + rest.log_().sum()
+
+
+def noisy_linear(
+    x: Tensor,
+    mean: Tensor,
+    logs: tuple[Tensor, Tensor],
+    centre: Tensor,
+    spread: Tensor,
+    noise: Tensor,
+) -> Tensor:
+    """X Mᵀ + b + √(x² (S ∘ S)ᵀ + v) ∘ noise, in one node: a layer N(M, S²) with a bias N(b, v).
+
+    Args:
+        x: (batch, in).
+        mean: M (out, in).
+        logs: logarithms of the factors of S, (k, out) and (k, in).
+        centre: b (out).
+        spread: v (out).
+        noise: (batch, out).
+    """
+    return _NoisyLinear.apply(x, mean, *logs, centre, spread, noise)
+
+
+class _NoisyLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        mean: Tensor,
+        log_rows: Tensor,
+        log_columns: Tensor,
+        centre: Tensor,
+        spread: Tensor,
+        noise: Tensor,
+    ) -> Tensor:
+        rows, columns = square_factors(factor(log_rows), factor(log_columns))
+        squares = x.square()
+        hidden = squares @ columns.mT
+        deviation = torch.addmm(spread, hidden, rows).sqrt_()
+        y = torch.addmm(centre, x, mean.mT).addcmul_(deviation, noise)
+        # dy/dvariance; where the variance is 0 its own derivatives are 0 as well
+        slope = noise / deviation.add_(torch.finfo(x.dtype).tiny ** 0.5).mul_(2)
+        ctx.save_for_backward(x, squares, mean, rows, columns, hidden, slope)
+        ctx.rank = log_rows.shape[-2]
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, squares, mean, rows, columns, hidden, slope = ctx.saved_tensors
+        slope = slope * grad
+        of_hidden = slope @ rows.mT
+        members = _members(ctx.rank, x.dtype, x.device)
+        of_rows = members @ (hidden.mT @ slope).mul_(rows)
+        of_columns = members @ (of_hidden.mT @ squares).mul_(columns)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = torch.addcmul(grad @ mean, of_hidden @ columns, x, value=2)
+        return of_x, grad.mT @ x, of_rows, of_columns, grad.sum(0), slope.sum(0), None
+
+
+@lru_cache
+def _members(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(k, K): how often each factor is in each product of `square_factors`."""
+    first, second = torch.triu_indices(rank, rank, device=device)
+    ones = torch.eye(rank, dtype=dtype, device=device)
+    return ones[:, first] + ones[:, second]

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -153,20 +153,13 @@ class Posterior(nn.Module, ABC):
         Logarithms of standard deviations move by at most `LARGEST_MOVE`. Parameters that are
         missing in the answer have no natural step; they are trained by Adam.
 
-        Means are not among them, see `covary`.
+        Means are not among them: the optimiser moves them in units of their standard deviation.
 
         Args:
             gradients: by name of parameter, those of a loss in nats times the length of the step. The
                 parameters may have one more dimension in front, with one network in each place.
         """
         return {}
-
-    def covary(self, directions: Tensor) -> Tensor:
-        """Cov[W] g for a direction g shaped like W: the gradient of means divided by their information.
-
-        As if weights were independent; families whose weights covary have their own.
-        """
-        return directions * self.variance
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "Posterior | None":
         """The posterior of some rows and columns alone; None if the family has none for them.
@@ -294,7 +287,6 @@ class Family(Storable, ABC):
         mean: "given" starts the means at the weight; "he" at N(0, 2/fan-in), biases at 0.
     """
 
-    estimator: ClassVar[str] = "shared"  # of `bayesianize`, by default
     scale: float = 0.01
     noise: float = 0.1
     max_scale: float | None = None

@@ -105,10 +105,6 @@ class FullNormalPosterior(Located, Marginal):
         own = {key: gradients[f"side.{key}"] for key in self.side._parameters}
         return {f"side.{k}": v for k, v in self.side.natural_step(own, 1).items()}
 
-    def covary(self, directions: Tensor) -> Tensor:
-        """F Fᵀ g."""
-        return self.side.covary(directions.flatten(-2).unsqueeze(-2)).reshape(self.shape)
-
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "FullNormalPosterior":
         """The rows of F that are left."""
         assert columns is not None

@@ -12,14 +12,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
 from kasuri.numerics import low_rank
 from kasuri.numerics.safe import bounded_logs, unbounded_logs
-from kasuri.posteriors.base import Elementwise, Op, bounded_move, noisy_output
+from kasuri.numerics.sampling import normal_noise
+from kasuri.numerics.torch_internals import eager
+from kasuri.posteriors.base import Elementwise, Op, bias_moments, bounded_move, noisy_output
 from kasuri.posteriors.mean_field import MatrixFamily
 from kasuri.posteriors.parts import along, entries
+
+LOOKED_AT = 64  # positions of the other factor that tell the information about one
 
 
 @dataclass(frozen=True)
@@ -106,17 +111,18 @@ class KTiedPosterior(Elementwise):
     def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """-g/n for log-factors, n the row sums of their block of the Fisher information, which bound it.
 
-        n = 2 R ∘ (C Sᵀ) for the rows and 2 C ∘ (R S) for the columns, S = 1/σ elementwise; for k = 1
-        twice the number of columns and of rows, which is exact.
+        n = 2 R ∘ (C Sᵀ) for the rows and 2 C ∘ (R S) for the columns, S = 1/σ elementwise: twice the number
+        of weights that a factor is in, times its share of their σ. The shares are averages over some of
+        those weights; for k = 1 they are 1.
         """
         rows, columns = (low_rank.factor(side) for side in self.log_factors())
-        inverse = (rows.mT @ columns).reciprocal()
+        some_rows, some_columns = _some(rows), _some(columns)
         moves = {}
-        for name, own, sums in (
-            ("log_rows", rows, columns @ inverse.mT),
-            ("log_columns", columns, rows @ inverse),
+        for name, own, shares, copies in (
+            ("log_rows", rows, _shares(rows, some_columns), columns.shape[-1]),
+            ("log_columns", columns, _shares(columns, some_rows), rows.shape[-1]),
         ):
-            information = 2 * own * sums
+            information = 2 * copies * shares
             if self.max_scale is not None:  # the bounded logarithms move by less
                 ceiling = math.sqrt(self.max_scale / self.rank)
                 information = information * (1 - own / ceiling).square()
@@ -131,10 +137,33 @@ class KTiedPosterior(Elementwise):
         return KTiedPosterior(loc, log_rows, log_columns, self.max_scale)
 
 
+def _some(factor: Tensor) -> Tensor:
+    """About `LOOKED_AT` positions of a factor, evenly spread."""
+    return factor[..., :: -(-factor.shape[-1] // LOOKED_AT)]
+
+
+def _shares(own: Tensor, other: Tensor) -> Tensor:
+    """How much each of the k values at a position of one factor is of σ, on average over the other's."""
+    return own * (other @ (own.mT @ other).reciprocal().mT) / other.shape[-1]
+
+
 def low_rank_output(
     op: Op, x: Tensor, mean: Tensor, log_rows: Tensor, log_columns: Tensor
 ) -> Tensor:
     """A draw of the layer's output, bias included, for N(mean, (RᵀC)²): never σ² times the batch."""
+    plain = eager() and op.is_linear and x.dim() == 2 and x.dtype == mean.dtype
+    if plain and not torch.is_autocast_enabled(x.device.type):
+        centre, spread = bias_moments(op)
+        noise = normal_noise(x.new_empty(len(x), len(mean)), examples=True)
+        zeros = noise.new_zeros(())
+        return low_rank.noisy_linear(
+            x,
+            mean,
+            (log_rows, log_columns),
+            zeros if centre is None else centre,
+            zeros if spread is None else spread,
+            noise,
+        )
     factors = low_rank.factor(log_rows), low_rank.factor(log_columns)
     rows, columns = low_rank.square_factors(*factors)
     return noisy_output(op, x, mean, op.mix(op(x.square(), columns), rows))

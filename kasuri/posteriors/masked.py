@@ -9,6 +9,7 @@ correlated ones cannot be drawn directly.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -123,6 +124,11 @@ class MaskedPosterior(Posterior, ABC):
         """That of the other posterior, masked where something is still dropped."""
         base, mask = self.base.part(rows, columns), entries(self.mask, rows, columns)
         return base if base is None or bool(mask.all()) else masked(base, mask)
+
+    def natural_step(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """That of the other posterior: as if all its weights were there, so steps are never too long."""
+        own = {name.removeprefix("base."): gradient for name, gradient in gradients.items()}
+        return {f"base.{name}": move for name, move in self.base.natural_step(own).items()}
 
     def set_apart(self) -> None:
         """Let what is left vary without the noise of what was dropped, if it can; the law stays the same."""

@@ -63,7 +63,6 @@ AUTO_RANK = 32
 class KroneckerFamily(MatrixFamily):
     """Options of a family whose weights vary with a row and a column covariance."""
 
-    estimator: ClassVar[str] = "auto"
     full_up_to: ClassVar[int] = (
         512  # "auto" sides: entropies take an eigenvalue problem of that size
     )
@@ -145,7 +144,7 @@ class KroneckerPosterior(Located, Marginal):
         moves: dict[str, Tensor] = {}
         outs, ins = self.shape[-2:]
         for name, side, copies in (("rows", self.rows, ins), ("columns", self.columns, outs)):
-            own = {key: gradients[f"{name}.{key}"] for key in side._parameters}
+            own = {k: gradients[f"{name}.{k}"] for k in side._parameters if f"{name}.{k}" in gradients}
             moves |= {f"{name}.{k}": v for k, v in side.natural_step(own, copies).items()}
         return moves
 
@@ -189,15 +188,6 @@ class KroneckerPosterior(Located, Marginal):
         outs, ins = self.shape[-2:]
         drawing = outs * self.columns.cost + ins * self.rows.cost
         return vectors * (self.columns.cost + self.rows.cost) < drawing
-
-    def kronecker_covary(self, directions: Tensor) -> Tensor:
-        """U g V of a direction g."""
-        return self.rows.covary(self.columns.covary(directions).mT).mT
-
-    def covary(self, directions: Tensor) -> Tensor:
-        """U g V, and the variances of other noise times g."""
-        own = self.variance - self.kronecker_variance()
-        return self.kronecker_covary(directions) + own * directions
 
     def cut(self, rows: Tensor, columns: Tensor | None) -> tuple[Tensor, Side, Side]:
         """Means and sides of some rows and columns, for `part`."""
@@ -258,9 +248,6 @@ class MatrixNormalPosterior(KroneckerPosterior, Pushable):
 
     def pull(self, directions: Tensor) -> Tensor:
         return self.kronecker_pull(directions)
-
-    def covary(self, directions: Tensor) -> Tensor:
-        return self.kronecker_covary(directions)
 
     def half_log_det(self, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
         """In · log|R| + out · log|C|, of what is left of them."""
@@ -566,11 +553,6 @@ class ScaledMatrixNormalPosterior(KroneckerPosterior):
             information = 2 + self.kronecker_variance()
             moves["log_scale"] = bounded_move(-gradients["log_scale"] / information)
         return moves
-
-    def covary(self, directions: Tensor) -> Tensor:
-        """S ∘ (U (S ∘ g) V + S ∘ g)."""
-        scaled = directions * self.outer_scale
-        return self.outer_scale * (self.kronecker_covary(scaled) + scaled)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> "ScaledMatrixNormalPosterior":
         logs = entries(self.log_scale, rows, columns)

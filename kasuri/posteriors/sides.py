@@ -117,10 +117,6 @@ class Side(nn.Module, ABC):
     def factor(self, dtype: torch.dtype | None = None) -> Tensor:
         """F as a matrix, (*blocks, n, width); with a type, computed in it from the parameters on."""
 
-    def covary(self, x: Tensor) -> Tensor:
-        """X F Fᵀ for x (*blocks, k, n)."""
-        return self.spread(self.pull(x))
-
     def natural_step(self, gradients: Mapping[str, Tensor], copies: int) -> dict[str, Tensor]:
         """As of posteriors, if so many vectors vary like this side; none where rows have a ceiling."""
         return {} if self.ceiling is not None else self._natural_step(gradients, copies)

@@ -5,10 +5,15 @@ stake, so widths take thousands of steps to settle. But how a normal changes wit
 closed form. The ordinary gradient, divided by that information, leads to the best width at a rate of its own.
 A family states that step next to its definition (`Posterior.natural_step`). Nothing but `.grad` is read,
 so that steps work with every estimator, accumulation, clipping, gradient scalers and several processes.
+
+Means move as under Adam, but their steps are measured in their own standard deviations. What the data leave
+open can then move far, what they fix moves little, and the noise of a step is the same share of the
+posterior's width at every temperature. Natural steps of the means lack that: at low temperatures their noise
+is many times the width.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -16,30 +21,44 @@ from torch.optim.adam import adam
 from torch.optim.optimizer import Optimizer
 
 from kasuri.network.random import named_posteriors
-from kasuri.objectives.elbo import ELBO
-from kasuri.posteriors.base import Posterior
+from kasuri.posteriors.base import Located, Posterior
 
 SMALLEST_RATE = 0.003  # of natural steps, however far the learning rate has fallen
-LARGEST_MEAN_MOVE = 0.02  # of a mean, in one natural step
+SMALLEST_SHARE = 1e-12  # of a row's squared gradients, in units of the mean over rows
+SMALLEST_FACTOR = 1e-30  # of the KL in the loss
+
+
+class Trained(Protocol):
+    """What `Natural` needs to know of an objective."""
+
+    @property
+    def net(self) -> nn.Module: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def kl_factor(self, step: int | None) -> float | Tensor: ...
 
 
 class Natural(Optimizer):
-    """Natural steps for standard deviations and their factors; Adam for everything else.
+    """Natural steps for standard deviations and their factors; means in units of their own deviation.
 
     The loss must be that of the given objective, and every call of `step` counts as one step of its
     schedules. What a family has no natural step for, likelihoods and learned priors are trained by Adam.
+
+    A step of a mean is (lr + reach · σ) times Adam's direction, gradients averaged and divided by the root of
+    their averaged squares. These squares are kept as one number for each row and each column of a weight, so
+    that the optimiser holds one number for each weight where Adam holds two.
 
     Args:
         elbo: the objective; number of data and temperature set the length of natural steps.
         lr: learning rate of Adam.
         rate: of natural steps: which share of the way to the best width, as seen from here, one step goes.
-        mean_rate: of natural steps of the means; None trains them by Adam.
-        momentum: of the gradients of means, for natural steps.
-        betas: of Adam.
+        reach: how many of its standard deviations a mean moves in a step, besides lr.
+        betas: how long gradients of means and their squares are averaged, as in Adam.
 
     Examples:
         >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1), estimator="auto")
+        >>> bnn = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(1))
         >>> elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=100)
         >>> opt = kasuri.Natural(elbo)
         >>> elbo(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])).loss.backward()
@@ -48,30 +67,42 @@ class Natural(Optimizer):
 
     def __init__(
         self,
-        elbo: ELBO,
-        lr: float = 2e-3,
+        elbo: Trained,
+        lr: float = 1e-3,
         *,
         rate: float = 0.1,
-        mean_rate: float | None = None,
-        momentum: float = 0.9,
-        betas: tuple[float, float] = (0.9, 0.999),
+        reach: float = 0.2,
+        betas: tuple[float, float] = (0.9, 0.99),
     ) -> None:
-        for name, value in (("lr", lr), ("rate", rate), ("mean_rate", mean_rate)):
-            if value is not None and not value > 0:
-                raise ValueError(f"Natural({name}={value}): must be above 0")
+        for name, value, is_right in (
+            ("lr", lr, lr > 0),
+            ("rate", rate, rate > 0),
+            ("reach", reach, reach >= 0),
+        ):
+            if not is_right:
+                raise ValueError(
+                    f"Natural({name}={value}): rates must be above 0, and reach at least 0"
+                )
         self.elbo = elbo
-        self.posteriors = [posterior for _, posterior in named_posteriors(elbo.net)]
-        natural = [p for q in self.posteriors for p in _natural(q).values()]
-        means = [p for q in self.posteriors for n, p in _trained(q) if n == "loc"]
-        means = [] if mean_rate is None else means
-        taken = {id(p) for p in (*natural, *means)}
-        rest = [p for p in elbo.parameters() if p.requires_grad and id(p) not in taken]
-        groups: list[dict[str, Any]] = [
-            {"params": rest, "lr": lr, "steps": 0},
-            {"params": natural, "lr": rate},
-            {"params": means, "lr": mean_rate or 0.0},
-        ]
-        super().__init__(groups, {"lr": lr, "betas": betas, "momentum": momentum})
+        self.stacked = int(getattr(elbo, "stacked", 0))  # dimensions of parameters before their own
+        posteriors = [posterior for _, posterior in named_posteriors(elbo.net)]
+        self.natural = [(posterior, _with_natural_steps(posterior)) for posterior in posteriors]
+        self.located = [part for q in posteriors for part in q.modules() if _has_width(part)]
+        groups: dict[str, list[Tensor]] = {"others": [], "widths": [], "means": []}
+        widths = {id(p) for _, known in self.natural for p in known.values()}
+        means = {id(posterior.loc) for posterior in self.located}
+        for p in elbo.parameters():
+            if p.requires_grad:
+                kind = "widths" if id(p) in widths else "means" if id(p) in means else "others"
+                groups[kind].append(p)
+        super().__init__(
+            [
+                {"params": groups["others"], "lr": lr, "betas": (0.9, 0.999), "steps": 0},
+                {"params": groups["widths"], "lr": rate},
+                {"params": groups["means"], "lr": reach, "betas": betas},
+            ],
+            {"lr": lr},
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -80,27 +111,47 @@ class Natural(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        others, natural, means = self.param_groups
-        strength = 1 / max(self.elbo.kl_factor(others["steps"]), 1e-30)
+        others, widths, means = self.param_groups
+        factor = self.elbo.kl_factor(others["steps"])
+        rate = max(widths["lr"], SMALLEST_RATE)
         self._adam(others)
-        known, moved = {id(p) for p in natural["params"]}, {id(p) for p in means["params"]}
-        for posterior in self.posteriors:
-            named = dict(posterior.named_parameters())
-            loc = named.get("loc")
-            if loc is not None and id(loc) in moved and loc.grad is not None:
-                gradient = self._averaged(loc, means["momentum"]) * (means["lr"] * strength)
-                move = posterior.covary(gradient)
-                loc.sub_(move.clamp(-LARGEST_MEAN_MOVE, LARGEST_MEAN_MOVE))
-            length = max(natural["lr"], SMALLEST_RATE) * strength
-            gradients = {
-                name: torch.zeros_like(p) if p.grad is None else p.grad * length
-                for name, p in named.items()
-            }
+        for posterior in self.located:
+            if posterior.loc.grad is not None and posterior.loc.requires_grad:
+                self._move_mean(posterior, others["lr"], means)
+        for posterior, known in self.natural:
+            gradients = {name: _in_nats(p, rate, factor) for name, p in known.items()}
             for name, move in posterior.natural_step(gradients).items():
-                if id(named[name]) in known and named[name].grad is not None:
-                    named[name].add_(move)
+                if known[name].grad is not None and known[name].requires_grad:
+                    known[name].add_(move)
         others["steps"] += 1
         return loss
+
+    def _move_mean(self, posterior: Located, lr: float, group: dict[str, Any]) -> None:
+        """Adam's step, of a length of its own for every weight; squares are kept for rows and columns."""
+        loc, state, (first, second) = posterior.loc, self.state[posterior.loc], group["betas"]
+        assert loc.grad is not None
+        squares = loc.grad.square()
+        if loc.dim() - self.stacked > 1:
+            parts = [squares.mean(-1, keepdim=True), squares.mean(-2, keepdim=True)]
+        else:
+            parts = [squares]
+        if not state:
+            state["steps"] = 0
+            state["gradient"] = torch.zeros_like(loc)
+            state["squares"] = [torch.zeros_like(part) for part in parts]
+        state["steps"] += 1
+        state["gradient"].lerp_(loc.grad, 1 - first)
+        for kept, part in zip(state["squares"], parts, strict=True):
+            kept.lerp_(part, 1 - second)
+        *rows, columns = state["squares"]
+        smallest = torch.finfo(loc.dtype).tiny
+        scale = posterior.variance.sqrt_().mul_(group["lr"]).add_(lr)
+        scale.mul_(columns.clamp(min=smallest).rsqrt_())
+        for kept in rows:  # relative to their mean, which the columns have in them
+            mean = kept.mean(-2, keepdim=True).clamp_(min=smallest)
+            scale.mul_((kept / mean).clamp_(min=SMALLEST_SHARE).rsqrt_())
+        correction = (1 - second ** state["steps"]) ** 0.5 / (1 - first ** state["steps"])
+        loc.addcmul_(state["gradient"], scale, value=-correction)
 
     def _adam(self, group: dict[str, Any]) -> None:
         """Adam's step, with the function that torch's Adam calls."""
@@ -132,24 +183,25 @@ class Natural(Optimizer):
             maximize=False,
         )
 
-    def _averaged(self, parameter: Tensor, momentum: float) -> Tensor:
-        """The mean of the gradients so far, the last ones weighing most."""
-        assert parameter.grad is not None
-        state = self.state[parameter]
-        if not state:
-            state["average"], state["weight"] = torch.zeros_like(parameter), 0.0
-        state["average"].lerp_(parameter.grad, 1 - momentum)
-        state["weight"] = state["weight"] * momentum + 1 - momentum
-        return state["average"] / state["weight"]
+
+def _in_nats(parameter: Tensor, rate: float, factor: float | Tensor) -> Tensor:
+    """The gradient of the loss in nats of the KL, times the length of the step."""
+    if parameter.grad is None:
+        return torch.zeros_like(parameter)
+    if isinstance(factor, Tensor):  # one for each network in a stack
+        factor = factor.reshape(-1, *(1 for _ in parameter.shape[1:]))
+        return parameter.grad * (rate / factor.clamp(min=SMALLEST_FACTOR))
+    return parameter.grad * (rate / max(factor, SMALLEST_FACTOR))
 
 
-def _trained(posterior: Posterior) -> Iterable[tuple[str, nn.Parameter]]:
-    return ((name, p) for name, p in posterior.named_parameters() if p.requires_grad)
+def _has_width(part: nn.Module) -> TypeGuard[Located]:
+    """Whether it has a mean and standard deviations around it."""
+    return isinstance(part, Located) and not part.certain
 
 
 @torch.no_grad()
-def _natural(posterior: Posterior) -> Mapping[str, nn.Parameter]:
+def _with_natural_steps(posterior: Posterior) -> dict[str, nn.Parameter]:
     """The parameters for which the family has a natural step."""
     nothing = {name: torch.zeros_like(p) for name, p in posterior.named_parameters()}
     known = posterior.natural_step(nothing)
-    return {name: p for name, p in _trained(posterior) if name in known}
+    return {name: p for name, p in posterior.named_parameters() if name in known}
