@@ -43,7 +43,7 @@ class Model:
 
 def told(found: dict[str, np.ndarray], row: int) -> str:
     """One row's prediction in words."""
-    if "mean" not in found:  # one network alone: kind="mean" or "draw"
+    if "mean" not in found:  # one network alone: kind="mean"
         return ", ".join(f"{name} {value[row].ravel()}" for name, value in found.items())
     mean, std = found["mean"][row], found["std"][row]
     if "mutual_information" in found:

@@ -1,8 +1,13 @@
-"""The documentation's code runs as it is written."""
+"""The documentation's code runs as it is written, and the API pages list what there is."""
 
+import ast
+import importlib
 import re
 import runpy
+from collections.abc import Iterator
 from math import isfinite, nan
+from types import ModuleType
+from typing import Any
 from pathlib import Path
 
 import pytest
@@ -34,3 +39,62 @@ def test_published_results_are_whole_runs(folder):
     assert all(not one.smoke for one in found)
     scores = ("nll", "log_likelihood")  # of predictions, of auto-encoders
     assert all(any(isfinite(one.metrics.get(key, nan)) for key in scores) for one in found)
+
+
+def found(name: str) -> Any:
+    """What a dotted name stands for."""
+    parts = name.split(".")
+    for depth in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:depth]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[depth:]:
+            thing = getattr(thing, part)
+        return thing
+    raise ModuleNotFoundError(name)
+
+
+def listed() -> list[str]:
+    """The names on the API page; without a list of members, all members of a module are on it."""
+    names = []
+    for entry in re.finditer(r"^::: (\S+)\n((?: +.*\n)*)", (ROOT / "docs/api.md").read_text(), re.M):
+        members = re.search(r"^ +members: \[(.*)\]", entry[2], re.M)
+        inner = members[1].split(", ") if members else vars(found(entry[1]))
+        names += [entry[1], *(f"{entry[1]}.{name}" for name in inner if name[0] != "_")]
+    return names
+
+
+def test_the_api_page_lists_what_exists():
+    names = listed()
+    assert "kasuri.training.flip" in names
+    for name in names:
+        found(name)
+
+
+def imported(source: str) -> Iterator[str]:
+    """Names that a source imports from kasuri, or writes out as kasuri.room.name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "kasuri":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if re.fullmatch(r"kasuri(\.\w+)+", name):
+                yield name
+
+
+def test_what_experiments_and_pages_use_is_on_the_api_page():
+    """`experiments/` is a program like those of users: it needs nothing that is not documented."""
+    public = {id(found(name)) for name in listed()}
+    sources = {str(file): file.read_text() for file in (ROOT / "experiments").rglob("*.py")}
+    sources |= {str(file): file.read_text() for file in (ROOT / "examples").glob("*.py")}
+    for page in (ROOT / page for page in ["README.md", *PAGES]):
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        sources[str(page)] = "\n".join(blocks)
+    unknown = {}
+    for file, source in sources.items():
+        for name in imported(source):
+            thing = found(name)
+            if id(thing) not in public and not isinstance(thing, ModuleType | str | float):
+                unknown.setdefault(name, []).append(file)
+    assert not unknown
