@@ -5,13 +5,16 @@ import importlib
 import re
 import runpy
 from collections.abc import Iterator
+from functools import partial
 from math import isfinite, nan
+from pathlib import Path
 from types import ModuleType
 from typing import Any
-from pathlib import Path
 
 import pytest
+import torch
 
+import kasuri
 from tools import tables
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +34,20 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     script.write_text("\n".join(blocks))
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(script), run_name="__main__")
+
+
+def test_the_ten_lines_of_the_readme_run(tmp_path, monkeypatch):
+    """Its first example, with less training than a user's."""
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    x = torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
+    y = x[:, :10].argmax(1)
+    names = {"x": x, "y": y, "x_valid": x[:50], "y_valid": y[:50], "x_test": x, "y_test": y}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kasuri, "fit", partial(kasuri.fit, epochs=2))
+    exec(example, names)
+    assert (tmp_path / "model.safetensors").is_file()
+    assert names["scores"]["nll"] > 0
+    assert type(names["small"]) is torch.nn.Sequential
 
 
 @pytest.mark.parametrize("folder", [folder for _, _, folder, _ in tables.TABLES])
@@ -58,7 +75,9 @@ def found(name: str) -> Any:
 def listed() -> list[str]:
     """The names on the API page; without a list of members, all members of a module are on it."""
     names = []
-    for entry in re.finditer(r"^::: (\S+)\n((?: +.*\n)*)", (ROOT / "docs/api.md").read_text(), re.M):
+    for entry in re.finditer(
+        r"^::: (\S+)\n((?: +.*\n)*)", (ROOT / "docs/api.md").read_text(), re.M
+    ):
         members = re.search(r"^ +members: \[(.*)\]", entry[2], re.M)
         inner = members[1].split(", ") if members else vars(found(entry[1]))
         names += [entry[1], *(f"{entry[1]}.{name}" for name in inner if name[0] != "_")]

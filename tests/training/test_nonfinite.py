@@ -70,9 +70,7 @@ def test_bad_inputs_among_several():
     x, y = moons(40)
     other = x.clone()
     other[3] = math.nan
-    with pytest.raises(
-        kasuri.training.NonFiniteLoss, match="inputs .* 2 non-finite"
-    ):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"inputs .* 2 non-finite"):
         go(Two(), ((x, other), y))
 
 
@@ -183,9 +181,7 @@ def test_a_prior_scale_that_ran_away_is_blamed():
 
 def test_a_likelihood_that_overflows_is_blamed():
     x, y = line(40)
-    with pytest.raises(
-        kasuri.training.NonFiniteLoss, match=r"log-likelihood.*noise near zero"
-    ):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"log-likelihood.*noise near zero"):
         go(network(outputs=1), (x, y), likelihood=kasuri.Gaussian(1e-30))
 
 
