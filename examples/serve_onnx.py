@@ -28,7 +28,7 @@ class Model:
             raise ValueError(
                 f"{path} wants {1 + len(others)} inputs; this program has one, the rows"
             )
-        self.outputs = [one.name for one in self.session.get_outputs()]
+        self.outputs = [output.name for output in self.session.get_outputs()]
         self.about = self.session.get_modelmeta().custom_metadata_map
 
     def predict(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -41,13 +41,13 @@ class Model:
         return dict(zip(self.outputs, self.session.run(self.outputs, fed), strict=True))
 
 
-def told(found: dict[str, np.ndarray], row: int) -> str:
+def in_words(outputs: dict[str, np.ndarray], row: int) -> str:
     """One row's prediction in words."""
-    if "mean" not in found:  # one network alone: kind="mean" or "draw"
-        return ", ".join(f"{name} {value[row].ravel()}" for name, value in found.items())
-    mean, std = found["mean"][row], found["std"][row]
-    if "mutual_information" in found:
-        total, information = found["entropy"][row], found["mutual_information"][row]
+    if "mean" not in outputs:  # one network alone: kind="mean"
+        return ", ".join(f"{name} {value[row].ravel()}" for name, value in outputs.items())
+    mean, std = outputs["mean"][row], outputs["std"][row]
+    if "mutual_information" in outputs:
+        total, information = outputs["entropy"][row], outputs["mutual_information"][row]
         if mean.size > 1 and np.size(total) == 1:
             best = int(mean.argmax())
             what = f"class {best} with probability {mean.flat[best]:.3f} ± {std.flat[best]:.3f}"
@@ -69,9 +69,9 @@ def main() -> None:
     model = Model(args.model)
     print(", ".join(f"{key} {value}" for key, value in sorted(model.about.items())))
     rows = np.load(args.rows)
-    found = model.predict(rows)
+    outputs = model.predict(rows)
     for row in range(len(rows)):
-        print(f"{row}: {told(found, row)}")
+        print(f"{row}: {in_words(outputs, row)}")
 
 
 if __name__ == "__main__":

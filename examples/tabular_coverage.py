@@ -25,9 +25,9 @@ MODELS = {
 
 def scores(model: BayesianRegressor, x: Array, y: Array) -> list[float]:
     """R², log-likelihood, share of targets inside 50 % and 90 % intervals, width of the latter."""
-    told = model.evaluate(x, y)
+    metrics = model.evaluate(x, y)
     names = ("coverage_50", "coverage_90", "interval_width_90")
-    return [model.score(x, y), -told["nll"], *(told[name] for name in names)]
+    return [model.score(x, y), -metrics["nll"], *(metrics[name] for name in names)]
 
 
 def ridge_scores(model: BayesianRidge, x: Array, y: Array) -> list[float]:
@@ -35,12 +35,17 @@ def ridge_scores(model: BayesianRidge, x: Array, y: Array) -> list[float]:
     law = stats.norm(*model.predict(x, return_std=True))
     inside = [np.abs(2 * law.cdf(y) - 1) <= level for level in (0.5, 0.9)]
     width = law.ppf(0.95) - law.ppf(0.05)
-    return [model.score(x, y), law.logpdf(y).mean(), *(one.mean() for one in inside), width.mean()]
+    return [
+        model.score(x, y),
+        law.logpdf(y).mean(),
+        *(part.mean() for part in inside),
+        width.mean(),
+    ]
 
 
-def row(name: str, found: list[list[float]]) -> str:
+def row(name: str, by_fold: list[list[float]]) -> str:
     """Mean and standard error over folds."""
-    mean, error = np.mean(found, 0), np.std(found, 0, ddof=1) / np.sqrt(len(found))
+    mean, error = np.mean(by_fold, 0), np.std(by_fold, 0, ddof=1) / np.sqrt(len(by_fold))
     cells = [f"{m:.3g} ± {e:.1g}" for m, e in zip(mean[:2], error[:2], strict=True)]
     cells += [f"{m:.1%} ± {e:.1%}" for m, e in zip(mean[2:4], error[2:4], strict=True)]
     return f"| {name} | {' | '.join(cells)} | {mean[4]:.0f} ± {error[4]:.0f} |"
@@ -59,13 +64,13 @@ def main() -> None:
     print("| model | R² | log-likelihood | 50 % interval | 90 % interval | width |")
     print("| :-- | --: | --: | --: | --: | --: |")
     for name, settings in MODELS.items():
-        found = []
+        by_fold = []
         for train, test in folds:
             epochs = "auto" if args.epochs is None else args.epochs
             common = {"max_epochs": epochs, "n_samples": args.samples, "random_state": 0}
             model = BayesianRegressor(**settings, **common)
-            found.append(scores(model.fit(x[train], y[train]), x[test], y[test]))
-        print(row(name, found), flush=True)
+            by_fold.append(scores(model.fit(x[train], y[train]), x[test], y[test]))
+        print(row(name, by_fold), flush=True)
     ridge = [
         ridge_scores(BayesianRidge().fit(x[train], y[train]), x[test], y[test])
         for train, test in folds

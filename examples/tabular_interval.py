@@ -61,7 +61,7 @@ def axes() -> list[str]:
     return parts
 
 
-def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> str:
+def picture(model: BayesianRegressor, x: Array, y: Array, title: str) -> str:
     """Data, mean and 90 % interval of a fitted model."""
     grid = np.linspace(*X_RANGE, 181)
     mean = model.predict(grid.reshape(-1, 1))
@@ -78,7 +78,7 @@ def picture(model: BayesianRegressor, x: Array, y: Array, told: str) -> str:
     return "\n".join(
         (
             f'{head} font-family="sans-serif" font-size="13">',
-            f"<title>{told}</title>",
+            f"<title>{title}</title>",
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
             *axes(),
             f'<polygon points="{band}" fill="{BLUE}" fill-opacity="0.25"/>',
@@ -106,12 +106,12 @@ def main() -> None:
     low, high = model.predict_interval(new, level=0.9)
     inside = ((low <= targets) & (targets <= high)).mean()
     std = model.predict([[-2.5], [0.0], [2.0]], return_std=True)[1]
-    told = (
+    title = (
         f"{inside:.1%} of 2,000 new targets are inside the 90 % interval; standard deviation "
         f"{std[0]:.2f} and {std[2]:.2f} among the data, {std[1]:.2f} in the gap"
     )
-    args.output.write_text(picture(model, x, y, told))
-    print(told)
+    args.output.write_text(picture(model, x, y, title))
+    print(title)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def ours(options: dict[str, float], seed: int, data: tuple[Array, ...]) -> list[
     began = time.monotonic()
     model = BayesianRegressor(random_state=seed, **options).fit(x, y)
     seconds = time.monotonic() - began
-    told = model.evaluate(x_new, y_new)
-    return [told["rmse"], -told["nll"], told["coverage_90"], model.temperature_, seconds]
+    metrics = model.evaluate(x_new, y_new)
+    return [metrics["rmse"], -metrics["nll"], metrics["coverage_90"], model.temperature_, seconds]
 
 
 def theirs(epochs: int, seed: int, data: tuple[Array, ...]) -> float:
@@ -95,10 +95,10 @@ def main() -> None:
             for seed in range(args.seeds)
         ]
         for options in SETTINGS:
-            found = [ours(options | length, seed, data) for seed, data in enumerate(tables)]
-            error, likelihood, inside, _, seconds = np.mean(found, 0)
+            runs = [ours(options | length, seed, data) for seed, data in enumerate(tables)]
+            error, likelihood, inside, _, seconds = np.mean(runs, 0)
             said = ", ".join(f"`{key}={value}`" for key, value in options.items()) or "nothing"
-            chosen = ", ".join(f"{one[3]:g}" for one in found)
+            chosen = ", ".join(f"{run[3]:g}" for run in runs)
             print(
                 f"| {name} | {said} | {error:.3f} | {likelihood:.2f} | {inside:.0%} | {chosen} | "
                 f"{seconds:.0f} |",

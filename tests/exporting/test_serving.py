@@ -52,4 +52,4 @@ def test_binary_models_are_told_in_words():
     one = np.array([[0.25]])
     found = {"mean": one, "std": one / 5, "entropy": one * 2, "mutual_information": one / 10}
     said = "probability 0.250 ± 0.050, entropy 0.500, of which 0.025 because"
-    assert said in serve_onnx.told(found, 0)
+    assert said in serve_onnx.in_words(found, 0)

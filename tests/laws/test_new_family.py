@@ -111,9 +111,12 @@ class Sequences(nn.Module):
 
 LAYERS = {
     "linear": (nn.Linear(5, 4), (3, 5)),
+    "conv 1d": (nn.Conv1d(4, 6, 3, padding=1), (3, 4, 5)),
     "conv 2d": (nn.Conv2d(4, 6, 3, groups=2), (3, 4, 5, 5)),
+    "conv 3d": (nn.Conv3d(2, 3, 2), (3, 2, 3, 3, 3)),
     "transposed 2d": (nn.ConvTranspose2d(2, 3, 3, stride=2), (3, 2, 4, 4)),
     "lstm": (Sequences(nn.LSTM), (3, 6, 4)),
+    "gru": (Sequences(nn.GRU), (3, 6, 4)),
     "embedding": (nn.Embedding(9, 4, padding_idx=0), None),
     "attention": (Attention(), (3, 4, 8)),
     "raw parameter": (Raw(), (3, 5)),
@@ -188,6 +191,30 @@ def test_it_is_compressed_with_or_without_its_posterior(fitted, keep_posterior):
         kept = dict(kasuri.named_posteriors(small))["0.weight"]
         torch.testing.assert_close(kept.scale, bnn[0].posteriors.weight.scale[:3])
         assert "0.weight" in str(report)
+
+
+def test_it_has_a_row_in_the_report(tmp_path):
+    pytest.importorskip("tyro")  # of the experiments, which the core does not need
+    from experiments.networks import MLP
+    from experiments.report import compare, markdown_table, read
+    from experiments.running import Plan, run_all
+    from experiments.supervised import Supervised
+
+    wines = Supervised(
+        name="mine/wines",
+        variant="rank-one-plus-constant",
+        title="wines",
+        data="wine",
+        network=MLP((8,)),
+        family=FAMILY,
+        epochs=2,
+        samples=3,
+    )
+    run_all([wines], [0], Plan(results=tmp_path, runs=tmp_path / "runs", show=False))
+    results, problems = read(tmp_path)
+    assert not problems
+    assert "RankOnePlusConstant" in results[0].settings["family"]
+    assert "| rank-one-plus-constant | 1 |" in markdown_table(compare(results))
 
 
 @pytest.mark.parametrize("posterior", [FAMILY, "rank-one-plus-constant"], ids=["family", "name"])

@@ -168,7 +168,7 @@ def test_any_changed_byte_of_tensors_or_description_is_noticed(tmp_path):
         changed = bytearray(data)
         changed[position] ^= 1
         path.write_bytes(changed)
-        with pytest.raises(kasuri.FileError, match="changed after it was written"):
+        with pytest.raises(kasuri.FileError, match="changed"):
             kasuri.load(path, network())
     path.write_bytes(data.replace(b"max_scale", b"min_scale"))
     with pytest.raises(kasuri.FileError, match="changed"):
@@ -206,10 +206,10 @@ def test_files_of_others_are_refused(tmp_path):
     path = tmp_path / "m"
     kasuri.save(mixed(), path)
     rewritten(path, lambda metadata: metadata.pop("kasuri"))
-    with pytest.raises(kasuri.FileError, match=r"not one written by kasuri\.save"):
+    with pytest.raises(kasuri.FileError, match=r"kasuri\.save"):
         kasuri.load(path, network())
     torch.save(network().state_dict(), path)
-    with pytest.raises(kasuri.FileError, match="damaged or no safetensors"):
+    with pytest.raises(kasuri.FileError, match="damaged"):
         kasuri.load(path, network())
     with pytest.raises(FileNotFoundError):
         kasuri.load(tmp_path / "nothing", network())

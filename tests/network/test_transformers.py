@@ -27,6 +27,9 @@ MODELS = {
     "Qwen3": {"head_dim": 8},
     "Mixtral": {"num_local_experts": 3},  # experts (E, out, in)
     "Gemma2": {"head_dim": 8},  # its head is its embedding, which has a padding row
+    "OPT": {"ffn_dim": 32, "word_embed_proj_dim": 16, "dropout": 0.0},
+    "GPTNeoX": {"rotary_pct": 1.0},
+    "Mamba": {"state_size": 4},  # parameters of its own beside layers, no attention
 }
 IDS = torch.arange(3, 17).reshape(2, 7)
 

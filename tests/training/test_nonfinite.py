@@ -70,9 +70,7 @@ def test_bad_inputs_among_several():
     x, y = moons(40)
     other = x.clone()
     other[3] = math.nan
-    with pytest.raises(
-        kasuri.training.NonFiniteLoss, match="the inputs of this batch hold 2 non-finite"
-    ):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"inputs .* 2 non-finite"):
         go(Two(), ((x, other), y))
 
 
@@ -156,7 +154,7 @@ def test_a_parameter_that_broke_in_an_update_is_named():
     stop = Stop()
     stop.on_step = poison.__get__(stop)
     with pytest.raises(
-        kasuri.training.NonFiniteLoss, match=r"step 6 .*parameter 2\.weight\.loc became non-finite"
+        kasuri.training.NonFiniteLoss, match=r"step 6 .*2\.weight\.loc .*non-finite"
     ):
         go(bayesian(), moons(40), temperature=0.1, callbacks=[stop])
 
@@ -166,7 +164,7 @@ def test_a_posterior_whose_divergence_overflows_is_named():
     with torch.no_grad():
         bnn[2].posteriors.weight.loc.fill_(3e19)  # its square does not fit a float
     with pytest.raises(
-        kasuri.training.NonFiniteLoss, match=r"step 0 .*the KL of 2\.weight is non-finite"
+        kasuri.training.NonFiniteLoss, match=r"step 0 .*KL of 2\.weight .*non-finite"
     ):
         go(bnn, moons(40), temperature=0.1)
 
@@ -183,9 +181,7 @@ def test_a_prior_scale_that_ran_away_is_blamed():
 
 def test_a_likelihood_that_overflows_is_blamed():
     x, y = line(40)
-    with pytest.raises(
-        kasuri.training.NonFiniteLoss, match=r"it is the log-likelihood.*noise near zero"
-    ):
+    with pytest.raises(kasuri.training.NonFiniteLoss, match=r"log-likelihood.*noise near zero"):
         go(network(outputs=1), (x, y), likelihood=kasuri.Gaussian(1e-30))
 
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_meant_is_refused():
             vae.VAE(*nets, wrong)
     with pytest.raises(TypeError, match=r"kasuri\.Bernoulli\(\)"):
         vae.VAE(*nets, latent, "bernoulli")
-    with pytest.raises(ValueError, match="neither network has random weights"):
+    with pytest.raises(ValueError, match="random weights"):
         vae.VAE(*nets, latent, prior=kasuri.HeNormal())
     with pytest.raises(ValueError, match="got 0"):
         vae.VAE(*nets, latent, samples=0)

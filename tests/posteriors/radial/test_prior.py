@@ -188,7 +188,7 @@ def test_what_the_prior_does_not_have_is_refused():
 
 def test_a_network_without_radii_is_refused_and_one_that_fell_back_is_not():
     tied = kasuri.bayesianize(nn.Linear(3, 2), kasuri.KTied(rank=1))
-    with pytest.raises(ValueError, match=r"none of these posteriors has radii.*kasuri\.Radial"):
+    with pytest.raises(ValueError, match=r"radii.*kasuri\.Radial"):
         kasuri.ELBO(tied, kasuri.Categorical(), kasuri.RadialPrior(), num_data=10)
     single = kasuri.bayesianize(nn.Linear(3, 1), kasuri.Radial(grouping="column"))
     elbo = kasuri.ELBO(single, kasuri.Gaussian(), kasuri.RadialPrior(), num_data=10)

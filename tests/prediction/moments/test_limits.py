@@ -31,9 +31,9 @@ def test_inputs_are_refused_in_words():
 
 def test_what_cannot_be_traced_is_said():
     bnn = kasuri.bayesianize(Choosing(3, 2), kasuri.MeanField())
-    with pytest.raises(RuntimeError, match=r"torch\.export cannot make a graph"):
+    with pytest.raises(RuntimeError, match=r"torch\.export .* graph"):
         kasuri.predict_moments(bnn, torch.randn(4, 3))
-    with pytest.raises(kasuri.exporting.ExportError, match=r"torch\.export cannot make a graph"):
+    with pytest.raises(kasuri.exporting.ExportError, match=r"torch\.export .* graph"):
         kasuri.export(bnn, torch.randn(4, 3), kind="variance")
 
 

@@ -168,7 +168,7 @@ def test_refusals_are_sentences():
     bnn = kasuri.bayesianize(Scaled(), kasuri.MeanField())
     with pytest.raises(ValueError, match=r"gain is used by aten\.mul.*kasuri\.predict with draws"):
         kasuri.predict_moments(bnn, x)
-    with pytest.raises(ValueError, match=r"no rule for the variance of aten\.sort"):
+    with pytest.raises(ValueError, match=r"no rule .* aten\.sort"):
         kasuri.predict_moments(bnn, x, covariance="diagonal")
     with pytest.raises(ValueError, match="no Bayesian layer"):
         kasuri.predict_moments(Scaled(), x)
@@ -195,7 +195,7 @@ def test_a_random_divisor_needs_the_linearisation():
     x = torch.randn(20, 4)
     drawn = kasuri.predict(bnn, x, samples=4000, seed=0).std
     torch.testing.assert_close(kasuri.predict_moments(bnn, x).std, drawn, rtol=0.1, atol=1e-3)
-    with pytest.raises(ValueError, match=r"no rule for the variance of aten\.div"):
+    with pytest.raises(ValueError, match=r"no rule .* aten\.div"):
         kasuri.predict_moments(bnn, x, covariance="diagonal")
 
 
