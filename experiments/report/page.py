@@ -7,25 +7,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.images import sheets
 from experiments.report.json_numbers import with_error
-from experiments.report.plots import DASHES, look
+from experiments.report.panels import look
 from experiments.report.reading import Problem, Result
 from experiments.report.score_tables import GAINS_NOTE, ScoreRow, compare, gains, pool
 from experiments.report.sections import Rows, Section, Table, stored
 from kasuri.storage import write_atomically
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,  # results may hold anything
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+WIDTH, HEIGHT = 360, 250  # of a figure
 
 
 def write_report(
@@ -40,9 +39,8 @@ def write_report(
     An existing file is replaced, or left untouched if anything fails.
     """
     path = Path(path)
-    page = _TEMPLATES.get_template("page.html").render(
+    page = TEMPLATES.get_template("page.html").render(
         title=title,
-        plotly=get_plotlyjs(),
         facts=_facts(results),
         # the last part of a path, without what only this machine knows
         problems=[(Path(*Path(problem.path).parts[-4:]), problem.reason) for problem in problems],
@@ -57,7 +55,8 @@ def write_report(
             for number, table in enumerate(compare(results), 1)
         ],
         look=look,
-        dashes=DASHES,
+        width=WIDTH,
+        height=HEIGHT,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace"))

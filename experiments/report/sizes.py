@@ -4,32 +4,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.report.json_numbers import array, mean_and_error, with_error
-from experiments.report.plots import DOTS, Line, chart, escaped
+from experiments.report.panels import Point, Series, chart, line
 from experiments.report.sections import Rows, Section, Table, stored
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
-Point = tuple[float, float]
 
 
 def frontiers(rows: Rows) -> Section:
     """Test error by size: for every variant a line per seed, through points that no other beats."""
     figures = []
     for size, title in SIZES.items():
-        lines: list[Line] = []
+        lines: list[Series] = []
         rivals: dict[str, Point] = {}
         for row in rows:
             for _, value in stored(row, "frontier"):
                 points, published = frontier_points(value)
                 xs, ys = zip(*unbeaten(points[size]), strict=True)
-                lines.append(Line(row.name, xs, ys, row.index, options=DOTS))
+                lines.append(line(row.name, xs, ys, row.index, dots="full"))
                 rivals |= published[size]
-        if rivals:
-            xs, ys = zip(*rivals.values(), strict=True)
-            marker = {"color": "--c6", "symbol": "x", "size": 8}
-            options = {"mode": "markers", "marker": marker, "text": [*map(escaped, rivals)]}
-            lines.append(Line("published", xs, ys, options=options))
-        scale: dict[str, Any] = {"log_x": True, "log_y": False, "yaxis": {"rangemode": "tozero"}}
-        figures += chart(f"Test error by {title}", lines, title, "error (%)", **scale)
+        heading, y = f"Test error by {title}", "error (%)"
+        figures += chart(heading, lines, title, y, log_x=True, log_y=False, crosses=rivals)
     note = "A line per seed, through its networks than which none is smaller and better."
     note += " Crosses: published."
     return Section("Size and error", figures, note)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from experiments.report.json_numbers import array, short
-from experiments.report.plots import DOTS, Figure, Line, chart, mark
+from experiments.report.json_numbers import array
+from experiments.report.panels import DOTTED, Panel, chart, line
 from experiments.report.score_tables import column
 from experiments.report.sections import Rows, Section, stored
 
@@ -76,18 +76,15 @@ def _figure(
     curves: Mapping[str, SweepCurve],
     marks: Mapping[str, float],
     names: list[str],
-) -> list[Figure]:
+) -> list[Panel]:
     known = column(score)
     lines = []
     for name, curve in curves.items():
         for points, label, style in (
-            (curve.means(), name, {"dash": "solid", "width": 2.4}),
-            (curve.beside, f"{name}, published or exact", {"dash": "dot", "width": 1.6}),
+            (curve.means(), name, {"dash": "", "width": 2.4, "dots": "full"}),
+            (curve.beside, f"{name}, published or exact", {"dash": DOTTED, "dots": "rings"}),
         ):
-            xs = sorted(points)
-            ys = [known.factor * points[place] for place in xs]
-            lines.append(Line(label, xs, ys, names.index(name), style, DOTS))
+            ys = [known.factor * points[place] for place in sorted(points)]
+            lines.append(line(label, sorted(points), ys, names.index(name), **style))
     log_y = None if known.factor == 1 else False  # shares in per cent are read on an even scale
-    caption = "; ".join(f"{name} at the dashed line ({short(at)})" for name, at in marks.items())
-    shapes = [mark(at) for at in marks.values()]
-    return chart(known.title, lines, x, log_x=True, log_y=log_y, caption=caption, shapes=shapes)
+    return chart(known.title, lines, x, log_x=True, log_y=log_y, marks=marks)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from experiments.report.json_numbers import Array
-from experiments.report.plots import Figure, Line, chart, mean_by
+from experiments.report.panels import Panel, chart, line, mean_by
 from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Rows, Section, curves
 
@@ -26,13 +26,13 @@ def training_curves(rows: Rows) -> Section:
     return Section("Training", figures, note)
 
 
-def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Figure]:
+def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Panel]:
     lines = []
     for row in rows:
         for prefix, part, width in (("", "training", 1.4), ("valid_", "validation", 2.6)):
             x, y = _history(row, prefix + key)
-            lines.append(Line(f"{row.name}, {part}", x, factor * y, row.index, {"width": width}))
-    constant = len({value for line in lines for value in line.y}) < 2
+            lines.append(line(f"{row.name}, {part}", x, factor * y, row.index, width=width))
+    constant = len({y for drawn in lines for _, y in drawn.points}) < 2
     return [] if key in _SCHEDULES and constant else chart(title, lines, "epoch")
 
 
@@ -47,8 +47,10 @@ def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
 def convergence(rows: Rows) -> Section:
     """Validation −ELBO against steps and against seconds, the means over seeds."""
     by_step = curves(rows, "convergence", "step", "neg_elbo")
-    seconds = curves(rows, "convergence", "step", "seconds")
-    by_time = [replace(loss, x=time.y) for loss, time in zip(by_step, seconds, strict=True)]
+    by_time = []
+    for losses, times in zip(by_step, curves(rows, "convergence", "step", "seconds"), strict=True):
+        pairs = zip(times.points, losses.points, strict=True)
+        by_time.append(replace(losses, points=[(time, loss) for (_, time), (_, loss) in pairs]))
     title, time = "Validation −ELBO by", "seconds of training"
     figures = chart(f"{title} training step", by_step, "training step", "−ELBO")
     figures += chart(f"{title} {time}", by_time, time, "−ELBO")

@@ -72,13 +72,7 @@ def test_hostile_text_is_text_everywhere(render):
     runs = list({(one["experiment"], one["seed"]): one for one in runs}.values())
     shown = render(runs, title=bad, problems=[Problem(bad, bad)])
     assert shown.all_text.count(bad) > 100
-    tags = [attrs for tag, attrs in shown.elements if tag == "script"]
-    assert len(tags) == len(shown.figures) + 2
-    assert all(t.get("type") == "application/json" for t in tags[:-2])
-    texts = [t.get("name", "") for figure in shown.figures for t in figure["data"]]
-    texts += [f["layout"][a]["title"]["text"] for f in shown.figures for a in ("xaxis", "yaxis")]
-    assert any("&lt;script&gt;" in text for text in texts), "Plotly reads tags in names"
-    assert not any("<" in text for text in texts)
+    assert [tag for tag, _ in shown.elements].count("script") == 1, "that of the page"
 
 
 def test_nothing_comes_from_elsewhere(render):
@@ -91,9 +85,11 @@ def test_train_and_validation_and_one_line_per_variant(render):
     loss, nll, *_ = render(runs).figures
     variants = [one["variant"] for one in runs]
     expected = [f"{v}, {part}" for v in variants for part in ("training", "validation")]
-    assert [trace["name"] for trace in nll["data"]] == expected
-    assert len({(t["line"]["color"], t["line"]["dash"]) for t in nll["data"]}) == len(variants)
-    assert [trace["meta"]["series"] for trace in loss["data"]] == list(range(len(variants)))
+    lines = nll.findall("g")
+    assert [line.findtext("title") for line in lines] == expected
+    looks = {(g.get("stroke"), g.find("polyline").get("stroke-dasharray")) for g in lines}
+    assert len(looks) == len(variants)
+    assert [line.get("data-series") for line in loss.findall("g")] == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +130,7 @@ def test_same_input_same_page_and_its_size_is_bounded(tmp_path):
     results, _ = read([samples.ROOT / folder for folder in samples.STORED])
     first, second = (write_report(results, tmp_path / name) for name in ("a.html", "b.html"))
     assert first.read_bytes() == second.read_bytes()
-    assert first.stat().st_size < 10e6
+    assert first.stat().st_size < 2e6
 
 
 def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):
