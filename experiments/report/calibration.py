@@ -1,14 +1,12 @@
-"""Figures about honesty: reliability, predictive intervals, foreign inputs."""
+"""Figures about honesty: reliability and predictive intervals."""
 
 import numpy as np
 
-from experiments.report.json_numbers import array, short
-from experiments.report.panels import DOTTED, Panel, Series, chart, line, steps
-from experiments.report.score_tables import ScoreRow
+from experiments.report.json_numbers import array
+from experiments.report.panels import DOTTED, Panel, Series, chart, line
 from experiments.report.sections import Rows, Section, curves, stored
 
 _DIAGONAL = Series([(0, 0), (1, 1)], "var(--muted)", "right", dash=DOTTED, width=1.0, dots="")
-_INPUTS = {"inside": "test inputs", "outside": "inputs from another data set"}
 
 
 def reliability(rows: Rows) -> Section:
@@ -38,27 +36,6 @@ def intervals(rows: Rows) -> Section:
 
 
 def _against_diagonal(title: str, lines: list[Series], x: str, y: str, caption: str) -> list[Panel]:
-    lines = [line for line in lines if line.points]
-    return chart(title, [_DIAGONAL, *lines] * bool(lines), x, y, log_y=False, caption=caption)
-
-
-def foreign_inputs(rows: Rows) -> Section:
-    """Histograms of an uncertainty score on test inputs and on foreign ones, one per variant."""
-    figures = [figure for row in rows for figure in _scores(row)]
-    legend = list(_INPUTS.values())
-    note = "A score that tells them apart has little overlap (AUROC near 1)."
-    return Section("Foreign inputs", figures, note, legend=legend)
-
-
-def _scores(row: ScoreRow) -> list[Panel]:
-    seeds = [value for _, value in stored(row, "ood")]
-    seeds = [value for value in seeds if value["edges"] == seeds[0]["edges"]]
-    lines = []
-    for entry, (key, name) in enumerate(_INPUTS.items() if seeds else ()):
-        counts = np.sum([array(value[key]) for value in seeds], axis=0)
-        points = steps(seeds[0]["edges"], 100 * counts / counts.sum())
-        lines.append(line(name, *points, entry))
-    score = str(seeds[0].get("score", "score")) if seeds else ""
-    area = row.cells.get(f"ood_auroc_{score.replace(' ', '_')}")
-    title = f"{row.name}: AUROC {short(area.value, 3)}" if area and area.value else row.name
-    return chart(title, lines, score, "inputs (%)", log_y=False)
+    if not any(drawn.points for drawn in lines):
+        return []
+    return chart(title, [_DIAGONAL, *lines], x, y, log_y=False, caption=caption)

@@ -13,8 +13,17 @@ from experiments.report.images import sheets
 from experiments.report.json_numbers import with_error
 from experiments.report.panels import look
 from experiments.report.reading import Problem, Result
-from experiments.report.score_tables import GAINS_NOTE, ScoreRow, compare, gains, pool
+from experiments.report.score_tables import (
+    GAINS_NOTE,
+    Column,
+    ScoreRow,
+    ScoreTable,
+    compare,
+    gains,
+    pool,
+)
 from experiments.report.sections import Rows, Section, Table, stored
+from experiments.report.text_tables import score_lines
 from kasuri.storage import write_atomically
 
 TEMPLATES = Environment(
@@ -48,6 +57,7 @@ def write_report(
             {
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
+                "scores": _comparison(table),
                 "remarks": _remarks(table.rows),
                 "sections": [part for make in SECTIONS if (part := make(table.rows))],
                 "variants": [_variant(row) for row in table.rows],
@@ -61,6 +71,14 @@ def write_report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace"))
     return path
+
+
+def _comparison(table: ScoreTable) -> Table:
+    """The scores of all variants, below a variant those that are published."""
+    head: list[str | Column] = ["variant", "seeds", *table.columns]
+    looks = {row.name: row.index for row in table.rows}
+    rows = list(score_lines(table, "{}, published", lambda cell: cell))
+    return Table("Scores on the test data", head, rows, numbers=True, looks=looks)
 
 
 def _facts(results: Sequence[Result]) -> list[str]:
@@ -108,10 +126,8 @@ SECTIONS = (
     training.convergence,
     calibration.reliability,
     calibration.intervals,
-    calibration.foreign_inputs,
     differences,
     sheets,
-    sizes.sparsities,
     posteriors.spectra,
 )
 

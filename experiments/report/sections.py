@@ -1,12 +1,12 @@
 """What the page is made of, and getting it out of result files."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.report.panels import Panel, Series, line, mean_by
 from experiments.report.reading import Result
-from experiments.report.score_tables import ScoreRow
+from experiments.report.score_tables import Cell, Column, ScoreRow
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,10 @@ class Table:
     """A table of text, or of numbers behind the first column."""
 
     name: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: bool = False
+    head: Sequence[str | Column]
+    rows: Sequence[Sequence[str | Cell]]
+    numbers: bool = False  # rows can be sorted
+    looks: Mapping[str, int] = field(default_factory=dict)  # colours beside names
 
 
 @dataclass(frozen=True)

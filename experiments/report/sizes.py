@@ -1,11 +1,11 @@
-"""What pruning and compression leave: size against error, shares of layers."""
+"""What compression leaves: size against error."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.report.json_numbers import array, mean_and_error, with_error
+from experiments.report.json_numbers import array
 from experiments.report.panels import Point, Series, chart, line
-from experiments.report.sections import Rows, Section, Table, stored
+from experiments.report.sections import Rows, Section, stored
 
 SIZES = {"weights": "weights left", "flops": "multiply-accumulates and biases"}
 
@@ -58,26 +58,3 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
         if not best or error < best[-1][1]:
             best.append((size, error))
     return best
-
-
-def sparsities(rows: Rows) -> Section:
-    """Per cent of the weights, rows and columns of every layer that pruning drops."""
-    head: list[str] = []
-    lines: list[list[str]] = []
-    for row in rows:
-        seeds = [value for _, value in stored(row, "sparsity")]
-        for what in ("weights", "rows", "columns") if seeds else ():
-            layers = zip(*((*seed["layers"], seed["total"]) for seed in seeds), strict=True)
-            cells = {str(layer[0]["name"]): _dropped(layer, what) for layer in layers}
-            head, lines = ["variant", "of", *cells], [*lines, [row.name, what, *cells.values()]]
-    note = (
-        "Per cent dropped of the weights of every layer, and of its rows (outputs) and columns "
-        "(inputs). Means over seeds."
-    )
-    tables = [Table("dropped (%)", head, lines, numbers=True)] if lines else []
-    return Section("Sparsity", tables=tables, note=note)
-
-
-def _dropped(seeds: Sequence[Mapping[str, float]], what: str) -> str:
-    shares = [100 * (1 - layer[f"{what}_left"] / layer[what]) for layer in seeds]
-    return with_error(*mean_and_error(shares))

@@ -4,11 +4,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.cells import cell_len
 
 from experiments.report.score_tables import Cell, ScoreTable
 
+Shown = TypeVar("Shown")
 _LEGEND = "* best of its column; ~ within one standard error of the best."
 _MARKDOWN_LEGEND = "Bold: best of its column. Italics: within one standard error of the best."
 _SIGNS = {"": "", "best": "*", "tied": "~"}
@@ -38,9 +40,13 @@ def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
     """
     parts = []
     for table in tables:
-        rows = list(_rows(table, "  published", lambda cell: f"{_SIGNS[cell.mark]}{cell}"))
+        lines = score_lines(table, "  published", lambda cell: f"{_SIGNS[cell.mark]}{cell}")
         remarks = [*([_LEGEND] if table.is_marked else []), *map(printable, table.notes)]
-        parts += [_heading(table), *_aligned(rows, width), *(["\n".join(remarks)] * bool(remarks))]
+        parts += [
+            _heading(table),
+            *_aligned([_head(table), *lines], width),
+            *(["\n".join(remarks)] * bool(remarks)),
+        ]
     return "\n\n".join(parts)
 
 
@@ -53,7 +59,8 @@ def markdown_table(tables: Sequence[ScoreTable]) -> str:
 
     parts = []
     for table in tables:
-        rows = [[_escaped(name), *row] for name, *row in _rows(table, "{}, published", marked)]
+        lines = score_lines(table, "{}, published", marked)
+        rows = [[_escaped(name), *row] for name, *row in [_head(table), *lines]]
         parts += [
             f"### {_escaped(_heading(table))}",
             markdown_grid(rows, word=":--", number="--:"),
@@ -71,15 +78,20 @@ def markdown_grid(
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
-def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Iterator[list[str]]:
-    """Heading and rows as text; below a variant what is published of it, under that name."""
-    yield ["variant", "seeds", *(column.label for column in table.columns)]
+def score_lines(
+    table: ScoreTable, published: str, show: Callable[[Cell], Shown]
+) -> Iterator[list[str | Shown]]:
+    """Rows, and below a variant what is published of it, under that name."""
     for row in table.rows:
         cells = [row.cells.get(column.key, Cell(None)) for column in table.columns]
         name = printable(row.name)
         yield [name, str(len(row.results)), *map(show, cells)]
         if any(cell.published for cell in cells):
             yield [published.format(name), "", *(cell.published for cell in cells)]
+
+
+def _head(table: ScoreTable) -> list[str]:
+    return ["variant", "seeds", *(column.label for column in table.columns)]
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:

@@ -13,10 +13,7 @@ QUANTITIES = {  # key of `history`: title and factor
     "kl": ("KL divergence from the prior", 1.0),
     "accuracy": ("Accuracy (%)", 100.0),
     "rmse": ("Root mean squared error", 1.0),
-    "learning_rate": ("Learning rate", 1.0),
-    "temperature": ("Temperature", 1.0),
 }
-_SCHEDULES = ("learning_rate", "temperature")  # shown only if they change
 
 
 def training_curves(rows: Rows) -> Section:
@@ -32,8 +29,7 @@ def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Panel]:
         for prefix, part, width in (("", "training", 1.4), ("valid_", "validation", 2.6)):
             x, y = _history(row, prefix + key)
             lines.append(line(f"{row.name}, {part}", x, factor * y, row.index, width=width))
-    constant = len({y for drawn in lines for _, y in drawn.points}) < 2
-    return [] if key in _SCHEDULES and constant else chart(title, lines, "epoch")
+    return chart(title, lines, "epoch")
 
 
 def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:

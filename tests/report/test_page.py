@@ -16,10 +16,8 @@ from tests.report.samples import run
 HEADINGS = {  # of what a file has under a key of `figures`
     "reliability": "Calibration",
     "intervals": "Predictive intervals",
-    "ood": "Foreign inputs",
     "spectrum": "Spectra of posterior scales and means",
     "convergence": "Convergence",
-    "sparsity": "Sparsity",
     "frontier": "Size and error",
     "sweep": "Curves over what was varied",
     "diagnosis": "Findings",

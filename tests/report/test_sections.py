@@ -3,9 +3,9 @@
 import pytest
 
 from experiments.report import Result, compare
-from experiments.report.calibration import foreign_inputs, intervals, reliability
+from experiments.report.calibration import intervals, reliability
 from experiments.report.posteriors import layers, spectra
-from experiments.report.sizes import frontiers, sparsities
+from experiments.report.sizes import frontiers
 from experiments.report.sweeps import pooled, sweeps
 from experiments.report.training import convergence
 
@@ -59,15 +59,6 @@ def test_intervals_are_averaged_over_the_seeds_that_have_a_level():
     assert lines(figure)["v"] == ([0.5, 0.9], pytest.approx([0.4, 0.85]))
 
 
-def test_foreign_inputs_are_percentages_of_all_seeds():
-    one = {"edges": [0, 1, 2], "inside": [3, 1], "outside": [1, 1], "score": "entropy"}
-    metrics = {"ood_auroc_entropy": 0.75}
-    (figure,) = foreign_inputs(rows({"ood": one}, {"ood": one}, metrics=metrics)).figures
-    assert figure.title == "v: AUROC 0.75"
-    assert lines(figure)["test inputs"] == ([0, 1, 1, 2], [75, 75, 25, 25])
-    assert lines(figure)["inputs from another data set"][1] == [50, 50, 50, 50]
-
-
 def test_spectrum_has_its_baselines_and_the_constant():
     scale = {"share": [0.9, 0.1], "shuffled": [0.7, 0.3], "centred": [0.6, 0.4], "constant": 0.5}
     other = scale | {"share": [0.7, 0.3]}
@@ -107,21 +98,6 @@ def test_every_seed_has_its_line_of_networks_that_none_beats():
     assert again == [(80, 0.5)], "smaller and better than its other point"
     assert weights.crosses == {"BC": (60, 1)}
     assert [len(line.points) for line in flops.series] == [2, 1]
-
-
-def counts(left, **changed):
-    known = dict(weights=8, weights_left=left, rows=2, rows_left=1, columns=4, columns_left=3)
-    return {"name": "a"} | known | changed
-
-
-def test_sparsity_is_the_share_dropped_over_seeds():
-    stored = [
-        {"sparsity": {"layers": [counts(n)], "total": counts(n, name="total")}} for n in (2, 4)
-    ]
-    (table,) = sparsities(rows(*stored)).tables
-    assert table.head == ["variant", "of", "a", "total"]
-    assert [row[1] for row in table.rows] == ["weights", "rows", "columns"]
-    assert table.rows[0][2:] == ["62 ± 12", "62 ± 12"]
 
 
 def point(tau, seed=0, series="mean-field", accuracy=0.9, **changed):

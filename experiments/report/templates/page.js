@@ -21,7 +21,7 @@
 
   const language = new Intl.Collator("en", { numeric: true });
 
-  /** Sort a table, one body per variant; what has no value comes last in either direction. */
+  /** Sort a table: the first column by its words, others by their numbers, rows without one last. */
   function sort(header) {
     const next = { ascending: "descending", descending: "ascending" };
     const first = header.dataset.first || "ascending";
@@ -30,15 +30,17 @@
       other.setAttribute("aria-sort", other === header ? direction : "none");
     }
     const sign = direction === "ascending" ? 1 : -1;
-    const value = (body) => body.rows[0].cells[header.cellIndex].dataset.value;
-    const compare = (a, b) => (a - b) || language.compare(a, b);
-    const table = header.closest("table");
-    const bodies = [...table.tBodies].sort((a, b) => {
-      const [x, y] = [value(a), value(b)];
-      const known = (x === undefined) - (y === undefined);
-      return x === undefined || y === undefined ? known : sign * compare(x, y);
+    const words = (row) => row.cells[header.cellIndex].textContent.trim();
+    const number = (row) => parseFloat(words(row).replaceAll(",", "").replace("−", "-"));
+    const [body] = header.closest("table").tBodies;
+    const rows = [...body.rows].sort((a, b) => {
+      if (header.cellIndex === 0) {
+        return sign * language.compare(words(a), words(b));
+      }
+      const [x, y] = [number(a), number(b)];
+      return isNaN(x) || isNaN(y) ? isNaN(x) - isNaN(y) : sign * (x - y);
     });
-    table.append(...bodies);
+    body.append(...rows);
   }
 
   for (const button of document.querySelectorAll(".scores thead button")) {
