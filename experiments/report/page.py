@@ -12,7 +12,7 @@ from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.images import sheets
 from experiments.report.json_numbers import with_error
 from experiments.report.panels import look
-from experiments.report.reading import Problem, Result
+from experiments.report.reading import Result
 from experiments.report.score_tables import (
     GAINS_NOTE,
     Column,
@@ -37,11 +37,7 @@ WIDTH, HEIGHT = 360, 250  # of a figure
 
 
 def write_report(
-    results: Sequence[Result],
-    path: str | os.PathLike[str],
-    *,
-    title: str = "Results",
-    problems: Sequence[Problem] = (),
+    results: Sequence[Result], path: str | os.PathLike[str], *, title: str = "Results"
 ) -> Path:
     """Write what `read` gives as one self-contained HTML page; its path.
 
@@ -51,8 +47,6 @@ def write_report(
     page = TEMPLATES.get_template("page.html").render(
         title=title,
         facts=_facts(results),
-        # the last part of a path, without what only this machine knows
-        problems=[(Path(*Path(problem.path).parts[-4:]), problem.reason) for problem in problems],
         experiments=[
             {
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",

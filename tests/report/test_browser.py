@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from experiments.report import Problem, Result, write_report
+from experiments.report import Result, write_report
 from tests.report import samples
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -54,13 +54,13 @@ def driver(tmp_path_factory):
 def address(tmp_path_factory):
     """A page of stored results, and of results with hostile names."""
     runs = samples.stored("results/demo", "results/k-tied/truncated-mnist-mlp")
-    bad, image, *_ = NAMES
+    bad = samples.HOSTILE
     hostile = runs[0] | {"experiment": bad, "title": bad}
     hostile["figures"] = samples.with_text(runs[0]["figures"], bad)
     runs += [hostile | {"variant": name} for name in NAMES]
     path = tmp_path_factory.mktemp("page") / "report.html"
     results = [Result.from_dict(run) for run in runs]
-    return write_report(results, path, title=bad, problems=[Problem(bad, image)]).as_uri()
+    return write_report(results, path, title=bad).as_uri()
 
 
 @pytest.fixture

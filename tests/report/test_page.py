@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.report import Problem, Result, page, read, write_report
+from experiments.report import Result, page, read, write_report
 from tests.report import samples
 from tests.report.samples import run
 
@@ -68,7 +68,7 @@ def test_hostile_text_is_text_everywhere(render):
         changed["figures"] |= {k: one["figures"][k] for k in ("sheets",) if k in one["figures"]}
         runs.append(changed | {"variant": bad, "settings": {bad: bad}, "metrics": {bad: 1.0}})
     runs = list({(one["experiment"], one["seed"]): one for one in runs}.values())
-    shown = render(runs, title=bad, problems=[Problem(bad, bad)])
+    shown = render(runs, title=bad)
     assert shown.all_text.count(bad) > 100
     assert [tag for tag, _ in shown.elements].count("script") == 1, "that of the page"
 
@@ -109,13 +109,6 @@ def test_least_result_and_no_result(render):
 def test_nothing_is_said_where_nothing_is_stored(render, empty):
     shown = render([run("empty", figures=dict.fromkeys(HEADINGS, empty))])
     assert headings(shown) == set()
-
-
-def test_problems_are_listed_without_machine_paths(render, tmp_path):
-    where = tmp_path / "a" / "b" / "c" / "d" / "0.json"
-    text = render([], problems=[Problem(str(where), "not JSON: why")]).all_text
-    assert "b/c/d/0.json: not JSON: why" in text
-    assert str(tmp_path) not in text
 
 
 def test_results_of_version_0_2_are_read_and_named(render):
