@@ -16,7 +16,7 @@ class Table:
     name: str
     head: Sequence[str | Column]
     rows: Sequence[Sequence[str | Cell]]
-    numbers: bool = False  # rows can be sorted
+    numbers: bool = False
     looks: Mapping[str, int] = field(default_factory=dict)  # colours beside names
 
 
@@ -36,7 +36,7 @@ class Section:
     heading: str
     figures: Sequence[Panel] = ()
     note: str = ""  # what the reader should know
-    legend: Sequence[str] = ()  # names of series with a button each that shows and hides them
+    legend: Sequence[str] = ()  # names of series with a box each that shows and hides them
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.report import Result, write_report
 
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "input"}
 
 
 class Reader(HTMLParser):
@@ -28,7 +28,7 @@ class Reader(HTMLParser):
             assert self.stack.pop() == tag
 
     def handle_data(self, data):
-        if self.stack and self.stack[-1] not in ("script", "style"):
+        if self.stack and self.stack[-1] != "style":
             self.text.append(data)
 
 
