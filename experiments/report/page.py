@@ -71,7 +71,7 @@ def _comparison(table: ScoreTable) -> Table:
     """The scores of all variants, below a variant those that are published."""
     head: list[str | Column] = ["variant", "seeds", *table.columns]
     looks = {row.name: row.index for row in table.rows}
-    rows = list(score_lines(table, "{}, published", lambda cell: cell))
+    rows = list(score_lines(table, lambda cell: cell))
     return Table("Scores on the test data", head, rows, numbers=True, looks=looks)
 
 

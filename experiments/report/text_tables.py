@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -12,9 +12,9 @@ from experiments.report.score_tables import Cell, ScoreTable
 
 Shown = TypeVar("Shown")
 _LEGEND = "* best of its column; ~ within one standard error of the best."
+_SIGNS = {"": "{}", "best": "*{}", "tied": "~{}"}
 _MARKDOWN_LEGEND = "Bold: best of its column. Italics: within one standard error of the best."
-_SIGNS = {"": "", "best": "*", "tied": "~"}
-_MARKDOWN_SIGNS = {"": "", "best": "**", "tied": "_"}
+_MARKDOWN_SIGNS = {"": "{}", "best": "**{}**", "tied": "_{}_"}
 
 
 def print_table(tables: Sequence[ScoreTable]) -> None:
@@ -40,32 +40,20 @@ def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
     """
     parts = []
     for table in tables:
-        lines = score_lines(table, "  published", lambda cell: f"{_SIGNS[cell.mark]}{cell}")
-        remarks = [*([_LEGEND] if table.is_marked else []), *map(printable, table.notes)]
-        parts += [
-            _heading(table),
-            *_aligned([_head(table), *lines], width),
-            *(["\n".join(remarks)] * bool(remarks)),
-        ]
-    return "\n\n".join(parts)
+        remarks = "\n".join(_remarks(table, _LEGEND))
+        parts += [_heading(table), *_aligned(_marked(table, _SIGNS), width), remarks]
+    return "\n\n".join(filter(None, parts))
 
 
 def markdown_table(tables: Sequence[ScoreTable]) -> str:
     """What `compare` gives as Markdown: best values bold, ties in italics."""
-
-    def marked(cell: Cell) -> str:
-        sign = _MARKDOWN_SIGNS[cell.mark]
-        return f"{sign}{cell}{sign}"
-
     parts = []
     for table in tables:
-        lines = score_lines(table, "{}, published", marked)
-        rows = [[_escaped(name), *row] for name, *row in [_head(table), *lines]]
+        rows = [[_escaped(name), *row] for name, *row in _marked(table, _MARKDOWN_SIGNS)]
         parts += [
             f"### {_escaped(_heading(table))}",
             markdown_grid(rows, word=":--", number="--:"),
-            *([_MARKDOWN_LEGEND] if table.is_marked else []),
-            *map(_escaped, table.notes),
+            *map(_escaped, _remarks(table, _MARKDOWN_LEGEND)),
         ]
     return "\n\n".join(parts)
 
@@ -78,20 +66,24 @@ def markdown_grid(
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
-def score_lines(
-    table: ScoreTable, published: str, show: Callable[[Cell], Shown]
-) -> Iterator[list[str | Shown]]:
-    """Rows, and below a variant what is published of it, under that name."""
+def score_lines(table: ScoreTable, show: Callable[[Cell], Shown]) -> Iterator[list[str | Shown]]:
+    """Rows, and below a variant what is published of it."""
     for row in table.rows:
         cells = [row.cells.get(column.key, Cell(None)) for column in table.columns]
         name = printable(row.name)
         yield [name, str(len(row.results)), *map(show, cells)]
         if any(cell.published for cell in cells):
-            yield [published.format(name), "", *(cell.published for cell in cells)]
+            yield [f"{name}, published", "", *(cell.published for cell in cells)]
 
 
-def _head(table: ScoreTable) -> list[str]:
-    return ["variant", "seeds", *(column.label for column in table.columns)]
+def _marked(table: ScoreTable, signs: Mapping[str, str]) -> list[list[str]]:
+    """Heading and rows as text."""
+    head = ["variant", "seeds", *(column.label for column in table.columns)]
+    return [head, *score_lines(table, lambda cell: signs[cell.mark].format(cell))]
+
+
+def _remarks(table: ScoreTable, legend: str) -> list[str]:
+    return [*([legend] if table.is_marked else []), *map(printable, table.notes)]
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
