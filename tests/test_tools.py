@@ -151,7 +151,7 @@ def test_scales_and_ticks():
 
 def test_trained_toys_agree_with_the_closed_form():
     (table,) = compare(tables.results_in("results/tempering/toy"))
-    for score, series in pooled(table.rows)["neurons"].scores.items():
+    for score, series in pooled(table.rows).scores.items():
         assert len(series) == 2
         for curve in series.values():
             assert len(curve.measured) == 5, score

@@ -18,27 +18,16 @@ def frontiers(rows: Rows) -> Section:
         rivals: dict[str, Point] = {}
         for row in rows:
             for _, value in stored(row, "frontier"):
-                points, published = frontier_points(value)
-                xs, ys = zip(*unbeaten(points[size]), strict=True)
+                points = unbeaten([_point(network, size) for network in value["points"]])
+                xs, ys = zip(*points, strict=True)
                 lines.append(line(row.name, xs, ys, row.index, dots="full"))
-                rivals |= published[size]
+                for name, network in (value.get("published") or {}).items():
+                    rivals[str(name)] = _point(network, size)
         heading, y = f"Test error by {title}", "error (%)"
         figures += chart(heading, lines, title, y, log_x=True, log_y=False, crosses=rivals)
     note = "A line per seed, through its networks than which none is smaller and better."
     note += " Crosses: published."
     return Section("Size and error", figures, note)
-
-
-def frontier_points(
-    value: Mapping[str, Any],
-) -> tuple[dict[str, list[Point]], dict[str, dict[str, Point]]]:
-    """Our networks and the published ones, as (size, error in per cent), for each measure of size."""
-    ours = {size: [_point(network, size) for network in value["points"]] for size in SIZES}
-    published = value.get("published") or {}
-    theirs = {
-        size: {str(k): _point(network, size) for k, network in published.items()} for size in SIZES
-    }
-    return ours, theirs
 
 
 def _point(entry: Mapping[str, Any], size: str) -> Point:

@@ -118,12 +118,12 @@ def point(tau, seed=0, series="mean-field", accuracy=0.9, **changed):
 def test_points_of_variants_become_curves_and_seeds_are_averaged():
     runs = [point(0.1), point(0.1, seed=1, accuracy=0.8), point(10.0)]
     found = pooled(compare(runs)[0].rows)
-    curve = found["tau"].scores["accuracy"]["mean-field"]
+    curve = found.scores["accuracy"]["mean-field"]
     assert curve.measured == {0.1: [0.9, 0.8], 10.0: [0.9]}
     assert curve.means() == {0.1: pytest.approx(0.85), 10.0: 0.9}
     assert curve.beside == {0.1: 0.5, 10.0: 0.5}
-    assert found["tau"].scores["kl"]["mean-field"].beside == {0.1: 4.0, 10.0: 4.0}
-    assert found["tau"].marks == {"η = 1": 1.3}
+    assert found.scores["kl"]["mean-field"].beside == {0.1: 4.0, 10.0: 4.0}
+    assert found.marks == {"η = 1": 1.3}
 
 
 def test_sweeps_draw_ours_the_published_and_the_mark():
