@@ -90,19 +90,13 @@ def test_seeds_are_pooled_with_their_standard_error():
     cell = cells([*runs, run("a", 3)])["a"]
     assert cell.value == pytest.approx(sum(values) / 3), "over the seeds that have the score"
     assert cell.error == pytest.approx(stats.sem(values))
-    assert cell.over == "seeds"
 
 
-def test_one_seed_has_the_error_over_examples_and_the_table_says_which():
+def test_one_seed_has_the_error_over_examples():
     runs = [run("a", metrics={"nll": 1.0, "nll_sem": 0.25})]
-    cell = cells(runs)["a"]
-    assert (cell.value, cell.error, cell.over) == (1.0, 0.25, "examples")
-    assert "over examples (one seed)" in compare(runs)[0].notes[0]
-    split = run("a", metrics={"nll": 1.0, "nll_sem": 0.25}, figures={"splits": [{"split": 0.0}]})
-    assert "over the splits of a table" in compare([split])[0].notes[0]
-    runs += [run("b", s, metrics={"nll": 1.0 + s}) for s in (0, 1)]
-    note = compare(runs)[0].notes[0]
-    assert note.index("over seeds for b") < note.index("over examples (one seed) for a")
+    assert (cells(runs)["a"].value, cells(runs)["a"].error) == (1.0, 0.25)
+    assert "standard error" in compare(runs)[0].notes[0]
+    assert compare([run("a", metrics={"nll": 1.0})])[0].notes == ()
 
 
 def test_smoke_runs_are_apart_and_never_best():

@@ -37,7 +37,7 @@ mean-field                 1               ~90.5 ± 1.2
 mean-field, published                     96.80 ± 0.18
 
 * best of its column; ~ within one standard error of the best.
-± is the standard error of the mean over examples (one seed).
+± is the standard error over seeds; with one seed, over examples or splits.
 Smoke runs only show that the program works: they are not results."""
     assert text_table(compare(runs)) == expected
 
