@@ -105,7 +105,10 @@ def sparsity_tables(results: Sequence[Result]) -> str:
                 rows.append([f"{run.variant}, published", what, *map(str, theirs), *padding])
         if rows:
             head = ["", "of", *_layers(len(rows[0]) - 2)]
-            parts += [f"Per cent dropped of each layer, {name}", markdown_grid([head, *rows])]
+            parts += [
+                f"Per cent dropped of each layer, {name}",
+                markdown_grid([head, *rows], words=2),
+            ]
     return "\n\n".join(parts)
 
 

@@ -52,17 +52,15 @@ def markdown_table(tables: Sequence[ScoreTable]) -> str:
         rows = [[_escaped(name), *row] for name, *row in _marked(table, _MARKDOWN_SIGNS)]
         parts += [
             f"### {_escaped(_heading(table))}",
-            markdown_grid(rows, word=":--", number="--:"),
+            markdown_grid(rows),
             *map(_escaped, _remarks(table, _MARKDOWN_LEGEND)),
         ]
     return "\n\n".join(parts)
 
 
-def markdown_grid(
-    rows: Sequence[Sequence[object]], *, words: int = 1, word: str = "---", number: str = "---"
-) -> str:
-    """A table in Markdown: a heading, the rule below it for so many columns of words, and rows."""
-    rule = [word] * words + [number] * (len(rows[0]) - words)
+def markdown_grid(rows: Sequence[Sequence[object]], *, words: int = 1) -> str:
+    """A heading and rows as a table in Markdown; all columns but the first `words` hold numbers."""
+    rule = [":--"] * words + ["--:"] * (len(rows[0]) - words)
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
