@@ -17,6 +17,7 @@ import kasuri
 from benchmarks import results
 from experiments import data as datasets
 from experiments.networks import MLP, LeNet, ResNet
+from experiments.report.text_tables import markdown_grid
 from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.predict_moments import in_chunks
 
@@ -147,7 +148,7 @@ def tables(result: results.Result) -> str:
     header = ["", "", "probability", "std", "±", "information", "accuracy", "NLL", "ms"]
     worst = max(part["full"]["probit_probability"] for part in result["networks"].values())
     return (
-        f"{results.table(header, rows, words=2)}\n"
+        f"{markdown_grid([header, *rows], words=2)}\n\n"
         f"With the probit link instead of points, *probability* of `full` is at most {worst:.4f}. "
         f"Made by `{result['settings']['command']}` with {results.versions_label(result)}, one thread of "
         f"{result['cpu']}."

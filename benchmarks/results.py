@@ -1,15 +1,14 @@
-"""Result files of benchmarks: where and of what they were made, reading, writing, tables made of them."""
+"""Result files of benchmarks: where and of what they were made, reading and writing."""
 
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
-from experiments.report.text_tables import markdown_grid
 from experiments.results import origin
 from kasuri.storage import write_atomically
 
@@ -59,11 +58,6 @@ def stored(path: Path) -> Result:
     result: Result = json.loads(text)
     result.setdefault("cpu", result.get("processor"))  # as some files of 0.2 call it
     return result
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1) -> str:
-    """A Markdown table; all columns but the first `words` hold numbers and are set right."""
-    return markdown_grid([header, *rows], words=words, number="---:") + "\n"
 
 
 def threads_label(threads: int) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmarks.cases import CASES, KINDS, MEAN_FIELD
 from benchmarks.contenders import PLAIN
-from benchmarks.results import ROOT, Result, stored, table, threads_label, versions_label
+from benchmarks.results import ROOT, Result, stored, threads_label, versions_label
+from experiments.report.text_tables import markdown_grid
 
 NOTHING = "–"
 
@@ -76,7 +77,7 @@ def case_section(name: str, results: list[Result]) -> str:
     heading = f"## {title[0].upper()}{title[1:]}\n\n"
     left_out = sorted({key for case in by_threads.values() for key in case["failed"]})
     note = f"\nDid not run with this version of torch: {', '.join(left_out)}.\n" if left_out else ""
-    return heading + table(header, rows) + note
+    return f"{heading}{markdown_grid([header, *rows])}\n{note}"
 
 
 def further_columns(contenders: Result, label: str) -> dict[str, dict[str, str]]:
@@ -118,7 +119,7 @@ def targets_section(results: list[Result]) -> str:
         times = "" if reference == PLAIN.name else f" x {reference}"
         rows.append([CASES[case].title, contender, f"≤ {bound:g}{times}", *cells])
     header = ["case", "contender", "target", *map(threads_label, counts)]
-    return "## Targets\n\n" + table(header, rows, words=2)
+    return f"## Targets\n\n{markdown_grid([header, *rows], words=2)}\n"
 
 
 def verdict(target: Result | None) -> str:
@@ -156,7 +157,7 @@ def settings_section(results: list[Result]) -> str:
         for key, value in shared.items():
             facts.setdefault(key, {})[value] = None
     lines = "".join(f"- {key}: {'; '.join(values)}\n" for key, values in facts.items())
-    return f"{text}{table(header, rows, words=3)}\n{lines}"
+    return f"{text}{markdown_grid([header, *rows], words=3)}\n\n{lines}"
 
 
 def page(results: list[Result]) -> str:

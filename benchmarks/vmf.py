@@ -17,6 +17,7 @@ from torch import Tensor
 
 from benchmarks import results
 from benchmarks.timing import Plan, measure
+from experiments.report.text_tables import markdown_grid
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.vmf_sampling import sample
 
@@ -190,9 +191,9 @@ def tables(result: results.Result) -> str:
     return "\n".join(
         (
             f"Largest error over {count} concentrations from {low:g} to {high:g}, relative if not in nats:\n",
-            results.table(["", "", *(f"d = {d}" for d in dimensions)], errors, words=2),
+            markdown_grid([["", "", *(f"d = {d}" for d in dimensions)], *errors], words=2) + "\n",
             f"Milliseconds ({threads} of {result['cores']}, {result['cpu']}, load before {load}):\n",
-            results.table(["", "", "median", "ratio to kasuri"], times, words=2),
+            markdown_grid([["", "", "median", "ratio to kasuri"], *times], words=2) + "\n",
             f"Made by `{result['settings']['command']}` with {results.versions_label(result)}.",
         )
     )

@@ -138,8 +138,8 @@ def report(
         output: the page.
         title: of the page.
     """
-    results, problems = _read(paths)
-    page = reports.write_report(results, output, title=title, problems=problems)
+    results = _read(paths)
+    page = reports.write_report(results, output, title=title)
     print(f"{page}: {len(results)} results")
 
 
@@ -157,14 +157,14 @@ def compare(
         validation: scores on the validation data instead of the test data.
         markdown: print Markdown.
     """
-    table = reports.compare(_read(paths)[0], validation=validation)
+    table = reports.compare(_read(paths), validation=validation)
     if markdown:
         print(reports.markdown_table(table))
     else:
         reports.print_table(table)
 
 
-def _read(paths: tuple[Path, ...]) -> tuple[list[Any], list[Any]]:
+def _read(paths: tuple[Path, ...]) -> list[reports.Result]:
     results, problems = reports.read(paths)
     for problem in problems:
         print(f"left out {problem}", file=sys.stderr)
@@ -172,7 +172,7 @@ def _read(paths: tuple[Path, ...]) -> tuple[list[Any], list[Any]]:
         raise ValueError(
             f"no result files in {', '.join(map(str, paths))}: make some, e.g. kasuri run demo/digits"
         )
-    return results, problems
+    return results
 
 
 def data(names: tuple[str, ...] = (), /) -> None:

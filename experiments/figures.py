@@ -20,18 +20,15 @@ def figures(evaluation: Evaluation, objective: Objective | None = None) -> dict[
     """Data of the report's figures.
 
     "reliability": confidence, accuracy and count of 15 bins (classes); "intervals": nominal and
-    observed coverage of central intervals (real targets); "ood": histograms of entropy, or of std, in both
-    sets; "layers": shape, KL, signal-to-noise ratio and histograms of each posterior of the network.
+    observed coverage of central intervals (real targets); "layers": shape, KL, signal-to-noise ratio and
+    histograms of each posterior of the network.
     """
-    inside, outside = evaluation.examples, evaluation.outside
-    if "entropy" in inside:
-        score = "entropy"
-        data: dict[str, Any] = {"reliability": _reliability(inside)}
-    else:
-        score = "std"
-        data = {"intervals": _intervals(inside["pit"])}
-    if outside is not None:
-        data["ood"] = _two_histograms(score, inside[score], outside[score])
+    examples = evaluation.examples
+    data: dict[str, Any] = (
+        {"reliability": _reliability(examples)}
+        if "entropy" in examples
+        else {"intervals": _intervals(examples["pit"])}
+    )
     return data | {"layers": [] if objective is None else _layers(objective)}
 
 
@@ -43,8 +40,8 @@ def _intervals(pit: Tensor) -> dict[str, list[float]]:
     return {"nominal": nominal, "observed": observed}
 
 
-def _reliability(inside: Columns) -> dict[str, list[float]]:
-    bins = calibration_bins(inside["confidence"].reshape(-1), inside["accuracy"].reshape(-1))
+def _reliability(examples: Columns) -> dict[str, list[float]]:
+    bins = calibration_bins(examples["confidence"].reshape(-1), examples["accuracy"].reshape(-1))
     return {
         "confidence": bins.confidence.tolist(),
         "accuracy": bins.accuracy.tolist(),
@@ -77,15 +74,3 @@ def _layer(name: str, q: Posterior, kl: float | None) -> dict[str, Any]:
 def _histogram(values: Tensor) -> dict[str, list[float]]:
     counts, edges = torch.histogram(values, BINS)
     return {"edges": edges.tolist(), "counts": counts.long().tolist()}
-
-
-def _two_histograms(score: str, inside: Tensor, outside: Tensor) -> dict[str, Any]:
-    pair = [_per_example(inside), _per_example(outside)]
-    top = float(torch.cat(pair).max()) or 1.0
-    edges = torch.linspace(0, top, BINS + 1, dtype=torch.float64)
-    counts = [torch.histogram(values, edges).hist.long().tolist() for values in pair]
-    return {"edges": edges.tolist(), "inside": counts[0], "outside": counts[1], "score": score}
-
-
-def _per_example(values: Tensor) -> Tensor:
-    return values.double().reshape(len(values), -1).mean(1)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import StepLR
 from tyro.conf import Fixed
 
 import kasuri
@@ -50,12 +49,7 @@ class Tempered(Supervised):
         if not self.drop_every:
             return super().scheduler()
         share = self.drop_every / self.epochs
-
-        def steps(optimizer: Optimizer, count: int) -> LRScheduler:
-            every = max(1, round(share * count))
-            return LambdaLR(optimizer, lambda step: 0.1 ** (step // every))
-
-        return steps
+        return lambda optimizer, count: StepLR(optimizer, max(1, round(share * count)))
 
     def test(self, members: Sequence[kasuri.Fitted], data: Dataset, seed: int) -> Scored:
         """As in every experiment, the batched calibration error, and what `kasuri.diagnose` finds."""

@@ -8,7 +8,7 @@ from experiments.published import table as published_table
 from experiments.report import Result, compare
 from experiments.report.json_numbers import short
 from experiments.report.score_tables import column
-from experiments.report.sweeps import AXES, SweepCurve, pooled
+from experiments.report.sweeps import SweepCurve, pooled
 from experiments.report.text_tables import markdown_grid
 
 _DROPPED = {
@@ -105,7 +105,10 @@ def sparsity_tables(results: Sequence[Result]) -> str:
                 rows.append([f"{run.variant}, published", what, *map(str, theirs), *padding])
         if rows:
             head = ["", "of", *_layers(len(rows[0]) - 2)]
-            parts += [f"Per cent dropped of each layer, {name}", markdown_grid([head, *rows])]
+            parts += [
+                f"Per cent dropped of each layer, {name}",
+                markdown_grid([head, *rows], words=2),
+            ]
     return "\n\n".join(parts)
 
 
@@ -119,23 +122,18 @@ def sweep_tables(results: Sequence[Result]) -> str:
     """
     parts = []
     for table in compare(results):
-        sweeps = pooled(table.rows)
-        if not sweeps:
+        sweep = pooled(table.rows)
+        if not sweep.scores:
             raise ValueError(f"{table.name}: its results do not say what was varied")
         parts.append(f"### {table.name}: {table.title}")
-        for x, sweep in sweeps.items():
-            x = AXES.get(x, x)
-            if len(sweep.series) == 1:
-                first_curves = {
-                    score: series[sweep.series[0]] for score, series in sweep.scores.items()
-                }
-                parts.append(
-                    _sweep(x, {column(s).title: (s, curve) for s, curve in first_curves.items()})
-                )
-                continue
-            for score, series in sweep.scores.items():
-                curves = {name: (score, curve) for name, curve in series.items()}
-                parts += [column(score).title, _sweep(x, curves)]
+        if len(sweep.series) == 1:
+            (name,) = sweep.series
+            scores = {column(s).title: (s, curves[name]) for s, curves in sweep.scores.items()}
+            parts.append(_sweep(sweep.x, scores))
+            continue
+        for score, series in sweep.scores.items():
+            curves = {name: (score, curve) for name, curve in series.items()}
+            parts += [column(score).title, _sweep(sweep.x, curves)]
     return "\n\n".join(parts)
 
 

@@ -23,7 +23,7 @@ def comparison(results: Sequence[Result]) -> str:
     for table in tables:
         name, lines = gains(table.rows)
         if lines:
-            parts += [f"{table.name}, {name}. {GAINS_NOTE}", markdown_grid(lines)]
+            parts += [f"{table.name}, {name}. {GAINS_NOTE}", markdown_grid(lines, words=4)]
     return "\n\n".join(parts)
 
 

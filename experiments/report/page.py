@@ -7,49 +7,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.images import sheets
 from experiments.report.json_numbers import with_error
-from experiments.report.plots import DASHES, look
-from experiments.report.reading import Problem, Result
-from experiments.report.score_tables import GAINS_NOTE, ScoreRow, compare, gains, pool
+from experiments.report.panels import look
+from experiments.report.reading import Result
+from experiments.report.score_tables import (
+    GAINS_NOTE,
+    Column,
+    ScoreRow,
+    ScoreTable,
+    compare,
+    gains,
+    pool,
+)
 from experiments.report.sections import Rows, Section, Table, stored
+from experiments.report.text_tables import score_lines
 from kasuri.storage import write_atomically
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,  # results may hold anything
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+WIDTH, HEIGHT = 360, 250  # of a figure
 
 
 def write_report(
-    results: Sequence[Result],
-    path: str | os.PathLike[str],
-    *,
-    title: str = "Results",
-    problems: Sequence[Problem] = (),
+    results: Sequence[Result], path: str | os.PathLike[str], *, title: str = "Results"
 ) -> Path:
     """Write what `read` gives as one self-contained HTML page; its path.
 
     An existing file is replaced, or left untouched if anything fails.
     """
     path = Path(path)
-    page = _TEMPLATES.get_template("page.html").render(
+    page = TEMPLATES.get_template("page.html").render(
         title=title,
-        plotly=get_plotlyjs(),
         facts=_facts(results),
-        # the last part of a path, without what only this machine knows
-        problems=[(Path(*Path(problem.path).parts[-4:]), problem.reason) for problem in problems],
         experiments=[
             {
                 "id": f"{number}-{re.sub(r'[^a-z0-9]+', '-', table.name.lower())}",
                 "table": table,
+                "scores": _comparison(table),
                 "remarks": _remarks(table.rows),
                 "sections": [part for make in SECTIONS if (part := make(table.rows))],
                 "variants": [_variant(row) for row in table.rows],
@@ -57,11 +59,20 @@ def write_report(
             for number, table in enumerate(compare(results), 1)
         ],
         look=look,
-        dashes=DASHES,
+        width=WIDTH,
+        height=HEIGHT,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace"))
     return path
+
+
+def _comparison(table: ScoreTable) -> Table:
+    """The scores of all variants, below a variant those that are published."""
+    head: list[str | Column] = ["variant", "seeds", *table.columns]
+    looks = {row.name: row.index for row in table.rows}
+    rows = list(score_lines(table, lambda cell: cell))
+    return Table("Scores on the test data", head, rows, numbers=True, looks=looks)
 
 
 def _facts(results: Sequence[Result]) -> list[str]:
@@ -109,10 +120,8 @@ SECTIONS = (
     training.convergence,
     calibration.reliability,
     calibration.intervals,
-    calibration.foreign_inputs,
     differences,
     sheets,
-    sizes.sparsities,
     posteriors.spectra,
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.report.json_numbers import array, short
-from experiments.report.plots import Figure, Line, chart, steps
+from experiments.report.panels import Panel, chart, line, steps
 from experiments.report.score_tables import ScoreRow
 from experiments.report.sections import Rows, Section, Table, stored
 
@@ -45,17 +45,17 @@ def _fact(value: float | None) -> str:
     return "–" if value is None else short(value)
 
 
-def _histograms(entries: Mapping[str, Mapping[str, Any]], key: str) -> list[Figure]:
+def _histograms(entries: Mapping[str, Mapping[str, Any]], key: str) -> list[Panel]:
     lines = []
     for index, (name, entry) in enumerate(entries.items()):
         if entry.get(key):
-            edges, counts = steps(entry[key]["edges"], entry[key]["counts"])
-            lines.append(Line(name, edges, counts / counts.max(), index, {"shape": "hv"}))
+            x, counts = steps(entry[key]["edges"], entry[key]["counts"])
+            lines.append(line(name, x, counts / counts.max(), index))
     title, symbol = _HISTOGRAMS[key]
     return chart(title, lines, symbol, "relative to the peak", log_y=False)
 
 
-_SPECTRA = {  # line: where its shares are in an entry of the file
+_SPECTRA = {  # name of a line: where its shares are in an entry of the file
     "σ": ("scale", "share"),
     "constant matrix": ("scale", "constant"),
     "shuffled σ": ("scale", "shuffled"),
@@ -86,16 +86,16 @@ def spectra(rows: Rows) -> Section:
     return Section(heading, note=_SPECTRA_NOTE, legend=list(_SPECTRA), parts=parts)
 
 
-def _spectrum(name: str, seeds: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _spectrum(layer: str, seeds: Sequence[Mapping[str, Any]]) -> list[Panel]:
     lines, firsts = [], []
-    for series, (line, (part, key)) in enumerate(_SPECTRA.items()):
+    for entry, (name, (part, key)) in enumerate(_SPECTRA.items()):
         known = [seed[part][key] for seed in seeds if key in seed.get(part, ())]
         if known:
             # a constant matrix has one share
             lists = [share if isinstance(share, list) else [share] * COMPONENTS for share in known]
             shares = np.mean([array(values)[:COMPONENTS] for values in lists], axis=0)
-            firsts.append(f"{line} {100 * shares[0]:.2f} %")
+            firsts.append(f"{name} {100 * shares[0]:.2f} %")
             percent = np.where(shares >= FLOOR, 100 * shares, np.nan)
-            lines.append(Line(line, range(1, len(shares) + 1), percent, series))
+            lines.append(line(name, range(1, len(shares) + 1), percent, entry))
     caption = f"First share: {', '.join(firsts)}."
-    return chart(name, lines, "component", "share (%)", log_y=True, caption=caption)
+    return chart(layer, lines, "component", "share (%)", log_y=True, caption=caption)

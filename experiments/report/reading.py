@@ -64,27 +64,16 @@ class Result:
         return cls(**known)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A file that could not be used, and why."""
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
 def read(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> tuple[list[Result], list[Problem]]:
-    """The results in files and folders, and the files that could not be used.
+) -> tuple[list[Result], list[str]]:
+    """The results in files and folders, and which files could not be used and why.
 
     Folders are searched for *.json. JSON files without "experiment" are passed over in silence.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     results: dict[tuple[object, ...], tuple[Path, Result]] = {}
-    problems: list[Problem] = []
+    problems: list[str] = []
     for path in _files(map(Path, given)):
         try:
             data = json.loads(path.read_bytes())
@@ -92,12 +81,12 @@ def read(
                 continue
             result = Result.from_dict(data)
         except (OSError, ValueError) as error:
-            problems.append(Problem(str(path), f"cannot be read: {error}"))
+            problems.append(f"{path}: cannot be read: {error}")
             continue
         identity = (result.experiment, result.variant, result.seed, result.smoke)
         first, _ = results.setdefault(identity, (path, result))
         if first != path:
-            problems.append(Problem(str(path), f"the same variant and seed as {first}: left out"))
+            problems.append(f"{path}: the same variant and seed as {first}")
     return [result for _, result in results.values()], problems
 
 

@@ -57,7 +57,6 @@ class Cell:
 
     value: float | None  # mean over seeds, in the unit of the file; None if only a paper has it
     error: float | None = None  # standard error of the mean, if known
-    over: Literal["", "seeds", "examples"] = ""  # what the error is taken over
     mark: Mark = ""  # "best" of its column, or "tied": within one standard error of it
     text: str = ""  # the value as shown, in the unit of the column
     error_text: str = ""
@@ -112,8 +111,8 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
     Examples:
         >>> runs = [Result("e", "a", seed, metrics={"nll": nll}) for seed, nll in [(0, 1.0), (1, 3.0)]]
         >>> cell = compare(runs)[0].rows[0].cells["nll"]
-        >>> cell.value, cell.error, cell.over
-        (2.0, 1.0, 'seeds')
+        >>> cell.value, cell.error
+        (2.0, 1.0)
     """
     experiments: dict[str, dict[tuple[str, bool], list[Result]]] = {}
     for result in results:
@@ -158,10 +157,7 @@ def pool(key: str, seeds: Sequence[Scores]) -> Cell | None:
     if not known:
         return None
     value, error = mean_and_error([scores[key] for scores in known])
-    if len(known) > 1:
-        return Cell(value, error, "seeds")
-    error = known[0].get(f"{key}_sem")
-    return Cell(value, error, "" if error is None else "examples")
+    return Cell(value, known[0].get(f"{key}_sem") if len(known) == 1 else error)
 
 
 def _cells(
@@ -215,23 +211,12 @@ def _formatted(cell: Cell, column: Column, decimals: int) -> Cell:
     return replace(cell, text=fixed(value, decimals), error_text=error)
 
 
+ERROR_NOTE = "± is the standard error over seeds; with one seed, over examples or splits."
+
+
 def _notes(rows: Sequence[ScoreRow]) -> Iterator[str]:
-    in_splits = any("splits" in run.figures for row in rows for run in row.results)
-    words = {
-        "seeds": "seeds",
-        "examples": "the splits of a table (one seed)" if in_splits else "examples (one seed)",
-    }
-    names = {
-        over: [row.name for row in rows if any(cell.over == over for cell in row.cells.values())]
-        for over in words
-    }
-    parts = [
-        f"over {words[over]}" + (f" for {', '.join(named)}" if all(names.values()) else "")
-        for over, named in names.items()
-        if named
-    ]
-    if parts:
-        yield f"± is the standard error of the mean {'; '.join(parts)}."
+    if any(cell.error is not None for row in rows for cell in row.cells.values()):
+        yield ERROR_NOTE
     if any(row.smoke for row in rows):
         yield "Smoke runs only show that the program works: they are not results."
     for row in rows:

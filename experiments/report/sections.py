@@ -1,12 +1,12 @@
 """What the page is made of, and getting it out of result files."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.report.plots import Figure, Line, mean_by
+from experiments.report.panels import Panel, Series, line, mean_by
 from experiments.report.reading import Result
-from experiments.report.score_tables import ScoreRow
+from experiments.report.score_tables import Cell, Column, ScoreRow
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,10 @@ class Table:
     """A table of text, or of numbers behind the first column."""
 
     name: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    head: Sequence[str | Column]
+    rows: Sequence[Sequence[str | Cell]]
     numbers: bool = False
+    looks: Mapping[str, int] = field(default_factory=dict)  # colours beside names
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Section:
     """A part of the page; one that holds nothing is not shown."""
 
     heading: str
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Panel] = ()
     note: str = ""  # what the reader should know
-    legend: Sequence[str] = ()  # names of series with a button each that shows and hides them
+    legend: Sequence[str] = ()  # names of series with a box each that shows and hides them
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     parts: Sequence["Section"] = ()
@@ -54,10 +55,10 @@ def stored(row: ScoreRow, key: str) -> list[tuple[Result, Any]]:
     return [(run, run.figures[key]) for run in row.results if run.figures.get(key)]
 
 
-def curves(rows: Rows, key: str, x: str, y: str, **options: Any) -> list[Line]:
+def curves(rows: Rows, key: str, x: str, y: str, **style: Any) -> list[Series]:
     """A line per variant of what its seeds store under a key: the mean of y over seeds, by x."""
     lines = []
     for row in rows:
         points = mean_by((value[x], value[y]) for _, value in stored(row, key))
-        lines.append(Line(row.name, *points, row.index, options=options))
+        lines.append(line(row.name, *points, row.index, **style))
     return lines

@@ -1,10 +1,9 @@
 """Curves over a quantity that differs between runs, such as the temperature: a point per variant."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from experiments.report.json_numbers import array, short
-from experiments.report.plots import DOTS, Figure, Line, chart, mark
+from experiments.report.json_numbers import array
+from experiments.report.panels import DOTTED, chart, line
 from experiments.report.score_tables import column
 from experiments.report.sections import Rows, Section, stored
 
@@ -27,6 +26,7 @@ class SweepCurve:
 class Sweep:
     """Everything that is drawn over one quantity: score -> series -> curve, and marks on the axis."""
 
+    x: str = ""  # name of the quantity
     scores: dict[str, dict[str, SweepCurve]] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)
 
@@ -37,25 +37,31 @@ class Sweep:
 
 def sweeps(rows: Rows) -> Section:
     """A figure per score over what was varied, a line per series, published values dotted."""
-    by_x = pooled(rows)
-    names = list(dict.fromkeys(name for sweep in by_x.values() for name in sweep.series))
-    figures = [
-        figure
-        for x, sweep in by_x.items()
-        for score, curves in sweep.scores.items()
-        for figure in _figure(AXES.get(x, x), score, curves, sweep.marks, names)
-    ]
+    sweep = pooled(rows)
+    names = sweep.series
+    figures = []
+    for score, curves in sweep.scores.items():
+        known = column(score)
+        lines = []
+        for name, curve in curves.items():
+            for points, label, style in (
+                (curve.means(), name, {"dash": "", "width": 2.4, "dots": "full"}),
+                (curve.beside, f"{name}, published or exact", {"dash": DOTTED, "dots": "rings"}),
+            ):
+                ys = [known.factor * points[place] for place in sorted(points)]
+                lines.append(line(label, sorted(points), ys, names.index(name), **style))
+        log_y = None if known.factor == 1 else False  # per cent are read on an even scale
+        figures += chart(known.title, lines, sweep.x, log_x=True, log_y=log_y, marks=sweep.marks)
     note = "Solid lines: ours, mean over seeds. Dotted lines: published, or exact."
-    heading = "Curves over what was varied"
-    return Section(heading, figures, note, legend=names)
+    return Section("Curves over what was varied", figures, note, legend=names)
 
 
-def pooled(rows: Rows) -> dict[str, Sweep]:
-    """Points of all variants, by the quantity that was varied."""
-    by_x: dict[str, Sweep] = {}
+def pooled(rows: Rows) -> Sweep:
+    """Points of all variants, which vary the same quantity."""
+    sweep = Sweep()
     for row in rows:
         for run, point in stored(row, "sweep"):
-            sweep = by_x.setdefault(str(point["x"]), Sweep())
+            sweep.x = AXES.get(point["x"], str(point["x"]))
             (x,) = array([point["value"]]).tolist()
             name = f"{point['series']} (smoke)" if row.smoke else str(point["series"])
             sweep.marks |= {str(k): float(at) for k, at in (point.get("marks") or {}).items()}
@@ -67,27 +73,4 @@ def pooled(rows: Rows) -> dict[str, Sweep]:
                 exact, _ = run.published.get(score, (exact, None))
                 if exact is not None:
                     curve.beside[x] = float(exact)
-    return by_x
-
-
-def _figure(
-    x: str,
-    score: str,
-    curves: Mapping[str, SweepCurve],
-    marks: Mapping[str, float],
-    names: list[str],
-) -> list[Figure]:
-    known = column(score)
-    lines = []
-    for name, curve in curves.items():
-        for points, label, style in (
-            (curve.means(), name, {"dash": "solid", "width": 2.4}),
-            (curve.beside, f"{name}, published or exact", {"dash": "dot", "width": 1.6}),
-        ):
-            xs = sorted(points)
-            ys = [known.factor * points[place] for place in xs]
-            lines.append(Line(label, xs, ys, names.index(name), style, DOTS))
-    log_y = None if known.factor == 1 else False  # shares in per cent are read on an even scale
-    caption = "; ".join(f"{name} at the dashed line ({short(at)})" for name, at in marks.items())
-    shapes = [mark(at) for at in marks.values()]
-    return chart(known.title, lines, x, log_x=True, log_y=log_y, caption=caption, shapes=shapes)
+    return sweep

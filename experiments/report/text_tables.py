@@ -3,16 +3,18 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rich.cells import cell_len
 
 from experiments.report.score_tables import Cell, ScoreTable
 
+Shown = TypeVar("Shown")
 _LEGEND = "* best of its column; ~ within one standard error of the best."
+_SIGNS = {"": "{}", "best": "*{}", "tied": "~{}"}
 _MARKDOWN_LEGEND = "Bold: best of its column. Italics: within one standard error of the best."
-_SIGNS = {"": "", "best": "*", "tied": "~"}
-_MARKDOWN_SIGNS = {"": "", "best": "**", "tied": "_"}
+_MARKDOWN_SIGNS = {"": "{}", "best": "**{}**", "tied": "_{}_"}
 
 
 def print_table(tables: Sequence[ScoreTable]) -> None:
@@ -38,48 +40,48 @@ def text_table(tables: Sequence[ScoreTable], width: int | None = None) -> str:
     """
     parts = []
     for table in tables:
-        rows = list(_rows(table, "  published", lambda cell: f"{_SIGNS[cell.mark]}{cell}"))
-        remarks = [*([_LEGEND] if table.is_marked else []), *map(printable, table.notes)]
-        parts += [_heading(table), *_aligned(rows, width), *(["\n".join(remarks)] * bool(remarks))]
-    return "\n\n".join(parts)
+        remarks = "\n".join(_remarks(table, _LEGEND))
+        parts += [_heading(table), *_aligned(_marked(table, _SIGNS), width), remarks]
+    return "\n\n".join(filter(None, parts))
 
 
 def markdown_table(tables: Sequence[ScoreTable]) -> str:
     """What `compare` gives as Markdown: best values bold, ties in italics."""
-
-    def marked(cell: Cell) -> str:
-        sign = _MARKDOWN_SIGNS[cell.mark]
-        return f"{sign}{cell}{sign}"
-
     parts = []
     for table in tables:
-        rows = [[_escaped(name), *row] for name, *row in _rows(table, "{}, published", marked)]
+        rows = [[_escaped(name), *row] for name, *row in _marked(table, _MARKDOWN_SIGNS)]
         parts += [
             f"### {_escaped(_heading(table))}",
-            markdown_grid(rows, word=":--", number="--:"),
-            *([_MARKDOWN_LEGEND] if table.is_marked else []),
-            *map(_escaped, table.notes),
+            markdown_grid(rows),
+            *map(_escaped, _remarks(table, _MARKDOWN_LEGEND)),
         ]
     return "\n\n".join(parts)
 
 
-def markdown_grid(
-    rows: Sequence[Sequence[object]], *, words: int = 1, word: str = "---", number: str = "---"
-) -> str:
-    """A table in Markdown: a heading, the rule below it for so many columns of words, and rows."""
-    rule = [word] * words + [number] * (len(rows[0]) - words)
+def markdown_grid(rows: Sequence[Sequence[object]], *, words: int = 1) -> str:
+    """A heading and rows as a table in Markdown; all columns but the first `words` hold numbers."""
+    rule = [":--"] * words + ["--:"] * (len(rows[0]) - words)
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (rows[0], rule, *rows[1:]))
 
 
-def _rows(table: ScoreTable, published: str, show: Callable[[Cell], str]) -> Iterator[list[str]]:
-    """Heading and rows as text; below a variant what is published of it, under that name."""
-    yield ["variant", "seeds", *(column.label for column in table.columns)]
+def score_lines(table: ScoreTable, show: Callable[[Cell], Shown]) -> Iterator[list[str | Shown]]:
+    """Rows, and below a variant what is published of it."""
     for row in table.rows:
         cells = [row.cells.get(column.key, Cell(None)) for column in table.columns]
         name = printable(row.name)
         yield [name, str(len(row.results)), *map(show, cells)]
         if any(cell.published for cell in cells):
-            yield [published.format(name), "", *(cell.published for cell in cells)]
+            yield [f"{name}, published", "", *(cell.published for cell in cells)]
+
+
+def _marked(table: ScoreTable, signs: Mapping[str, str]) -> list[list[str]]:
+    """Heading and rows as text."""
+    head = ["variant", "seeds", *(column.label for column in table.columns)]
+    return [head, *score_lines(table, lambda cell: signs[cell.mark].format(cell))]
+
+
+def _remarks(table: ScoreTable, legend: str) -> list[str]:
+    return [*([legend] if table.is_marked else []), *map(printable, table.notes)]
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:

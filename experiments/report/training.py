@@ -1,39 +1,28 @@
-"""Figures of training: curves by epoch, convergence by step and by time."""
-
-from dataclasses import replace
+"""Figures of training: curves by epoch, convergence by step."""
 
 from experiments.report.json_numbers import Array
-from experiments.report.plots import Figure, Line, chart, mean_by
-from experiments.report.score_tables import ScoreRow
+from experiments.report.panels import Panel, chart, line, mean_by
+from experiments.report.score_tables import ScoreRow, column
 from experiments.report.sections import Rows, Section, curves
 
-QUANTITIES = {  # key of `history`: title and factor
-    "loss": ("Loss", 1.0),
-    "nll": ("Negative log-likelihood", 1.0),
-    "kl": ("KL divergence from the prior", 1.0),
-    "accuracy": ("Accuracy (%)", 100.0),
-    "rmse": ("Root mean squared error", 1.0),
-    "learning_rate": ("Learning rate", 1.0),
-    "temperature": ("Temperature", 1.0),
-}
-_SCHEDULES = ("learning_rate", "temperature")  # shown only if they change
+QUANTITIES = ("loss", "nll", "kl", "accuracy", "rmse")  # of `history`
 
 
 def training_curves(rows: Rows) -> Section:
     """A figure per quantity, a line per variant, the mean over its seeds."""
-    figures = [f for key, words in QUANTITIES.items() for f in _curves(rows, key, *words)]
+    figures = [figure for key in QUANTITIES for figure in _curves(rows, key)]
     note = "Thick lines: validation. Thin lines: training. Mean over seeds."
     return Section("Training", figures, note)
 
 
-def _curves(rows: Rows, key: str, title: str, factor: float) -> list[Figure]:
-    lines = []
+def _curves(rows: Rows, key: str) -> list[Panel]:
+    known, lines = column(key), []
     for row in rows:
         for prefix, part, width in (("", "training", 1.4), ("valid_", "validation", 2.6)):
             x, y = _history(row, prefix + key)
-            lines.append(Line(f"{row.name}, {part}", x, factor * y, row.index, {"width": width}))
-    constant = len({value for line in lines for value in line.y}) < 2
-    return [] if key in _SCHEDULES and constant else chart(title, lines, "epoch")
+            name = f"{row.name}, {part}"
+            lines.append(line(name, x, known.factor * y, row.index, width=width))
+    return chart(known.title, lines, "epoch")
 
 
 def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
@@ -45,12 +34,6 @@ def _history(row: ScoreRow, key: str) -> tuple[Array, Array]:
 
 
 def convergence(rows: Rows) -> Section:
-    """Validation −ELBO against steps and against seconds, the means over seeds."""
-    by_step = curves(rows, "convergence", "step", "neg_elbo")
-    seconds = curves(rows, "convergence", "step", "seconds")
-    by_time = [replace(loss, x=time.y) for loss, time in zip(by_step, seconds, strict=True)]
-    title, time = "Validation −ELBO by", "seconds of training"
-    figures = chart(f"{title} training step", by_step, "training step", "−ELBO")
-    figures += chart(f"{title} {time}", by_time, time, "−ELBO")
-    note = "Mean over seeds. Seconds are comparable only between runs on the same idle machine."
-    return Section("Convergence", figures, note)
+    """Validation −ELBO against steps."""
+    lines = curves(rows, "convergence", "step", "neg_elbo")
+    return Section("Convergence", chart("Validation −ELBO", lines, "training step"))

@@ -33,26 +33,22 @@ def regressor():
 
 def test_figures_of_a_classifier():
     elbo, (x, y) = elbo_of(classifier(), kasuri.Categorical()), classes()
-    made = figures(evaluate(elbo, (x, y), samples=S, outside=3 * x[:30]), elbo)
+    made = figures(evaluate(elbo, (x, y), samples=S), elbo)
     made = json.loads(json.dumps(made, allow_nan=False))
     pred = kasuri.predict(elbo, x, S, seed=0)
     diagram = metrics.calibration_bins(metrics.confidence(pred.mean), metrics.correct(pred.mean, y))
     assert made["reliability"]["count"] == diagram.counts.tolist()
     assert made["reliability"]["accuracy"] == pytest.approx(diagram.accuracy.tolist(), abs=1e-6)
-    ood = made["ood"]
-    assert (sum(ood["inside"]), sum(ood["outside"]), ood["score"]) == (40, 30, "entropy")
-    assert len(ood["edges"]) == len(ood["inside"]) + 1
 
 
 def test_figures_of_a_regression():
     elbo, x, y = regressor(), torch.randn(200, 4), torch.randn(200, 1)
-    result = evaluate(elbo, (x, y), samples=S, outside=x)
+    result = evaluate(elbo, (x, y), samples=S)
     made = json.loads(json.dumps(figures(result, elbo), allow_nan=False))
     curve = dict(zip(*made["intervals"].values(), strict=True))
     assert curve[0.9] == pytest.approx(result["coverage_90"])
     assert list(curve.values()) == sorted(curve.values())
     assert "reliability" not in made
-    assert made["ood"]["inside"] == made["ood"]["outside"]
 
 
 def test_layers_tell_the_posteriors():

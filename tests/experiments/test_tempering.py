@@ -63,11 +63,11 @@ def test_a_sweep_over_tau_is_good_where_it_is_cold_and_at_chance_where_it_is_hot
     assert "ignores the data" in kinds
     (table,) = compare([result(*pair) for pair in zip(rows, found, strict=True)])
     drawn = pooled(table.rows)
-    assert drawn["tau"].scores["accuracy"]["mean-field"].measured == {
+    assert drawn.scores["accuracy"]["mean-field"].measured == {
         0.001: [cold["accuracy"]],
         100.0: [hot["accuracy"]],
     }
-    assert set(drawn["tau"].scores) == {"accuracy", "gibbs_nll", "ece_batched", "confidence"}
+    assert set(drawn.scores) == {"accuracy", "gibbs_nll", "ece_batched", "confidence"}
 
 
 def test_the_learning_rate_falls_in_steps():

@@ -84,30 +84,7 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
     page = write_report(found, tmp_path / "page.html").read_text()
     for text in ("made of bars", "Draws from the prior", "Differences to diagonal", "active units"):
         assert text in page
-    assert compare(found)[0].rows[1].cells["log_likelihood"].over == "seeds"
-
-
-def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path):
-    whole = TINY.run(0, Where(tmp_path / "whole", show=False))
-    with pytest.raises(RuntimeError, match="enough"):
-        _interrupted(tmp_path / "cut")
-    again = TINY.run(0, Where(tmp_path / "cut", show=False))
-    assert again.metrics == whole.metrics
-    assert again.figures == whole.figures
-
-
-def _interrupted(folder):
-    with pytest.MonkeyPatch.context() as patch:
-        forward, calls = kasuri.vae.VAE.forward, []
-
-        def limited(self, *args, **kwargs):
-            calls.append(1)
-            if len(calls) > 6:
-                raise RuntimeError("enough")
-            return forward(self, *args, **kwargs)
-
-        patch.setattr(kasuri.vae.VAE, "forward", limited)
-        TINY.run(0, Where(folder, show=False))
+    assert compare(found)[0].rows[1].cells["log_likelihood"].error > 0
 
 
 def test_test_data_are_left_alone_in_a_sweep():

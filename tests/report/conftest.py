@@ -1,14 +1,14 @@
 """The page of the report, parsed."""
 
-import json
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 
-from experiments.report import Result, page, write_report
+from experiments.report import Result, write_report
 
-VOID = {"meta", "img", "line"}
+VOID = {"meta", "img", "input"}
 
 
 class Reader(HTMLParser):
@@ -16,7 +16,7 @@ class Reader(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.stack, self.elements, self.text, self.scripts = [], [], [], []
+        self.stack, self.elements, self.text = [], [], []
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
@@ -28,26 +28,25 @@ class Reader(HTMLParser):
             assert self.stack.pop() == tag
 
     def handle_data(self, data):
-        if self.stack and self.stack[-1] == "script":
-            self.scripts.append(data)
-        elif self.stack and self.stack[-1] != "style":
+        if self.stack and self.stack[-1] != "style":
             self.text.append(data)
 
 
 @pytest.fixture
-def render(tmp_path, monkeypatch):
-    """A function from runs to the parsed page, without the megabytes of Plotly."""
-    monkeypatch.setattr(page, "get_plotlyjs", lambda: "")
+def render(tmp_path):
+    """A function from runs to the parsed page."""
 
     def rendered(runs, **options):
         results = [run if isinstance(run, Result) else Result.from_dict(run) for run in runs]
         path = write_report(results, tmp_path / "report.html", **options)
         reader = Reader()
-        reader.feed(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        reader.feed(text)
         reader.close()
         assert reader.stack == []
         reader.all_text = re.sub(r"\s+", " ", "".join(reader.text))
-        reader.figures = [json.loads(one) for one in reader.scripts if one.startswith("{")]
+        drawn = re.findall(r'<svg class="plot".*?</svg>', text, re.DOTALL)
+        reader.figures = [ElementTree.fromstring(figure) for figure in drawn]
         return reader
 
     return rendered

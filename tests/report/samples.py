@@ -7,11 +7,10 @@ ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script>"
 # experiments that have every kind of figure between them
 STORED = (
-    "results/demo/digits",  # curves, reliability, foreign inputs, layers
+    "results/demo/digits",  # curves, reliability, layers
     "results/quality/uci-energy",  # intervals, several seeds
     "results/k-tied/truncated-mnist-mlp",  # spectra, published values
     "results/k-tied/convergence-short",  # convergence
-    "results/matrix-normal/mnist-fc-short",  # sparsity
     "results/compression/lenet300-short",  # frontier
     "results/tempering/mnist",  # sweep, findings
     "results/vae/static-mnist-9-short",  # sheets, differences

@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.report import Problem, Result, page, read, write_report
+from experiments.report import Result, page, read, write_report
 from tests.report import samples
 from tests.report.samples import run
 
 HEADINGS = {  # of what a file has under a key of `figures`
     "reliability": "Calibration",
     "intervals": "Predictive intervals",
-    "ood": "Foreign inputs",
     "spectrum": "Spectra of posterior scales and means",
     "convergence": "Convergence",
-    "sparsity": "Sparsity",
     "frontier": "Size and error",
     "sweep": "Curves over what was varied",
     "diagnosis": "Findings",
@@ -70,15 +68,9 @@ def test_hostile_text_is_text_everywhere(render):
         changed["figures"] |= {k: one["figures"][k] for k in ("sheets",) if k in one["figures"]}
         runs.append(changed | {"variant": bad, "settings": {bad: bad}, "metrics": {bad: 1.0}})
     runs = list({(one["experiment"], one["seed"]): one for one in runs}.values())
-    shown = render(runs, title=bad, problems=[Problem(bad, bad)])
+    shown = render(runs, title=bad)
     assert shown.all_text.count(bad) > 100
-    tags = [attrs for tag, attrs in shown.elements if tag == "script"]
-    assert len(tags) == len(shown.figures) + 2
-    assert all(t.get("type") == "application/json" for t in tags[:-2])
-    texts = [t.get("name", "") for figure in shown.figures for t in figure["data"]]
-    texts += [f["layout"][a]["title"]["text"] for f in shown.figures for a in ("xaxis", "yaxis")]
-    assert any("&lt;script&gt;" in text for text in texts), "Plotly reads tags in names"
-    assert not any("<" in text for text in texts)
+    assert "script" not in {tag for tag, _ in shown.elements}
 
 
 def test_nothing_comes_from_elsewhere(render):
@@ -91,9 +83,11 @@ def test_train_and_validation_and_one_line_per_variant(render):
     loss, nll, *_ = render(runs).figures
     variants = [one["variant"] for one in runs]
     expected = [f"{v}, {part}" for v in variants for part in ("training", "validation")]
-    assert [trace["name"] for trace in nll["data"]] == expected
-    assert len({(t["line"]["color"], t["line"]["dash"]) for t in nll["data"]}) == len(variants)
-    assert [trace["meta"]["series"] for trace in loss["data"]] == list(range(len(variants)))
+    lines = nll.findall("g")
+    assert [line.findtext("title") for line in lines] == expected
+    looks = {(g.get("stroke"), g.find("polyline").get("stroke-dasharray")) for g in lines}
+    assert len(looks) == len(variants)
+    assert [g.get("class") for g in loss.findall("g")] == [f"experiment-{i}" for i in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -117,13 +111,6 @@ def test_nothing_is_said_where_nothing_is_stored(render, empty):
     assert headings(shown) == set()
 
 
-def test_problems_are_listed_without_machine_paths(render, tmp_path):
-    where = tmp_path / "a" / "b" / "c" / "d" / "0.json"
-    text = render([], problems=[Problem(str(where), "not JSON: why")]).all_text
-    assert "b/c/d/0.json: not JSON: why" in text
-    assert str(tmp_path) not in text
-
-
 def test_results_of_version_0_2_are_read_and_named(render):
     results, problems = read(samples.ROOT / "results/demo")
     assert not problems
@@ -134,7 +121,7 @@ def test_same_input_same_page_and_its_size_is_bounded(tmp_path):
     results, _ = read([samples.ROOT / folder for folder in samples.STORED])
     first, second = (write_report(results, tmp_path / name) for name in ("a.html", "b.html"))
     assert first.read_bytes() == second.read_bytes()
-    assert first.stat().st_size < 10e6
+    assert first.stat().st_size < 2e6
 
 
 def test_the_old_page_survives_a_failure(tmp_path, monkeypatch):

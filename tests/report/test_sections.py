@@ -3,9 +3,9 @@
 import pytest
 
 from experiments.report import Result, compare
-from experiments.report.calibration import foreign_inputs, intervals, reliability
+from experiments.report.calibration import intervals, reliability
 from experiments.report.posteriors import layers, spectra
-from experiments.report.sizes import frontiers, sparsities
+from experiments.report.sizes import frontiers
 from experiments.report.sweeps import pooled, sweeps
 from experiments.report.training import convergence
 
@@ -20,29 +20,25 @@ def rows(*figures, variant="v", metrics=None):
 
 
 def lines(figure):
-    return {trace["name"]: (trace["x"], trace["y"]) for trace in figure.data}
+    return {line.name: tuple(map(list, zip(*line.points, strict=True))) for line in figure.series}
 
 
-def elbo(values, steps=None, pace=1.0):
-    steps = list(range(len(values))) if steps is None else steps
-    seconds = [pace * step for step in steps]
-    return {"convergence": {"step": steps, "seconds": seconds, "neg_elbo": values}}
+def elbo(values):
+    return {"convergence": {"step": list(range(len(values))), "neg_elbo": values}}
 
 
 def test_convergence_is_the_mean_over_seeds():
-    by_step, by_time = convergence(rows(elbo([4, 2], pace=1), elbo([2, 1, 0], pace=3))).figures
-    assert lines(by_step) == {"v": ([0, 1, 2], [3, 1.5, 0])}
-    assert lines(by_time) == {"v": ([0, 2, 6], [3, 1.5, 0])}, "seconds are averaged too"
-    assert by_step.data[0]["meta"]["series"] == 0
+    (figure,) = convergence(rows(elbo([4, 2]), elbo([2, 1, 0]))).figures
+    assert lines(figure) == {"v": ([0, 1, 2], [3, 1.5, 0])}
+    assert figure.series[0].entry == 0
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"), [([20, 1], "log"), ([9, 1], None), ([20, -1], None), ([20, 0], None)]
+    ("values", "log"), [([20, 1], True), ([9, 1], False), ([20, -1], False), ([20, 0], False)]
 )
-def test_the_axis_is_logarithmic_for_positive_numbers_of_different_sizes(values, kind):
+def test_the_axis_is_logarithmic_for_positive_numbers_of_different_sizes(values, log):
     figure = convergence(rows(elbo(values))).figures[0]
-    assert figure.layout["yaxis"].get("type") == kind
-    assert ("log scale" in figure.title) == (kind == "log")
+    assert (figure.log, "log scale" in figure.title) == (log, log)
 
 
 def test_reliability_is_pooled_by_counts_and_leaves_out_empty_bins():
@@ -60,15 +56,6 @@ def test_intervals_are_averaged_over_the_seeds_that_have_a_level():
     assert lines(figure)["v"] == ([0.5, 0.9], pytest.approx([0.4, 0.85]))
 
 
-def test_foreign_inputs_are_percentages_of_all_seeds():
-    one = {"edges": [0, 1, 2], "inside": [3, 1], "outside": [1, 1], "score": "entropy"}
-    metrics = {"ood_auroc_entropy": 0.75}
-    (figure,) = foreign_inputs(rows({"ood": one}, {"ood": one}, metrics=metrics)).figures
-    assert figure.title == "v: AUROC 0.75"
-    assert lines(figure)["test inputs"] == ([0, 1, 2], [75, 25, 25])
-    assert lines(figure)["inputs from another data set"][1] == [50, 50, 50]
-
-
 def test_spectrum_has_its_baselines_and_the_constant():
     scale = {"share": [0.9, 0.1], "shuffled": [0.7, 0.3], "centred": [0.6, 0.4], "constant": 0.5}
     other = scale | {"share": [0.7, 0.3]}
@@ -78,9 +65,9 @@ def test_spectrum_has_its_baselines_and_the_constant():
     drawn = lines(figure)
     assert drawn["σ"] == ([1, 2], pytest.approx([80, 20]))
     assert drawn["constant matrix"][1] == [50] * 10
-    assert drawn["μ"][1] == [75, 25, None], "rounding errors are not drawn"
+    assert drawn["μ"][1] == [75, pytest.approx(25)], "rounding errors are not drawn"
     assert set(drawn) == {"σ", "constant matrix", "shuffled σ", "centred σ", "μ"}
-    assert figure.layout["yaxis"]["type"] == "log"
+    assert figure.log
     assert "σ 80.00 %" in figure.caption
 
 
@@ -91,7 +78,7 @@ def test_layers_are_a_table_and_histograms():
     (table,) = section.tables
     assert table.rows == [["0.weight, 2 × 3", "–", "1.5", "–", "–", "–"]]
     (figure,) = section.figures
-    assert lines(figure) == {"0.weight, 2 × 3": ([0, 1, 2], [1, 0.5, 0.5])}
+    assert lines(figure) == {"0.weight, 2 × 3": ([0, 1, 1, 2], [1, 1, 0.5, 0.5])}
 
 
 def network(weights, error, **changed):
@@ -103,26 +90,11 @@ def test_every_seed_has_its_line_of_networks_that_none_beats():
     first = {"points": [network(100, 0.01), network(50, 0.02)], "published": rival}
     second = {"points": [network(80, 0.005), network(90, 0.006)]}
     weights, flops = frontiers(rows({"frontier": first}, {"frontier": second})).figures
-    ours, again, published = weights.data
-    assert (ours["x"], ours["y"]) == ([50, 100], [2, 1]), "no seed is chosen by its test error"
-    assert (again["x"], again["y"]) == ([80], [0.5]), "smaller and better than its other point"
-    assert (published["x"], published["y"], published["text"]) == ([60], [1], ["BC"])
-    assert [line["x"] for line in flops.data[:2]] == [[500, 1000], [800]]
-
-
-def counts(left, **changed):
-    known = dict(weights=8, weights_left=left, rows=2, rows_left=1, columns=4, columns_left=3)
-    return {"name": "a"} | known | changed
-
-
-def test_sparsity_is_the_share_dropped_over_seeds():
-    stored = [
-        {"sparsity": {"layers": [counts(n)], "total": counts(n, name="total")}} for n in (2, 4)
-    ]
-    (table,) = sparsities(rows(*stored)).tables
-    assert table.head == ["variant", "of", "a", "total"]
-    assert [row[1] for row in table.rows] == ["weights", "rows", "columns"]
-    assert table.rows[0][2:] == ["62 ± 12", "62 ± 12"]
+    ours, again = (line.points for line in weights.series)
+    assert ours == [(50, 2), (100, 1)], "no seed is chosen by its test error"
+    assert again == [(80, 0.5)], "smaller and better than its other point"
+    assert weights.crosses == {"BC": (60, 1)}
+    assert [len(line.points) for line in flops.series] == [2, 1]
 
 
 def point(tau, seed=0, series="mean-field", accuracy=0.9, **changed):
@@ -143,12 +115,12 @@ def point(tau, seed=0, series="mean-field", accuracy=0.9, **changed):
 def test_points_of_variants_become_curves_and_seeds_are_averaged():
     runs = [point(0.1), point(0.1, seed=1, accuracy=0.8), point(10.0)]
     found = pooled(compare(runs)[0].rows)
-    curve = found["tau"].scores["accuracy"]["mean-field"]
+    curve = found.scores["accuracy"]["mean-field"]
     assert curve.measured == {0.1: [0.9, 0.8], 10.0: [0.9]}
     assert curve.means() == {0.1: pytest.approx(0.85), 10.0: 0.9}
     assert curve.beside == {0.1: 0.5, 10.0: 0.5}
-    assert found["tau"].scores["kl"]["mean-field"].beside == {0.1: 4.0, 10.0: 4.0}
-    assert found["tau"].marks == {"η = 1": 1.3}
+    assert found.scores["kl"]["mean-field"].beside == {0.1: 4.0, 10.0: 4.0}
+    assert found.marks == {"η = 1": 1.3}
 
 
 def test_sweeps_draw_ours_the_published_and_the_mark():
@@ -159,6 +131,4 @@ def test_sweeps_draw_ours_the_published_and_the_mark():
     assert list(drawn) == ["a", "a, published or exact", "b", "b, published or exact"]
     assert drawn["a"] == ([0.1, 10], [90, 90])
     assert drawn["a, published or exact"][1] == [50, 50]
-    assert [shape["x0"] for shape in accuracy.layout["shapes"]] == [1.3]
-    assert "η = 1" in accuracy.caption
-    assert accuracy.layout["xaxis"]["type"] == "log"
+    assert (accuracy.marks, accuracy.log_x) == ({"η = 1": 1.3}, True)
