@@ -24,6 +24,7 @@ from kasuri.network.random import named_posteriors
 from kasuri.posteriors.base import Located, Posterior
 
 SMALLEST_RATE = 0.003  # of natural steps, however far the learning rate has fallen
+OF_SCALES = 0.2  # of the rate of natural steps: the rate of Adam for logarithms of scales
 SMALLEST_SHARE = 1e-12  # of a row's squared gradients, in units of the mean over rows
 SMALLEST_FACTOR = 1e-30  # of the KL in the loss
 
@@ -43,7 +44,8 @@ class Natural(Optimizer):
     """Natural steps for standard deviations and their factors; means in units of their own deviation.
 
     The loss must be that of the given objective, and every call of `step` counts as one step of its
-    schedules. What a family has no natural step for, likelihoods and learned priors are trained by Adam.
+    schedules. What a family has no natural step for is trained by Adam. So are noise scales of likelihoods
+    and learned priors, at a rate that fits logarithms.
 
     A step of a mean is (lr + reach · σ) times Adam's direction, gradients averaged and divided by the root of
     their averaged squares. These squares are kept as one number for each row and each column of a weight, so
@@ -88,21 +90,20 @@ class Natural(Optimizer):
         posteriors = [posterior for _, posterior in named_posteriors(elbo.net)]
         self.natural = [(posterior, _with_natural_steps(posterior)) for posterior in posteriors]
         self.located = [part for q in posteriors for part in q.modules() if _has_width(part)]
-        groups: dict[str, list[Tensor]] = {"others": [], "widths": [], "means": []}
-        widths = {id(p) for _, known in self.natural for p in known.values()}
-        means = {id(posterior.loc) for posterior in self.located}
-        for p in elbo.parameters():
-            if p.requires_grad:
-                kind = "widths" if id(p) in widths else "means" if id(p) in means else "others"
-                groups[kind].append(p)
-        super().__init__(
-            [
-                {"params": groups["others"], "lr": lr, "betas": (0.9, 0.999), "steps": 0},
-                {"params": groups["widths"], "lr": rate},
-                {"params": groups["means"], "lr": reach, "betas": betas},
-            ],
-            {"lr": lr},
-        )
+        kinds = dict.fromkeys(map(id, elbo.net.parameters()), "others")
+        kinds |= {id(posterior.loc): "means" for posterior in self.located}
+        kinds |= {id(p): "widths" for _, known in self.natural for p in known.values()}
+        groups: dict[str, dict[str, Any]] = {
+            "others": {"lr": lr, "betas": (0.9, 0.999), "steps": 0},
+            "scales": {"lr": rate * OF_SCALES, "betas": (0.9, 0.999)},
+            "widths": {"lr": rate},
+            "means": {"lr": reach, "betas": betas},
+        }
+        for kind, group in groups.items():
+            group["params"] = [
+                p for p in elbo.parameters() if p.requires_grad and kinds.get(id(p), "scales") == kind
+            ]
+        super().__init__(list(groups.values()), {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -111,10 +112,11 @@ class Natural(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        others, widths, means = self.param_groups
+        others, scales, widths, means = self.param_groups
         factor = self.elbo.kl_factor(others["steps"])
         rate = max(widths["lr"], SMALLEST_RATE)
         self._adam(others)
+        self._adam(scales)
         for posterior in self.located:
             if posterior.loc.grad is not None and posterior.loc.requires_grad:
                 self._move_mean(posterior, others["lr"], means)
