@@ -105,15 +105,16 @@ class RadialPrior(Prior):
 
     def _kl_of(self, q: RadialPosterior, mask: Tensor | None) -> Tensor:
         """KL of radii and directions, in float64; rows and columns of which nothing is left count nothing."""
-        polars, half_cauchy = dict(q.polars()), FORMS[self.form]
-        terms = [half_cauchy(polar.layer.law(), self.layer).sum() for polar in polars.values()]
-        for side, radii in q.own_radii():
-            kl = half_cauchy(radii.law(), self.local)
-            if side in polars:
-                kl = kl + self._kl_of_directions(polars[side].directions)
+        half_cauchy, terms = FORMS[self.form], []
+        for side, polar in q.sides().items():
+            kl = half_cauchy(polar.local.law(), self.local)
+            if polar.directions is not None:
+                kl = kl + self._kl_of_directions(polar.directions)
             if mask is not None:
                 kl = kl * to_vectors(mask, side, q.positions).any(-1)
             terms.append(kl.sum())
+            if polar.layer is not None:
+                terms.append(half_cauchy(polar.layer.law(), self.layer).sum())
         return torch.stack(terms).sum()
 
     def _kl_of_directions(self, directions: Directions) -> Tensor:
