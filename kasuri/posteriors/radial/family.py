@@ -44,7 +44,7 @@ LONGEST = 20_000  # radii are held at e^10
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
 # Logarithms of κ/d at the start: κ stays a little below what posteriors hold
 LOWEST, LOG_TOP = -12.0, 29.0
-STEPS = 12  # of the secant rule
+STEPS, CLOSE = 12, 1e-9  # of the secant rule: at most so many, until they are so small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +177,8 @@ class Radial(MatrixFamily):
             now = excess(logs)
             slope = ((before - now) / move).nan_to_num(1.0).clamp(0.1, 3.0)
             move, before = (logs + now / slope).clamp(LOWEST, top) - logs, now
+            if not bool((move.abs() > CLOSE).any()):
+                break
         return at_ratio(logs + move)
 
     def _split(self, weight: Tensor) -> dict[Side, Tensor]:
