@@ -15,7 +15,6 @@ from torch.func import jacrev
 
 from kasuri.inputs import run
 from kasuri.likelihoods import Gaussian
-from kasuri.network.calls import Given
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
@@ -93,7 +92,7 @@ class LogJoint:
         parts = self.split(weights)
         given = {id(q): parts[name] for name, q in self.posteriors.items()}
         given |= {key: q.mean for key, q in self._points.items()}
-        with evaluating(self.elbo.bnn) as net, drawing_from(net, Given(given)):
+        with evaluating(self.elbo.bnn) as net, drawing_from(net, given):
             return run(net, x, self.elbo.output)
 
     def split(self, weights: Tensor) -> dict[str, Tensor]:

@@ -64,12 +64,12 @@ class View:
 
     def tensor(self, matrix: Tensor) -> Tensor:
         """The layer's own layout from (*blocks, rows, in), for any number of rows."""
-        if self.lead:
-            return matrix.reshape(*self.lead, -1, *self.tail)
-        if self.vector or (matrix.dim() == 2 and len(self.tail) == 1 and not self.swapped):
+        if self.vector or (
+            matrix.dim() == 2 and len(self.tail) == 1 and not (self.swapped or self.lead)
+        ):
             return matrix
         if not self.swapped:
-            return self._laid_out(matrix.reshape(-1, *self.tail))
+            return self._laid_out(matrix.reshape(*self.lead, -1, *self.tail))
         rows, kernel = matrix.shape[-2], self.tail[1:]
         split = matrix.reshape(self.blocks, rows, -1, math.prod(kernel))
         return self._laid_out(split.transpose(1, 2).reshape(-1, rows, *kernel))
