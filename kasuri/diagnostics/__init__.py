@@ -13,7 +13,7 @@ from kasuri.diagnostics.collapse import LayerState as LayerState
 from kasuri.diagnostics.collapse import collapse_check as collapse_check
 from kasuri.diagnostics.findings import Diagnosis as Diagnosis
 from kasuri.diagnostics.findings import Finding as Finding
-from kasuri.diagnostics.recorders import GradientSNR as GradientSNR
+from kasuri.diagnostics.gradients import GradientSNR as GradientSNR
 from kasuri.diagnostics.spectra import LayerSpectrum as LayerSpectrum
 from kasuri.diagnostics.spectra import Spectrum as Spectrum
 from kasuri.diagnostics.spectra import spectrum as spectrum

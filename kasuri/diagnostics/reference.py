@@ -18,10 +18,9 @@ from kasuri.likelihoods import Gaussian
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
-from kasuri.objectives.kl_shares import at_its_scale
 from kasuri.posteriors.base import Located
 from kasuri.priors.base import Prior
-from kasuri.priors.normal import normal_precisions
+from kasuri.priors.normal import at_its_scale, normal_precisions
 from kasuri.streams import globally_seeded, normal, normal_like, seeded
 from kasuri.training.batches import tensors
 

@@ -238,10 +238,8 @@ def random_class(plain: type[nn.Module]) -> type[nn.Module]:
 
 def plain_class(kind: type) -> type[nn.Module]:
     """The class of the layer before conversion."""
-    for base in kind.__mro__:
-        if issubclass(base, nn.Module) and not issubclass(base, Random):
-            return base
-    raise TypeError(f"{kind.__name__} is no class of layers")
+    layers = (base for base in kind.__mro__ if issubclass(base, nn.Module))
+    return next(layer for layer in layers if not issubclass(layer, Random))
 
 
 def _rebuild(plain: type[nn.Module]) -> nn.Module:
