@@ -165,9 +165,6 @@ class LinearOp(Op):
     def __init__(self, bias: Posterior | Tensor | None) -> None:
         self.bias = bias
 
-    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        return F.linear(x, matrix)
-
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, matrix, bias)
 
@@ -210,9 +207,6 @@ class ConvolutionOp(Op):
     def __init__(self, view: View, bias: Posterior | Tensor | None, run: Run) -> None:
         self.view, self.bias, self.run = view, bias, run
         self.spatial = len(view.tail) - 1
-
-    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        return self.shifted(x, matrix, None)
 
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         return self.run(x, self.view.tensor(matrix), bias)

@@ -147,7 +147,7 @@ class Radial(MatrixFamily):
         """Radii and directions whose product has the weight as its mean, and noise of size `scale`.
 
         κ/d is the same for both sides. It is found by the secant rule: the logarithm of the variance falls
-        with that of κ, at a slope between 2 and 1 as long as directions make most of the noise.
+        with that of κ, at a slope of 1, and of up to 2 for each side where κ is small.
         """
         vectors = self._split(weight)
         growths = {s: self._growth(to_vectors(weight, s, self.positions)) for s in vectors}
@@ -175,7 +175,7 @@ class Radial(MatrixFamily):
         for _ in range(STEPS):
             logs = logs + move
             now = excess(logs)
-            slope = ((before - now) / move).nan_to_num(1.0).clamp(0.1, 3.0)
+            slope = ((before - now) / move).nan_to_num(1.0).clamp(0.1, 4.0)
             move, before = (logs + now / slope).clamp(LOWEST, top) - logs, now
             if not bool((move.abs() > CLOSE).any()):
                 break
