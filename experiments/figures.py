@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from kasuri import named_posteriors
+from kasuri.diagnostics import collapse_check
 from kasuri.likelihoods.predictions import Columns
 from kasuri.objectives.elbo import ELBO, Objective
-from kasuri.objectives.kl_shares import kl_by_name
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.evaluate import Evaluation
 from kasuri.prediction.metrics import calibration_bins
@@ -50,7 +50,8 @@ def _reliability(examples: Columns) -> dict[str, list[float]]:
 
 
 def _layers(objective: Objective) -> list[dict[str, Any]]:
-    kls = kl_by_name(objective) if isinstance(objective, ELBO) else {}
+    layers = collapse_check(objective).layers if isinstance(objective, ELBO) else ()
+    kls = {layer.name: layer.kl for layer in layers}
     return [_layer(name, q, kls.get(name)) for name, q in named_posteriors(objective.net)]
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from experiments.networks import Divide
 from experiments.spec import Experiment, Outcome, Where, table
 from experiments.supervised import trained_numbers
 from kasuri.diagnostics import collapse_check
-from kasuri.diagnostics.reference import wide_optimum
 from kasuri.streams import Stream, mix
 
 Rule = Literal["eta-1", "balanced"]
@@ -130,3 +129,40 @@ def widths(base: Wide, neurons: Sequence[int]) -> list[Wide]:
     """Every width by both rules."""
     rows = {f"{rule}-n-{n}": {"rule": rule, "neurons": n} for rule in _NAMES for n in neurons}
     return table(base, rows)
+
+
+class WideOptimum(NamedTuple):
+    """The best independent posterior: every weight N(mean, variance), KL in nats over all of them."""
+
+    mean: float
+    variance: float
+    kl: float
+
+
+def wide_optimum(
+    num_data: int, target_mean: float, neurons: int, temperature: float
+) -> WideOptimum:
+    """The best posterior of f = (1/N) Σ w_j with unit noise and prior N(0, 1) on every weight.
+
+    It is the optimum of the tempered ELBO: m = pȳ/(p + ηN), σ² = 1/(1 + p/(ηN²)). At η = 1 mean and KL go
+    to 0 as N grows: the network ignores its data. At η = τp/N the mean stays at ȳ/(1 + τ) and the KL per
+    weight has a limit.
+
+    Args:
+        num_data: p, number of targets.
+        target_mean: ȳ, their mean.
+        neurons: N.
+        temperature: η.
+
+    Examples:
+        >>> [round(wide_optimum(30, 1.5, n, 1.0).kl, 2) for n in (1, 10, 100, 1000, 10_000)]
+        [2.29, 6.49, 5.99, 0.95, 0.1]
+        >>> [round(wide_optimum(30, 1.5, n, 0.1 * 30 / n).mean, 3) for n in (1, 10_000)]
+        [1.364, 1.364]
+    """
+    mean = num_data * target_mean / (num_data + temperature * neurons)
+    variance = 1 / (1 + num_data / (temperature * neurons**2))
+    # expm1 and log1p: at large N the variance is 1 - tiny, and its logarithm all that is left
+    log_variance = -math.log1p(num_data / (temperature * neurons**2))
+    kl = neurons / 2 * (mean**2 + math.expm1(log_variance) - log_variance)
+    return WideOptimum(mean, variance, kl)

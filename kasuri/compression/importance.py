@@ -311,7 +311,7 @@ def _heads(
 
 
 def _has_radii(weight: Weight) -> bool:
-    return hasattr(behind_mask(weight.posterior), "own_radii")
+    return hasattr(behind_mask(weight.posterior), "log_modes")
 
 
 @torch.no_grad()
@@ -327,7 +327,7 @@ def _log_modes(weight: Weight) -> tuple[Tensor | None, Tensor | None]:
         inputs = squares.sum(-2).unflatten(-1, (-1, weight.view.positions)).sum(-1)
         return squares.sum(-1).log() / 2, inputs.log() / 2
     base: Any = behind_mask(posterior)
-    sides = [side for side, _ in base.own_radii()]
+    sides = base.sides()
     log_modes: list[Tensor | None] = [None, None]
     for index, side in enumerate(("rows", "columns")):
         if side in sides:

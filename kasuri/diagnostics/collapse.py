@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
-from kasuri.objectives.kl_shares import at_its_scale, kl_by_name
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import Posterior
-from kasuri.priors.normal import normal_precisions
+from kasuri.priors.normal import at_its_scale, normal_precisions
 
 SAME = 0.01  # nats: two distributions so close give no event probabilities more than 0.07 apart
 WIDE, NARROW = 1.5, 0.01  # of a standard deviation, in units of the prior's
@@ -28,7 +28,8 @@ class LayerState:
     Args:
         name: of the weight.
         shape: of the weight.
-        kl: of all of them, in nats; None if the prior ties it to other weights.
+        kl: of all of them, in nats, its share of the whole; None if the prior ties it to other weights in a
+            way that cannot be divided.
         at_prior: share of weights whose marginal KL from the prior is below 0.01 nats: they cannot be told
             from the prior. (Of other than normal families: by their first two moments.)
         wide: share of weights with a standard deviation above 1.5 times the prior's.
@@ -77,8 +78,11 @@ class Collapse:
         return "\n".join([*lines, f"KL {self.kl:.1f} nats"])
 
 
+@torch.no_grad()
 def collapse_check(model: nn.Module | Trained) -> Collapse:
     """Compare a posterior with its prior, layer by layer.
+
+    A normal prior that fits its scale to all weights it governs is taken at that scale.
 
     Args:
         model: a kasuri.ELBO, or what `kasuri.fit` returned.
@@ -95,14 +99,17 @@ def collapse_check(model: nn.Module | Trained) -> Collapse:
         ([1.0, 1.0], 0.0)
     """
     elbo = elbo_of(model)
-    shares = kl_by_name(elbo)
+    posteriors = dict(named_posteriors(elbo.bnn))
     layers = []
-    for law, names in elbo.groups():
-        posteriors = dict(zip(names, elbo._posteriors[elbo.governed.index(names)], strict=True))
-        fixed = at_its_scale(law, list(posteriors.values()))
-        for name, q in posteriors.items():
-            layers.append(_state(name, q, shares.get(name), normal_precisions(fixed, q.shape)))
-    return Collapse(tuple(layers), float(elbo.kl().detach()))
+    for prior, names in elbo.groups():
+        group = [posteriors[name] for name in names]
+        fixed = at_its_scale(prior, group)
+        kls = [float(fixed.kl(q)) for q in group]
+        adds_up = math.isclose(math.fsum(kls), float(prior.kl(*group)), rel_tol=1e-3, abs_tol=1e-3)
+        for name, q, kl in zip(names, group, kls, strict=True):
+            precisions = normal_precisions(fixed, q.shape)
+            layers.append(_state(name, q, kl if adds_up else None, precisions))
+    return Collapse(tuple(layers), float(elbo.kl()))
 
 
 def elbo_of(model: nn.Module | Trained) -> ELBO:
@@ -116,7 +123,6 @@ def elbo_of(model: nn.Module | Trained) -> ELBO:
     return elbo
 
 
-@torch.no_grad()
 def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None) -> LayerState:
     mean, variance = q.mean.double().cpu(), q.variance.double().cpu()
     if precisions is None or not bool((variance > 0).all()):

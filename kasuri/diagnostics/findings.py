@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.diagnostics.collapse import Collapse, LayerState, collapse_check, elbo_of
-from kasuri.diagnostics.recorders import GradientSNR
+from kasuri.diagnostics.gradients import GradientSNR
 from kasuri.inputs import take
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.schedules import END

@@ -1,14 +1,12 @@
 """What the posterior really is, on problems small enough to know, and how far a family is from it.
 
 `conjugate` is exact where the network is linear in its random weights; `nuts` samples anything small (extra
-`reference`). `distances` puts families beside the truth. `wide_optimum` is the best posterior of a wide
-network in closed form.
+`reference`). `distances` puts families beside the truth.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +15,12 @@ from torch.func import jacrev
 
 from kasuri.inputs import run
 from kasuri.likelihoods import Gaussian
-from kasuri.network.calls import Given
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO
-from kasuri.objectives.kl_shares import at_its_scale
 from kasuri.posteriors.base import Located
 from kasuri.priors.base import Prior
-from kasuri.priors.normal import normal_precisions
+from kasuri.priors.normal import at_its_scale, normal_precisions
 from kasuri.streams import globally_seeded, normal, normal_like, seeded
 from kasuri.training.batches import tensors
 
@@ -95,7 +91,7 @@ class LogJoint:
         parts = self.split(weights)
         given = {id(q): parts[name] for name, q in self.posteriors.items()}
         given |= {key: q.mean for key, q in self._points.items()}
-        with evaluating(self.elbo.bnn) as net, drawing_from(net, Given(given)):
+        with evaluating(self.elbo.bnn) as net, drawing_from(net, given):
             return run(net, x, self.elbo.output)
 
     def split(self, weights: Tensor) -> dict[str, Tensor]:
@@ -329,40 +325,3 @@ def _divergence(joint: LogJoint, exact: td.MultivariateNormal) -> float | None:
 
 def _product(factor: Tensor) -> Tensor:
     return factor @ factor.mT
-
-
-class WideOptimum(NamedTuple):
-    """The best independent posterior: every weight N(mean, variance), KL in nats over all of them."""
-
-    mean: float
-    variance: float
-    kl: float
-
-
-def wide_optimum(
-    num_data: int, target_mean: float, neurons: int, temperature: float
-) -> WideOptimum:
-    """The best posterior of f = (1/N) Σ w_j with unit noise and prior N(0, 1) on every weight.
-
-    It is the optimum of the tempered ELBO: m = pȳ/(p + ηN), σ² = 1/(1 + p/(ηN²)). At η = 1 mean and KL go
-    to 0 as N grows: the network ignores its data. At η = τp/N the mean stays at ȳ/(1 + τ) and the KL per
-    weight has a limit.
-
-    Args:
-        num_data: p, number of targets.
-        target_mean: ȳ, their mean.
-        neurons: N.
-        temperature: η.
-
-    Examples:
-        >>> [round(wide_optimum(30, 1.5, n, 1.0).kl, 2) for n in (1, 10, 100, 1000, 10_000)]
-        [2.29, 6.49, 5.99, 0.95, 0.1]
-        >>> [round(wide_optimum(30, 1.5, n, 0.1 * 30 / n).mean, 3) for n in (1, 10_000)]
-        [1.364, 1.364]
-    """
-    mean = num_data * target_mean / (num_data + temperature * neurons)
-    variance = 1 / (1 + num_data / (temperature * neurons**2))
-    # expm1 and log1p: at large N the variance is 1 - tiny, and its logarithm all that is left
-    log_variance = -math.log1p(num_data / (temperature * neurons**2))
-    kl = neurons / 2 * (mean**2 + math.expm1(log_variance) - log_variance)
-    return WideOptimum(mean, variance, kl)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kasuri.checks import is_whole, near_misses
 from kasuri.diagnostics import factors
-from kasuri.diagnostics.spectra import blocks_of, matrix_posteriors, scale_of
+from kasuri.diagnostics.spectra import matrix_posteriors, scale_of
 from kasuri.network.convert import replace_posteriors
 from kasuri.posteriors.base import Builder, Elementwise, Posterior
 from kasuri.posteriors.k_tied import KTied, KTiedPosterior
@@ -20,7 +20,6 @@ from kasuri.posteriors.mean_field import MeanField, MeanFieldPosterior
 
 TOLERANCE = 0.015
 MAX_RANK = 8
-SIDE = 48  # longest side of a heat map
 New = dict[str, tuple[Posterior, Builder]]  # posteriors by name, and what made them
 
 
@@ -136,44 +135,6 @@ def choose_rank(bnn: nn.Module, *, tolerance: float = TOLERANCE) -> dict[str, in
         enough = (k for k, loss in enumerate(losses, 1) if k == most or loss < tolerance)
         ranks[name] = next(enough)
     return ranks
-
-
-def scale_maps(bnn: nn.Module, matrix: str) -> dict[str, Any]:
-    """Heat maps of one matrix of standard deviations, in full and cut to ranks 1 and 2, ready for JSON.
-
-    Sides above 48 are averaged down to that.
-
-    Args:
-        bnn: a network from `bayesianize`.
-        matrix: its name, as in `spectrum`.
-
-    Examples:
-        >>> import kasuri
-        >>> bnn = kasuri.bayesianize(nn.Linear(300, 20), kasuri.MeanField())
-        >>> maps = scale_maps(bnn, "weight")["maps"]
-        >>> [each["title"] for each in maps], len(maps[0]["values"][0])
-        (['full', 'rank 1', 'rank 2'], 48)
-    """
-    known: dict[str, Tensor] = {}
-    for name, (_, scale) in _independent(bnn, "scale_maps").items():
-        known |= blocks_of(name, scale)
-    if matrix not in known:
-        raise ValueError(f"scale_maps: there is no matrix {matrix!r}; {near_misses(matrix, known)}")
-    full = known[matrix]
-    sides = min(full.shape[0], SIDE), min(full.shape[1], SIDE)
-    shown = {"full": full, "rank 1": _truncated(full, 1), "rank 2": _truncated(full, 2)}
-    maps = {}
-    for title, scale in shown.items():
-        means = nn.functional.adaptive_avg_pool2d(scale[None], sides)[0]
-        maps[title] = [[float(f"{value:.4g}") for value in row] for row in means.tolist()]
-    values = [value for rows in maps.values() for row in rows for value in row]
-    return {
-        "layer": matrix,
-        "shape": list(full.shape),
-        "low": min(values),
-        "high": max(values),
-        "maps": [{"title": title, "values": rows} for title, rows in maps.items()],
-    }
 
 
 def _check_rank(task: str, rank: Any) -> None:

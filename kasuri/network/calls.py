@@ -62,24 +62,6 @@ class _State(threading.local):
 state = _State()
 
 
-class Given:
-    """Weights that someone else has chosen, as an override takes them.
-
-    Args:
-        weights: for every posterior, by its id, a weight of its shape.
-    """
-
-    def __init__(self, weights: Mapping[int, Tensor]) -> None:
-        self.weights = weights
-
-    def __call__(self, posterior: Posterior) -> Tensor:
-        return self.weights[id(posterior)]
-
-    def turn_to(self, weights: Mapping[int, Tensor]) -> None:
-        """Use other weights from now on."""
-        self.weights = weights
-
-
 def all_draws(posteriors: Iterable[Posterior], seed: int) -> dict[int, Tensor]:
     """One draw of everything, by id of the posterior: the weights that `frozen` has at this seed."""
     return {id(q): seeded_draw(q, seed, index) for index, q in enumerate(posteriors)}

@@ -1,6 +1,6 @@
 """Changing for a while, in one thread, how a converted network draws."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -69,14 +69,14 @@ def frozen(net: nn.Module, seed: int) -> Iterator[nn.Module]:
             kept[key] = version, seeded_draw(posterior, seed, indices[key])
         return kept[key][1]
 
-    with drawing_from(net, draw):
+    with _overriding(net, Override(shared, draw)):
         yield net
 
 
 @contextmanager
-def drawing_from(net: nn.Module, weights: Callable[[Posterior], Tensor]) -> Iterator[None]:
-    """Inside the block, this function says what stands for each posterior."""
-    with _overriding(net, Override(shared, weights)):
+def drawing_from(net: nn.Module, weights: Mapping[int, Tensor]) -> Iterator[None]:
+    """Inside the block, these weights stand for posteriors, by id; they may change meanwhile."""
+    with _overriding(net, Override(shared, lambda posterior: weights[id(posterior)])):
         yield
 
 

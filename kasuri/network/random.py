@@ -191,16 +191,12 @@ class RandomContainer(Random):
         named = isinstance(self, nn.ModuleDict)
         return iter(self._items() if named else self._items().values())
 
-    def __contains__(self, key: Any) -> bool:
-        return key in self._items()
-
     def __getitem__(self, key: Any) -> Any:
-        items = self._items()
-        if isinstance(self, nn.ModuleDict):
-            return items[key]
-        if isinstance(key, slice):
-            return plain_class(type(self))(*list(items.values())[key])
-        return list(items.values())[key]
+        container: Any = super()
+        if not isinstance(key, slice):
+            return container.__getitem__(key)
+        modules, plain = list(self._items().values())[key], plain_class(type(self))
+        return plain(*modules) if issubclass(plain, nn.Sequential) else plain(modules)
 
     def keys(self) -> Any:
         return self._items().keys()
@@ -238,10 +234,8 @@ def random_class(plain: type[nn.Module]) -> type[nn.Module]:
 
 def plain_class(kind: type) -> type[nn.Module]:
     """The class of the layer before conversion."""
-    for base in kind.__mro__:
-        if issubclass(base, nn.Module) and not issubclass(base, Random):
-            return base
-    raise TypeError(f"{kind.__name__} is no class of layers")
+    layers = (base for base in kind.__mro__ if issubclass(base, nn.Module))
+    return next(layer for layer in layers if not issubclass(layer, Random))
 
 
 def _rebuild(plain: type[nn.Module]) -> nn.Module:

@@ -64,12 +64,12 @@ class View:
 
     def tensor(self, matrix: Tensor) -> Tensor:
         """The layer's own layout from (*blocks, rows, in), for any number of rows."""
-        if self.lead:
-            return matrix.reshape(*self.lead, -1, *self.tail)
-        if self.vector or (matrix.dim() == 2 and len(self.tail) == 1 and not self.swapped):
+        if self.vector or (
+            matrix.dim() == 2 and len(self.tail) == 1 and not (self.swapped or self.lead)
+        ):
             return matrix
         if not self.swapped:
-            return self._laid_out(matrix.reshape(-1, *self.tail))
+            return self._laid_out(matrix.reshape(*self.lead, -1, *self.tail))
         rows, kernel = matrix.shape[-2], self.tail[1:]
         split = matrix.reshape(self.blocks, rows, -1, math.prod(kernel))
         return self._laid_out(split.transpose(1, 2).reshape(-1, rows, *kernel))
@@ -165,9 +165,6 @@ class LinearOp(Op):
     def __init__(self, bias: Posterior | Tensor | None) -> None:
         self.bias = bias
 
-    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        return F.linear(x, matrix)
-
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, matrix, bias)
 
@@ -210,9 +207,6 @@ class ConvolutionOp(Op):
     def __init__(self, view: View, bias: Posterior | Tensor | None, run: Run) -> None:
         self.view, self.bias, self.run = view, bias, run
         self.spatial = len(view.tail) - 1
-
-    def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
-        return self.shifted(x, matrix, None)
 
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         return self.run(x, self.view.tensor(matrix), bias)

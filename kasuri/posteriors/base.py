@@ -41,9 +41,9 @@ class Op(ABC):
     bias: "Posterior | Tensor | None"
     is_linear: bool = False
 
-    @abstractmethod
     def __call__(self, x: Tensor, matrix: Tensor) -> Tensor:
         """The layer at x with weight `matrix` and no bias."""
+        return self.shifted(x, matrix, None)
 
     @abstractmethod
     def shifted(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:

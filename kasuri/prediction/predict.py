@@ -11,7 +11,7 @@ from kasuri.checks import is_whole
 from kasuri.inputs import batches, run, split
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
-from kasuri.network.calls import Given, all_draws
+from kasuri.network.calls import all_draws
 from kasuri.network.contexts import drawing_from, evaluating, using
 from kasuri.network.estimators import Estimator, resolve, shared
 from kasuri.network.random import named_posteriors, require_posteriors
@@ -118,9 +118,9 @@ def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], N
     """Yields a function of a seed that switches to the draw, or the stream of noise, of that seed."""
     posteriors = [posterior for _, posterior in named_posteriors(net)]
     if estimator is shared:
-        weights = Given({})
+        weights: dict[int, Tensor] = {}
         with drawing_from(net, weights):
-            yield lambda seed: weights.turn_to(all_draws(posteriors, seed))
+            yield lambda seed: weights.update(all_draws(posteriors, seed))
     else:
         with using(net, estimator), ExitStack() as noise:
 

@@ -152,6 +152,14 @@ def normal_precisions(prior: Prior, shape: Sequence[int]) -> Tensor | None:
     return 2 * (at_0 - at_1)
 
 
+@torch.no_grad()
+def at_its_scale(prior: Prior, posteriors: Sequence[Posterior]) -> Prior:
+    """The prior itself, or a fixed one at the scale that a normal prior fits to these posteriors."""
+    if isinstance(prior, Normal) and prior.learn == "closed form":
+        return Normal(float(prior.fitted_scale(*posteriors)))
+    return prior
+
+
 def _total(terms: Sequence[Tensor]) -> Tensor:
     return terms[0] if len(terms) == 1 else torch.stack(list(terms)).sum()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kasuri.inputs import run, split, to_device
-from kasuri.network.calls import Given, all_draws
+from kasuri.network.calls import all_draws
 from kasuri.network.contexts import drawing_from, evaluating
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import Objective
@@ -95,7 +95,7 @@ def _predictive(
     """(log of the averaged likelihood of each example, averaged predictive means)."""
     logs: list[list[Tensor]] = [[] for _ in y.split(CHUNK)]
     means: list[Tensor] = [torch.zeros(()) for _ in logs]
-    weights = Given({})
+    weights: dict[int, Tensor] = {}
     with evaluating(objective.net) as net, drawing_from(net, weights):
         posteriors = [posterior for _, posterior in named_posteriors(net)]
         samples = samples if posteriors else 1
@@ -104,7 +104,7 @@ def _predictive(
             # effect, which is quadratic, can be seen with few draws
             factor = -width if draw % 2 else width
             draws = all_draws(posteriors, mix(seed, draw // 2))
-            weights.turn_to({id(q): q.mean.lerp(draws[id(q)], factor) for q in posteriors})
+            weights.update({id(q): q.mean.lerp(draws[id(q)], factor) for q in posteriors})
             for number, (inputs, targets) in enumerate(_pieces(objective, x, y)):
                 f = run(net, inputs, objective.output)
                 logs[number].append(objective.likelihood.log_prob(f, targets))

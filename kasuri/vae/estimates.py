@@ -5,9 +5,9 @@ and sums of weights are kept as logarithms in float64, so that neither K nor N m
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ EXAMPLES = 16  # of them different examples; the other factor is draws, which sh
 ACTIVE = 0.01  # variance of E[z | x] over the data, the threshold of Burda et al.
 
 Model = VAE | Trained
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -41,7 +42,19 @@ def drawing(model: Model) -> Iterator[tuple[VAE, torch.device]]:
         yield evaluated, next(vae.parameters()).device
 
 
-def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: int = 0) -> Tensor:
+def _of_blocks(
+    vae: Model, x: Tensor, size: int, seed: int, function: Callable[[VAE, Tensor], Result]
+) -> list[Result]:
+    """What a function of the auto-encoder gives for so many examples at once; noise is that of the seed."""
+    results = []
+    with drawing(vae) as (model, device):
+        for number, block in enumerate(x.split(size)):
+            with seeded(mix(seed, number)):
+                results.append(function(model, block.to(device)))
+    return results
+
+
+def elbo(vae: Model, x: Tensor, *, samples: int = 10, seed: int = 0) -> Tensor:
     """The ELBO of each example, the KL whole, (N,) in float64.
 
     With random weights it has their KL / num_data in it, at temperature 1.
@@ -50,7 +63,6 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
         vae: the auto-encoder, or what `kasuri.fit` returned; it is left as it was.
         x: inputs (N, ...).
         samples: draws of z per example, averaged.
-        chunk: examples at once.
         seed: of the draws.
 
     Examples:
@@ -61,19 +73,12 @@ def elbo(vae: Model, x: Tensor, *, samples: int = 10, chunk: int = CHUNK, seed: 
         >>> elbo(vae, torch.ones(3, 6)).shape
         torch.Size([3])
     """
-    at_least_one(samples=samples, chunk=chunk)
-    values = []
-    with drawing(vae) as (model, device):
-        for number, block in enumerate(x.split(chunk)):
-            block = block.to(device)
-            with seeded(mix(seed, number)):
-                values.append(-model.minus_elbo(block, samples).double().cpu())
-    return torch.cat(values)
+    at_least_one(samples=samples)
+    losses = _of_blocks(vae, x, CHUNK, seed, lambda model, block: model.minus_elbo(block, samples))
+    return -torch.cat(losses).double().cpu()
 
 
-def log_likelihood(
-    vae: Model, x: Tensor, *, samples: int = 5000, chunk: int = CHUNK, seed: int = 0
-) -> Tensor:
+def log_likelihood(vae: Model, x: Tensor, *, samples: int = 5000, seed: int = 0) -> Tensor:
     """Log (1/K) Σ_k p(x | z_k) p(z_k) / q(z_k | x) of each example, z_k ~ q(z | x), (N,) in float64.
 
     Below log p(x) on average, and the closer the larger K (Burda et al., Importance weighted
@@ -84,25 +89,21 @@ def log_likelihood(
         vae: the auto-encoder, or what `kasuri.fit` returned; it is left as it was.
         x: inputs (N, ...).
         samples: K.
-        chunk: rows of the decoder at once, draws and examples together.
         seed: of the draws.
     """
-    at_least_one(samples=samples, chunk=chunk)
-    examples = min(EXAMPLES, chunk)
-    draws = min(chunk // examples, samples)
-    values = []
-    with drawing(vae) as (model, device):
-        for number, block in enumerate(x.split(examples)):
-            block = block.to(device)
-            targets = block.expand(draws, *block.shape).flatten(0, 1)  # a copy, made once per block
-            total = torch.full((len(block),), -math.inf, dtype=torch.float64, device=device)
-            with seeded(mix(seed, number)):
-                q = model.posterior(block)
-                for begin in range(0, samples, draws):
-                    logs = _log_weights(model, q, targets, min(draws, samples - begin))
-                    total = torch.logaddexp(total, logs.double().logsumexp(0))
-            values.append((total - math.log(samples)).cpu())
-    return torch.cat(values)
+    at_least_one(samples=samples)
+    draws = min(CHUNK // EXAMPLES, samples)
+
+    def of_block(model: VAE, block: Tensor) -> Tensor:
+        targets = block.expand(draws, *block.shape).flatten(0, 1)  # a copy, made once per block
+        q = model.posterior(block)
+        parts = [
+            _log_weights(model, q, targets, min(draws, samples - begin)).double().logsumexp(0)
+            for begin in range(0, samples, draws)
+        ]
+        return torch.stack(parts).logsumexp(0) - math.log(samples)
+
+    return torch.cat(_of_blocks(vae, x, EXAMPLES, seed, of_block)).cpu()
 
 
 def _log_weights(vae: VAE, q: LatentNormal, targets: Tensor, draws: int) -> Tensor:
@@ -115,13 +116,7 @@ def _log_weights(vae: VAE, q: LatentNormal, targets: Tensor, draws: int) -> Tens
 
 
 def evaluate(
-    vae: Model,
-    data: Any,
-    *,
-    samples: int = 5000,
-    images: int | None = None,
-    chunk: int = CHUNK,
-    seed: int = 0,
+    vae: Model, data: Any, *, samples: int = 5000, images: int | None = None, seed: int = 0
 ) -> dict[str, float]:
     """Every score of an auto-encoder on a data set, as plain floats.
 
@@ -135,7 +130,6 @@ def evaluate(
         samples: draws per example of the log-likelihood; 0 leaves it out.
         images: the log-likelihood is that of the first so many examples; of all by default. The ELBO is
             that of all, with ten draws each.
-        chunk: rows of the decoder at once.
         seed: of the draws. Global generators are left as they were.
 
     Examples:
@@ -151,10 +145,10 @@ def evaluate(
     scores: dict[str, float] = {"count": len(x)}
     if samples:
         part = x[:images]
-        logs = log_likelihood(vae, part, samples=samples, chunk=chunk, seed=seed)
+        logs = log_likelihood(vae, part, samples=samples, seed=seed)
         scores |= _mean("log_likelihood", logs) | {"images": len(part), "draws": samples}
-    elbos = elbo(vae, x, chunk=chunk, seed=seed + 1)
-    kls, spread = divergences(vae, x, chunk)
+    elbos = elbo(vae, x, seed=seed + 1)
+    kls, spread = divergences(vae, x)
     with drawing(vae) as (model, _):
         weights = {"weight_kl": float(model.kl_per_example(1.0))} if model.is_bayesian else {}
     scores |= _mean("elbo", elbos) | {"kl": float(kls.mean())} | weights
@@ -185,15 +179,15 @@ def _inputs(data: Any) -> Tensor:
     return x
 
 
-def divergences(vae: Model, x: Tensor, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
+def divergences(vae: Model, x: Tensor) -> tuple[Tensor, Tensor]:
     """KL of each example, and the variance of E[z | x] over all of them, in float64."""
-    kls, means = [], []
-    with drawing(vae) as (model, device):
-        for block in x.split(chunk):
-            q = model.posterior(block.to(device))
-            kls.append(q.kl().double().cpu())
-            means.append(q.mean.double().cpu())
-    return torch.cat(kls), torch.cat(means).var(0, correction=min(1, len(x) - 1))
+
+    def of_block(model: VAE, block: Tensor) -> tuple[Tensor, Tensor]:
+        q = model.posterior(block)
+        return q.kl().double().cpu(), q.mean.double().cpu()
+
+    kls, means = map(torch.cat, zip(*_of_blocks(vae, x, CHUNK, 0, of_block), strict=True))
+    return kls, means.var(0, correction=min(1, len(x) - 1))
 
 
 def _mean(name: str, values: Tensor) -> dict[str, float]:

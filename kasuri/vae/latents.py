@@ -23,8 +23,11 @@ Reference: Sparse Bayesian variational learning with matrix normal distributions
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 
+import torch
 from torch import Tensor
 
 from kasuri.checks import is_whole
@@ -36,76 +39,54 @@ from kasuri.streams import normal
 LOG_CEILING = 10.0  # of the logarithms of factors, as for the posteriors of weights
 
 
-class DiagonalFactor:
-    """F = diag(exp(logs)) of every example, logs (batch, n). Other factors have the same methods."""
+class Factor:
+    """T diag(exp(logs)) of every example, logs (batch, n).
 
-    def __init__(self, logs: Tensor) -> None:
-        self.logs = logs
+    T is unit lower-triangular, given by its n(n-1)/2 numbers below the diagonal; None leaves it out.
+    """
+
+    def __init__(self, logs: Tensor, lower: Tensor | None = None) -> None:
+        self.logs, self.size = logs, logs.shape[-1]
+        self.folded = None
+        if lower is not None:
+            self.folded = lower.reshape(len(lower), *triangular.folded_shape(self.size))
 
     def spread(self, vectors: Tensor) -> Tensor:
         """V Fᵀ for vectors (batch, k, n)."""
-        return vectors * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
+        scaled = vectors * capped_exp(self.logs, LOG_CEILING).unsqueeze(1)
+        return scaled if self.folded is None else triangular.times_transposed(scaled, self.folded)
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
+        if self.folded is not None:
+            return triangular.block_sums(self.folded, self.logs, LOG_CEILING)
         return held(self.logs, LOG_CEILING).sum(-1), self.variances().sum(-1)
 
     def variances(self) -> Tensor:
         """Diagonal of F Fᵀ, (batch, n)."""
-        return (2 * held(self.logs, LOG_CEILING)).exp()
-
-
-class TriangularFactor(DiagonalFactor):
-    """F = T diag(exp(logs)), T unit lower-triangular, given by its n(n-1)/2 numbers below the diagonal."""
-
-    def __init__(self, logs: Tensor, lower: Tensor) -> None:
-        super().__init__(logs)
-        self.folded = lower.reshape(len(lower), *triangular.folded_shape(logs.shape[-1]))
-
-    def spread(self, vectors: Tensor) -> Tensor:
-        return triangular.times_transposed(super().spread(vectors), self.folded)
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        return triangular.block_sums(self.folded, self.logs, LOG_CEILING)
-
-    def variances(self) -> Tensor:
-        squares = super().variances()
+        squares = (2 * held(self.logs, LOG_CEILING)).exp()
+        if self.folded is None:
+            return squares
         return squares + triangular.weighted_squares(self.folded, squares)
 
 
-class KroneckerFactor(DiagonalFactor):
-    """F = A ⊗ B: of Z = M + A X Bᵀ, z the rows of Z one after the other."""
-
-    def __init__(self, rows: TriangularFactor, columns: TriangularFactor) -> None:
-        self.rows, self.columns = rows, columns
-        self.outs, self.ins = rows.logs.shape[-1], columns.logs.shape[-1]
-
-    def spread(self, vectors: Tensor) -> Tensor:
-        batch, draws, _ = vectors.shape
-        outs, ins = self.outs, self.ins
-        moved = self.columns.spread(vectors.reshape(batch, draws * outs, ins))
-        across = moved.reshape(batch, draws, outs, ins).mT.reshape(batch, draws * ins, outs)
-        return self.rows.spread(across).reshape(batch, draws, ins, outs).mT.flatten(2)
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        (log_rows, rows), (log_columns, columns) = self.rows.sums(), self.columns.sums()
-        return self.ins * log_rows + self.outs * log_columns, rows * columns
-
-    def variances(self) -> Tensor:
-        rows, columns = self.rows.variances(), self.columns.variances()
-        return (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(1)
-
-
 class LatentNormal:
-    """q(z | x) of a batch: normal, with means `loc` (batch, n) and covariances F Fᵀ."""
+    """q(z | x) of a batch: normal, with means (batch, n) and covariances F Fᵀ.
 
-    def __init__(self, loc: Tensor, factor: DiagonalFactor) -> None:
-        self.mean, self.factor = loc, factor
+    F is one factor, or the Kronecker product of several: of A ⊗ B z holds the rows of Z = M + A X Bᵀ, one
+    after the other.
+    """
+
+    def __init__(self, mean: Tensor, *factors: Factor) -> None:
+        self.mean, self.factors = mean, factors
 
     @property
     def variance(self) -> Tensor:
         """Var[z | x], elementwise, (batch, n)."""
-        return self.factor.variances()
+        first, *others = (factor.variances() for factor in self.factors)
+        for other in others:
+            first = (first.unsqueeze(-1) * other.unsqueeze(-2)).flatten(1)
+        return first
 
     def rsample(self, samples: int | None = None) -> Tensor:
         """Reparameterised draws, (batch, n); with `samples`, (samples, batch, n)."""
@@ -114,24 +95,37 @@ class LatentNormal:
     def draw(self, samples: int | None = None) -> tuple[Tensor, Tensor]:
         """Draws as of `rsample` and their log q(z | x), (batch,) or (samples, batch)."""
         z, noise = self._draw(samples)
-        constant = self.factor.sums()[0] + 0.5 * noise.shape[-1] * LOG_TWO_PI
+        constant = self._sums()[0] + 0.5 * noise.shape[-1] * LOG_TWO_PI
         return z, -0.5 * noise.square().sum(-1) - constant
 
     def kl(self) -> Tensor:
         """KL(q(z | x) ‖ N(0, I)) in nats, (batch,)."""
-        logs, trace = self.factor.sums()
+        logs, trace = self._sums()
         return 0.5 * (trace + self.mean.square().sum(-1) - self.mean.shape[-1]) - logs
 
     def entropy(self) -> Tensor:
         """Differential entropy in nats, (batch,)."""
-        return self.factor.sums()[0] + 0.5 * self.mean.shape[-1] * (1 + LOG_TWO_PI)
+        return self._sums()[0] + 0.5 * self.mean.shape[-1] * (1 + LOG_TWO_PI)
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """Half the log-determinant and the trace of F Fᵀ, (batch,) each."""
+        size = self.mean.shape[-1]
+        sums = [(factor.size, *factor.sums()) for factor in self.factors]
+        logs = reduce(torch.add, [logs * (size // own) for own, logs, _ in sums])
+        return logs, reduce(torch.mul, [trace for *_, trace in sums])
 
     def _draw(self, samples: int | None) -> tuple[Tensor, Tensor]:
         batch, size = self.mean.shape
-        shape = batch, samples or 1, size  # draws of an example are neighbours
-        noise = normal(shape, dtype=self.mean.dtype, device=self.mean.device)
-        pair = self.mean.unsqueeze(1) + self.factor.spread(noise), noise
-        z, noise = (part.transpose(0, 1) for part in pair)
+        draws = samples or 1
+        noise = normal((batch, draws, size), dtype=self.mean.dtype, device=self.mean.device)
+        spread = noise  # draws of an example are neighbours
+        for factor in reversed(
+            self.factors
+        ):  # along the last dimension, which then becomes the first
+            moved = factor.spread(spread.reshape(batch, -1, factor.size))
+            spread = moved.reshape(batch, draws, -1, factor.size).mT
+        z = self.mean.unsqueeze(1) + spread.reshape(batch, draws, size)
+        z, noise = z.transpose(0, 1), noise.transpose(0, 1)
         return (z[0], noise[0]) if samples is None else (z, noise)
 
 
@@ -139,7 +133,7 @@ class LatentNormal:
 class Latent(ABC):
     """A family of distributions q(z | x); called with an encoder's output, it gives them.
 
-    A family of your own has `widths` and `factor`.
+    A family of your own has `widths` and `factors`.
     """
 
     def __post_init__(self) -> None:
@@ -156,8 +150,8 @@ class Latent(ABC):
         """Numbers of each part of the encoder's output: means first."""
 
     @abstractmethod
-    def factor(self, *parts: Tensor) -> DiagonalFactor:
-        """F of the covariances F Fᵀ, from the parts behind the means, (batch, width) each."""
+    def factors(self, *parts: Tensor) -> Sequence[Factor]:
+        """Of the covariances, from the parts behind the means, (batch, width) each."""
 
     @property
     def dimensions(self) -> int:
@@ -177,7 +171,7 @@ class Latent(ABC):
                 f"shape {tuple(numbers.shape)}: end it with nn.Linear(..., latent.size)"
             )
         loc, *parts = numbers.split(self.widths, dim=1)
-        return LatentNormal(loc, self.factor(*parts))
+        return LatentNormal(loc, *self.factors(*parts))
 
 
 @dataclass(frozen=True)
@@ -201,8 +195,8 @@ class DiagonalLatent(Latent):
         """Means and log-standard deviations."""
         return self.z, self.z
 
-    def factor(self, *parts: Tensor) -> DiagonalFactor:
-        return DiagonalFactor(*parts)
+    def factors(self, *parts: Tensor) -> Sequence[Factor]:
+        return [Factor(*parts)]
 
 
 @dataclass(frozen=True)
@@ -224,8 +218,8 @@ class FullLatent(Latent):
         """Means; log-diagonal and lower triangle of the factor."""
         return self.z, *_triangle(self.z)
 
-    def factor(self, *parts: Tensor) -> TriangularFactor:
-        return TriangularFactor(*parts)
+    def factors(self, *parts: Tensor) -> Sequence[Factor]:
+        return [Factor(*parts)]
 
 
 @dataclass(frozen=True)
@@ -254,8 +248,8 @@ class MatrixNormalLatent(Latent):
         """Means; log-diagonal and lower triangle of A; the same of B."""
         return self.rows * self.columns, *_triangle(self.rows), *_triangle(self.columns)
 
-    def factor(self, *parts: Tensor) -> KroneckerFactor:
-        return KroneckerFactor(TriangularFactor(*parts[:2]), TriangularFactor(*parts[2:]))
+    def factors(self, *parts: Tensor) -> Sequence[Factor]:
+        return [Factor(*parts[:2]), Factor(*parts[2:])]
 
 
 @dataclass(frozen=True)
@@ -286,12 +280,12 @@ class KTiedLatent(Latent):
         """Means; logarithms of the row and of the column factors."""
         return self.rows * self.columns, self.rank * self.rows, self.rank * self.columns
 
-    def factor(self, *parts: Tensor) -> DiagonalFactor:
+    def factors(self, *parts: Tensor) -> Sequence[Factor]:
         """Of all numbers 0: k products of factors k^-½, which make 1."""
         shift = 0.5 * math.log(self.rank)
         rows, columns = (part.reshape(len(part), self.rank, -1) - shift for part in parts)
         logs = (rows.unsqueeze(-1) + columns.unsqueeze(-2)).logsumexp(1)
-        return DiagonalFactor(logs.flatten(1))
+        return [Factor(logs.flatten(1))]
 
 
 def _triangle(size: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole
 from kasuri.inputs import run
 from kasuri.likelihoods import Bernoulli, Likelihood
 from kasuri.network.contexts import drawing
@@ -49,7 +48,6 @@ class VAE(Governing, Objective):
         latent: `DiagonalLatent`, `KTiedLatent`, `MatrixNormalLatent` or `FullLatent`.
         likelihood: kasuri.Bernoulli() for pixels in [0, 1]; kasuri.Gaussian() for real data.
         kl_weight: of all KLs while training warms up. A float or a schedule.
-        samples: draws of z per example and training step.
         prior: of random weights, as for `kasuri.ELBO`.
         num_data: number of training examples; needed if weights are random.
         temperature: weight of the KL of random weights that stays.
@@ -73,7 +71,6 @@ class VAE(Governing, Objective):
         likelihood: Likelihood | None = None,
         *,
         kl_weight: float | schedules.Schedule = 1.0,
-        samples: int = 1,
         prior: Prior | Mapping[str, Prior] | None = None,
         num_data: int | None = None,
         temperature: float = 1.0,
@@ -84,10 +81,8 @@ class VAE(Governing, Objective):
                 f"VAE(latent={latent!r}): must be a family of latent variables, e.g. "
                 "kasuri.vae.FullLatent(40); families such as kasuri.FullNormal are about weights"
             )
-        if not is_whole(samples, 1) or not temperature > 0:
-            raise ValueError(
-                f"VAE: samples must be at least 1 and temperature above 0, got {samples}, {temperature}"
-            )
+        if not temperature > 0:
+            raise ValueError(f"VAE: temperature must be above 0, got {temperature}")
         self.likelihood = Bernoulli() if likelihood is None else likelihood
         if not isinstance(self.likelihood, Likelihood) or self.likelihood.updates:
             raise TypeError(
@@ -97,7 +92,7 @@ class VAE(Governing, Objective):
         self.networks = AutoEncoder(encoder, decoder, latent)
         self.output = None
         self.kl_weight = schedules.resolve(kl_weight)
-        self.samples, self.num_data, self.temperature = samples, num_data, temperature
+        self.num_data, self.temperature = num_data, temperature
         posteriors = dict(named_posteriors(self.networks))
         self.is_bayesian = bool(posteriors)
         if (posteriors or self.likelihood.kl() is not None) and not num_data:
@@ -144,10 +139,8 @@ class VAE(Governing, Objective):
         weights = nullcontext() if self.training or not self.is_bayesian else drawing(self.net)
         with weights:
             q = self.posterior(x)
-            z = q.rsample(self.samples).flatten(0, 1)
-            targets = x.expand(self.samples, *x.shape).flatten(0, 1)
             kl = q.kl().mean() + self.kl_per_example(self.temperature)
-            return self._nll_of(self.decode(z), targets), kl
+            return self._nll_of(self.decode(q.rsample()), x), kl
 
     def kl_per_example(self, temperature: float) -> Tensor | float:
         """Temperature · KL of random weights / num_data; 0 if there are none."""
@@ -177,4 +170,4 @@ class VAE(Governing, Objective):
         return q.kl() - torch.stack(logs).mean(0) + self.kl_per_example(temperature)
 
     def extra_repr(self) -> str:
-        return f"{self.latent}, samples={self.samples}"
+        return str(self.latent)

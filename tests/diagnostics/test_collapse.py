@@ -25,6 +25,12 @@ def made(family=None, prior=None, **options):
     return kasuri.ELBO(bnn, kasuri.Gaussian(1.0), prior or kasuri.Normal(0.5), 30, **options)
 
 
+def elbo_with(prior):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    bnn = kasuri.bayesianize(net, kasuri.KTied(scale=0.3))
+    return kasuri.ELBO(bnn, kasuri.Categorical(), prior, num_data=100)
+
+
 def test_kl_and_shares_are_those_of_normal_distributions():
     elbo = made()
     found = collapse_check(elbo)
@@ -75,3 +81,28 @@ def test_precisions_of_normal_priors(prior):
 
 def test_a_prior_of_another_shape_has_no_precision():
     assert normal_precisions(Laplace(), (2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        kasuri.Normal(0.3),
+        kasuri.Normal(0.3, learn="gradient"),
+        kasuri.Normal(0.3, learn="closed form"),
+        kasuri.HeNormal(),
+        {"*.bias": kasuri.Normal(1.0), "*": kasuri.Normal(0.3, learn="closed form")},
+    ],
+)
+def test_shares_of_the_kl_add_up(prior):
+    elbo = elbo_with(prior)
+    shares = {layer.name: layer.kl for layer in collapse_check(elbo).layers}
+    assert shares.keys() == dict(kasuri.named_posteriors(elbo.bnn)).keys()
+    assert sum(shares.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
+
+
+def test_a_prior_that_cannot_be_divided_says_so():
+    class Joint(kasuri.Normal):
+        def kl(self, *posteriors):
+            return super().kl(*posteriors) * len(posteriors)
+
+    assert {layer.kl for layer in collapse_check(elbo_with(Joint(0.3))).layers} == {None}

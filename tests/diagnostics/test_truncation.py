@@ -1,7 +1,6 @@
 """Truncation against numpy's SVD; the result is a network like any other."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.diagnostics import scale_maps, truncate
+from kasuri.diagnostics import truncate
 from kasuri.network.convert import replace_posteriors
 from kasuri.network.random import conversion_of
 from kasuri.posteriors.masked import Masked, masked
@@ -19,10 +18,7 @@ from tests.diagnostics.networks import (
     INPUTS,
     Plain,
     Recurrent,
-    convolutional,
     dense,
-    low_rank,
-    mean_field_with,
     randomised,
     set_scale,
 )
@@ -151,28 +147,3 @@ def test_posteriors_without_a_matrix_of_scales_stay_as_they_are():
     set_scale(bnn[0].posteriors.weight, torch.zeros(9, 7))
     with pytest.raises(ValueError, match=r"'0\.weight' are 0"):
         truncate(bnn, 1)
-
-
-def test_maps_are_block_means_of_the_truncations():
-    scale = low_rank(3, 96, 20)
-    shown = scale_maps(mean_field_with(scale), "weight")
-    assert json.loads(json.dumps(shown)) == shown
-    assert shown["layer"] == "weight"
-    assert shown["shape"] == [96, 20]
-    assert [each["title"] for each in shown["maps"]] == ["full", "rank 1", "rank 2"]
-    for each, matrix in zip(shown["maps"], [scale, cut(scale, 1), cut(scale, 2)], strict=True):
-        expected = matrix.reshape(48, 2, 20).mean(1)
-        np.testing.assert_allclose(each["values"], expected, rtol=6e-4)
-    everything = np.array([each["values"] for each in shown["maps"]])
-    assert (shown["low"], shown["high"]) == (everything.min(), everything.max())
-
-
-def test_maps_of_blocks_and_of_what_has_no_matrix():
-    bnn = randomised(Recurrent(), kasuri.MeanField(), blocks=True)
-    shown = scale_maps(bnn, "lstm.weight_ih_l0[3]")
-    scale = bnn.lstm.posteriors.weight_ih_l0.scale[3].detach()
-    np.testing.assert_allclose(shown["maps"][0]["values"], scale, rtol=6e-4)
-    with pytest.raises(ValueError, match=r"did you mean 'head\.weight'"):
-        scale_maps(bnn, "heads.weight")
-    with pytest.raises(ValueError, match="independent"):
-        scale_maps(kasuri.bayesianize(convolutional(), kasuri.Point()), "0")

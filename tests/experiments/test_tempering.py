@@ -15,8 +15,7 @@ from experiments.report import Result, compare
 from experiments.report.sweeps import pooled
 from experiments.spec import Where
 from experiments.tempering import Tempered, at_each_tau
-from experiments.wide import Wide, widths
-from kasuri.diagnostics.reference import wide_optimum
+from experiments.wide import Wide, wide_optimum, widths
 
 ALONE = Where(None, show=False)
 DIGITS = Tempered(

@@ -127,3 +127,28 @@ def test_estimators_where_only_a_vector_is_random(layer: nn.Module, estimator: s
     x = torch.randn(2, 2, 3) if isinstance(layer, nn.Conv1d) else -torch.rand(2, 2)
     if bnn is not None:
         assert not torch.equal(bnn(x), bnn(x))
+
+
+def test_containers_with_parameters_of_their_own_are_read_like_plain_ones() -> None:
+    class Many(nn.ModuleList):
+        def __init__(self, layers: Any = ()) -> None:
+            super().__init__(layers)
+            self.mix = nn.Parameter(torch.randn(4, 4))
+
+    class Named(nn.ModuleDict):
+        def __init__(self) -> None:
+            super().__init__({"a": nn.Tanh(), "b": nn.Linear(4, 4)})
+            self.mix = nn.Parameter(torch.randn(4, 4))
+
+    many: Any = kasuri.bayesianize(Many([nn.Linear(4, 4), nn.Tanh()]), kasuri.MeanField())
+    assert len(many) == len(list(many)) == 2
+    assert many[-1] is many[1]
+    assert isinstance(many[1], nn.Tanh)
+    assert [type(layer).__name__ for layer in many[1:]] == ["Tanh"]
+    named: Any = kasuri.bayesianize(Named(), kasuri.MeanField())
+    assert list(named) == list(named.keys()) == ["a", "b"]
+    assert [name for name, _ in named.items()] == ["a", "b"]
+    assert len(list(named.values())) == len(named) == 2
+    assert isinstance(named["b"], nn.Linear)
+    row: Any = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), kasuri.MeanField())
+    assert type(row[:1]) is nn.Sequential

@@ -16,38 +16,35 @@ Reference: Radial and directional posteriors for Bayesian neural networks.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.checks import is_number
 from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.polar import (
-    SIDES,
-    Directions,
-    Polar,
-    Side,
-    along_columns,
-    concentration_at,
-    to_vectors,
-)
-from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior
+from kasuri.posteriors.radial.polar import Directions, Polar, Side, concentration_at, to_vectors
+from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior, is_too_narrow
 from kasuri.posteriors.radial.radii import LogNormal, Radii
 
+SIDES: dict[str, tuple[Side, ...]] = {
+    "row": ("rows",),
+    "column": ("columns",),
+    "double": ("rows", "columns"),
+}
 _CHOICES = {
-    "grouping": ("row", "column", "double"),
+    "grouping": tuple(SIDES),
     "double": ("hadamard", "scales"),
     "concentration": ("layer", "group"),
 }
 LONGEST = 20_000  # radii are held at e^10
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
-LOG_TOP = 29.0  # of concentrations at the start, a little below what posteriors hold
-STEPS = 40  # of bisection
+# Logarithms of κ/d at the start: κ stays a little below what posteriors hold
+LOWEST, LOG_TOP = -12.0, 29.0
+STEPS, CLOSE = 12, 1e-9  # of the secant rule: at most so many, until they are so small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +119,7 @@ class Radial(MatrixFamily):
         """The posterior around an initial weight (*blocks, out, in), split into radii and directions."""
         self.require_matrix(weight)
         outs, ins = weight.shape[-2:]
-        rows, columns = {outs, ins}, {outs * self.positions, ins // self.positions}
-        if 1 in {"row": rows, "column": columns, "double": rows | columns}[self.grouping]:
+        if is_too_narrow(SIDES[self.grouping], outs, ins, self.positions):
             instead = self.for_vectors()(weight)
             instead.note = INSTEAD
             return instead
@@ -140,84 +136,70 @@ class Radial(MatrixFamily):
         """The weight with rows and columns of zeros replaced by ± 0.01 scale."""
         signs = torch.where(torch.rand_like(weight) < 0.5, -1.0, 1.0)
         empty = torch.zeros_like(weight, dtype=torch.bool)
-        for side in SIDES:
+        for side in SIDES["double"]:
             vectors = to_vectors(weight, side, self.positions)
             zero = (vectors == 0).all(-1, keepdim=True).expand(vectors.shape)
             empty |= to_vectors(zero, side, self.positions)
         return torch.where(empty, FILL * self.scale * signs, weight)
 
+    @torch.no_grad()
     def _around(self, weight: Tensor) -> RadialPosterior:
-        """Radii and directions whose product has the weight as its mean."""
-        positions, (sides, scales) = self.positions, self._split(weight)
-        growths = {side: self._growth(to_vectors(weight, side, positions)) for side in SIDES}
-        size = torch.ones_like(weight)  # products of E r², if directions were certain
-        for side, vectors in sides.items():
-            squares = vectors.square().sum(-1) * growths[side].exp()
-            squares = squares.unsqueeze(-1).expand(vectors.shape)
-            size = size * to_vectors(squares, side, positions)
-        radii = None
-        if scales is not None:
-            size = size * along_columns((2 * scales + growths["columns"]).exp(), positions)
-            radii = _radii(scales, growths["columns"])
-        kappas = self._concentrations(weight, sides, size)
-        polars = {
-            side: self._polar(vectors, growths[side], kappas[side])
-            for side, vectors in sides.items()
-        }
-        return RadialPosterior(polars.get("rows"), polars.get("columns"), radii, positions)
+        """Radii and directions whose product has the weight as its mean, and noise of size `scale`.
 
-    def _split(self, weight: Tensor) -> tuple[dict[Side, Tensor], Tensor | None]:
-        """Mean vectors of the sides that have directions, and log-means of radii of columns without them.
+        κ/d is the same for both sides. It is found by the secant rule: the logarithm of the variance falls
+        with that of κ, at a slope of 1, and of up to 2 for each side where κ is small.
+        """
+        vectors = self._split(weight)
+        growths = {s: self._growth(to_vectors(weight, s, self.positions)) for s in vectors}
+
+        def posterior(kappa: Callable[[int], Tensor]) -> RadialPosterior:
+            polars = {
+                side: self._polar(part, growths[side], kappa(part.shape[-1]))
+                for side, part in vectors.items()
+            }
+            return RadialPosterior(polars.get("rows"), polars.get("columns"), self.positions)
+
+        def at_ratio(logs: Tensor) -> RadialPosterior:
+            return posterior(lambda d: d * logs.exp())
+
+        def excess(logs: Tensor) -> Tensor:
+            variance = at_ratio(logs).variance.mean((-2, -1)).unsqueeze(-1)
+            return variance.log() - 2 * math.log(self.scale)
+
+        logs, gap = weight.new_zeros(*weight.shape[:-2], 1), self.gap  # of κ/d, for each block
+        if gap is not None:
+            return posterior(lambda d: logs + concentration_at(d, gap))
+        top = LOG_TOP - math.log(max(part.shape[-1] for part in vectors.values()))
+        before = excess(logs)
+        move = before.clamp(LOWEST, top)
+        for _ in range(STEPS):
+            logs = logs + move
+            now = excess(logs)
+            slope = ((before - now) / move).nan_to_num(1.0).clamp(0.1, 4.0)
+            move, before = (logs + now / slope).clamp(LOWEST, top) - logs, now
+            if not bool((move.abs() > CLOSE).any()):
+                break
+        return at_ratio(logs + move)
+
+    def _split(self, weight: Tensor) -> dict[Side, Tensor]:
+        """Mean vectors of the sides; vectors of one number are lengths alone.
 
         Both sides share a weight as sign(w) √|w| and √|w|. With "scales" the columns get their norms, up to
         a common factor that makes their geometric mean 1.
         """
         if self.grouping == "row":
-            return {"rows": weight}, None
+            return {"rows": weight}
         columns = to_vectors(weight, "columns", self.positions)
         if self.grouping == "column":
-            return {"columns": columns}, None
+            return {"columns": columns}
         if self.double == "hadamard":
-            return {
-                "rows": weight.sign() * weight.abs().sqrt(),
-                "columns": columns.abs().sqrt(),
-            }, None
-        logs = torch.linalg.vector_norm(columns, dim=-1).log()
-        logs = logs - logs.mean(-1, keepdim=True)
-        return {"rows": weight / along_columns(logs.exp(), self.positions)}, logs
-
-    def _concentrations(
-        self, weight: Tensor, sides: Mapping[Side, Tensor], size: Tensor
-    ) -> dict[Side, Tensor]:
-        """κ of the sides that have directions, (*blocks, 1): κ/d is the same for both.
-
-        That at which E‖W‖² is that of noise N(0, scale²) around the weight, by bisection; or by `gap`. `size`
-        are products of squared mean radii and their growth at A = 1, (*blocks, out, in).
-        """
-        wanted = weight.square().sum((-2, -1)) + weight.shape[-2:].numel() * self.scale**2
-        dimensions = {side: vectors.shape[-1] for side, vectors in sides.items()}
-        if self.gap is not None:
-            kappas = {side: concentration_at(d, self.gap) for side, d in dimensions.items()}
-            return {side: torch.full_like(wanted, k).unsqueeze(-1) for side, k in kappas.items()}
-        # E‖W‖² = Σ size Π (a + b share), a and b functions of κ: sums over the matrix are taken once
-        terms = size.unsqueeze(-1)
-        for side, vectors in sides.items():
-            share = F.normalize(vectors, dim=-1, eps=0.0).square()
-            share = to_vectors(share, side, self.positions).unsqueeze(-1)
-            terms = torch.cat([terms, terms * share], -1)
-        totals = terms.sum((-3, -2))
-        low = torch.full_like(wanted, -12.0)
-        high = torch.full_like(wanted, LOG_TOP - math.log(max(dimensions.values())))
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            weights = torch.ones_like(wanted).unsqueeze(-1)
-            for d in dimensions.values():
-                a, b = (part.unsqueeze(-1) for part in _second_moment(d * middle.exp(), d))
-                weights = torch.cat([weights * a, weights * b], -1)
-            above = (totals * weights).sum(-1) > wanted
-            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        ratio = ((low + high) / 2).exp().unsqueeze(-1)
-        return {side: d * ratio for side, d in dimensions.items()}
+            return {"rows": weight.sign() * weight.abs().sqrt(), "columns": columns.abs().sqrt()}
+        lengths = torch.linalg.vector_norm(columns, dim=-1, keepdim=True)
+        lengths = lengths / lengths.log().mean(-2, keepdim=True).exp()
+        return {
+            "rows": to_vectors(columns / lengths, "columns", self.positions),
+            "columns": lengths,
+        }
 
     def _growth(self, vectors: Tensor) -> Tensor:
         """Log(E r²/(E r)²) of the radii: that of a normal vector of this mean with N(0, scale²) noise."""
@@ -228,22 +210,17 @@ class Radial(MatrixFamily):
     def _polar(self, vectors: Tensor, growth: Tensor, kappa: Tensor) -> Polar:
         """Radii and directions of which the vectors are the means, at these concentrations."""
         *blocks, count, d = vectors.shape
-        kappa = kappa.expand(*blocks, count if self.concentration == "group" else 1)
         norms = torch.linalg.vector_norm(vectors, dim=-1)
+        if d == 1:
+            return Polar(_radii(norms.log(), growth))
+        kappa = kappa.expand(*blocks, count if self.concentration == "group" else 1)
         log_radii = norms.log() - vmf.terms(kappa, d).resultant.log()
         # the layer's factor starts with the common size, and with little of the noise
         noise = growth.amin(-1, keepdim=True) / (1 + count)
         size = (log_radii - growth / 2).mean(-1, keepdim=True) + noise / 2
         directions = Directions(vectors / norms.unsqueeze(-1), kappa)
-        return Polar(directions, _radii(log_radii - size, growth - noise), _radii(size, noise))
+        return Polar(_radii(log_radii - size, growth - noise), _radii(size, noise), directions)
 
 
 def _radii(log_means: Tensor, growth: Tensor) -> Radii:
     return Radii(LogNormal(log_means - growth / 2, growth.log()))
-
-
-def _second_moment(kappa: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """(a, b) of E x_j² / A² = a + b μ_j²."""
-    of = vmf.terms(kappa, d)
-    square = of.resultant.square()
-    return of.spread / square, 1 + (of.slope - of.spread) / square

@@ -5,8 +5,6 @@ for every mean direction (their length means nothing) and one concentration per 
 """
 
 import copy
-from collections.abc import Sequence
-from functools import reduce
 from typing import Literal
 
 import torch
@@ -16,15 +14,12 @@ from torch import Tensor, nn
 from kasuri.numerics.safe import LOG_CEILING, held
 from kasuri.posteriors.parts import along, entries
 from kasuri.posteriors.radial import von_mises_fisher as vmf
-from kasuri.posteriors.radial.radii import Radii, joint_log_entropy
+from kasuri.posteriors.radial.radii import LOG_TOP, LogNormal, Radii, joint_log_entropy
 from kasuri.posteriors.radial.vmf_sampling import sample
 
 Side = Literal["rows", "columns"]
-SIDES: tuple[Side, Side] = ("rows", "columns")
+Moments = tuple[Tensor, Tensor]  # mean and variance
 
-# Radii are held below e^10, E z² / (E z)² below e^12: the second moment of a product of two
-# matrices of such radii, and its gradients, then fit float32
-LOG_TOP, GROWTH_TOP = 10.0, 12.0
 SHORTEST = 1e-12  # of what is left of a unit vector: next to nothing, but with a direction
 
 
@@ -40,30 +35,8 @@ def to_vectors(matrix: Tensor, side: Side, positions: int) -> Tensor:
     return split.transpose(-3, -2).flatten(-2)
 
 
-def along_columns(values: Tensor, positions: int) -> Tensor:
-    """Values of inputs (..., in/positions) for the columns of a matrix, (..., 1, in)."""
-    return values.repeat_interleave(positions, -1).unsqueeze(-2)
-
-
-def mean_radius(*radii: Radii) -> Tensor:
-    """Mean of the product of independent radii, which broadcast, in float64."""
-    return held(reduce(torch.add, [radius.law().log_moment(1) for radius in radii]), LOG_TOP).exp()
-
-
-def radius_moments(*radii: Radii) -> tuple[Tensor, Tensor]:
-    """(mean, variance) of the product of independent radii, which broadcast, in float64."""
-    mean = mean_radius(*radii)
-    growth = reduce(torch.add, [radius.law().growth() for radius in radii])
-    return mean, mean.square() * torch.expm1(held(growth, GROWTH_TOP))
-
-
-def draw_radius(*radii: Radii) -> Tensor:
-    """A draw of the product of independent radii, in float64."""
-    return held(reduce(torch.add, [radius.rsample_log() for radius in radii]), LOG_TOP).exp()
-
-
-def product_moments(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
-    """(mean, variance) of a product of independent numbers with these, without cancellation."""
+def product_moments(a: Moments, b: Moments) -> Moments:
+    """Those of a product of independent numbers with these, without cancellation."""
     (mean_a, var_a), (mean_b, var_b) = a, b
     return mean_a * mean_b, var_a * (mean_b.square() + var_b) + mean_a.square() * var_b
 
@@ -101,8 +74,8 @@ class Directions(nn.Module):
         """A(κ), the length of E[x], in float64, (*blocks, 1) or (*blocks, n)."""
         return vmf.terms(self.concentration(), self.dimension).resultant
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of every component, (*blocks, n, d): A' along the mean, A/κ across."""
+    def moments(self) -> Moments:
+        """Of every component, (*blocks, n, d): the variance is A' along the mean, A/κ across."""
         mode, of = self.mode(), vmf.terms(self.concentration().unsqueeze(-1), self.dimension)
         along_mean, across, resultant = (
             part.to(mode.dtype) for part in (of.slope, of.spread, of.resultant)
@@ -122,46 +95,62 @@ class Directions(nn.Module):
 
 
 class Polar(nn.Module):
-    """Vectors s z_i ξ_i, (*blocks, n, d): directions ξ, radii z of their own, a radius s of the layer."""
+    """Vectors s z_i ξ_i, (*blocks, n, d): directions ξ, radii z of their own, a radius s of the layer.
 
-    def __init__(self, directions: Directions, local: Radii, layer: Radii) -> None:
+    Without directions and s they are lengths z_i alone, (*blocks, n, 1): factors of whole rows or columns.
+    """
+
+    def __init__(
+        self, local: Radii, layer: Radii | None = None, directions: Directions | None = None
+    ) -> None:
         super().__init__()
         self.directions, self.local, self.layer = directions, local, layer
 
-    def radii(self) -> tuple[Radii, Radii]:
-        return self.local, self.layer
+    def radius(self) -> LogNormal:
+        """The law of s z_i, (*blocks, n)."""
+        local = self.local.law()
+        return local if self.layer is None else local.times(self.layer.law())
 
     def rsample(self) -> Tensor:
-        radius = draw_radius(*self.radii()).unsqueeze(-1)
-        directions = sample(self.directions.mode(), self.directions.concentration())
-        return radius.to(directions.dtype) * directions
+        logs = self.local.rsample_log()
+        if self.layer is not None:
+            logs = logs + self.layer.rsample_log()
+        radius = held(logs, LOG_TOP).exp().unsqueeze(-1).to(self.local.loc.dtype)
+        if self.directions is None:
+            return radius
+        return radius * sample(self.directions.mode(), self.directions.concentration())
 
     def mean(self) -> Tensor:
         """E[s] E[z_i] A(κ) μ_i."""
-        loc = self.directions.loc
-        length = mean_radius(*self.radii()) * self.directions.resultant()
+        length = self.radius().mean()
+        if self.directions is None:
+            return length.unsqueeze(-1).to(self.local.loc.dtype)
+        loc, length = self.directions.loc, length * self.directions.resultant()
         norm = torch.linalg.vector_norm(loc, dim=-1).clamp(min=SHORTEST)
         return loc * (length.to(loc.dtype) / norm).unsqueeze(-1)
 
-    def moments(self) -> Sequence[Tensor]:
-        """(mean, variance) of every component."""
-        dtype = self.directions.loc.dtype
-        mean, variance = (m.to(dtype).unsqueeze(-1) for m in radius_moments(*self.radii()))
+    def moments(self) -> Moments:
+        """Of every component."""
+        radius, dtype = self.radius(), self.local.loc.dtype
+        mean, variance = (m.to(dtype).unsqueeze(-1) for m in (radius.mean(), radius.variance()))
+        if self.directions is None:
+            return mean, variance
         return product_moments((mean, variance), self.directions.moments())
 
     def squares(self) -> Tensor:
         """E‖s z_i ξ_i‖² in float64, (*blocks, n)."""
-        mean, variance = radius_moments(*self.radii())
-        return mean.square() + variance
+        radius = self.radius()
+        return radius.mean().square() + radius.variance()
 
     def entropy(self) -> Tensor:
-        """Differential entropy of all vectors of all blocks, in float64.
+        """Differential entropy of all vectors of all blocks, in float64; of vectors with directions.
 
         With ρ_i = log(s z_i), dw_i = e^{dρ_i} dρ_i dξ_i: H = H(ρ) + d Σ E ρ_i + Σ H(ξ_i).
         """
-        local, common = self.local.law(), self.layer.law()
-        logs = (local.loc + common.loc).sum()
-        radial = joint_log_entropy(local, common).sum()
+        assert self.layer is not None
+        assert self.directions is not None
+        radial = joint_log_entropy(self.local.law(), self.layer.law()).sum()
+        logs = self.radius().loc.sum()
         return radial + self.directions.dimension * logs + self.directions.entropy().sum()
 
     @torch.no_grad()
@@ -172,35 +161,27 @@ class Polar(nn.Module):
         whole. The part has the means of the old vectors, the second moment of all of them together (of each,
         if each has a concentration of its own), and the spreads of their radii; it is not the marginal.
         """
-        index = rows if side == "rows" else inputs_left(columns, positions)
-        old = self.directions
-        kappa = old.concentration()
-        own = kappa.shape[-1] > 1
+        index = rows if side == "rows" else columns[..., ::positions] // positions
+        local, old = self.local.some(index), self.directions
+        if old is None:
+            return Polar(local)
+
+        def left(vectors: Tensor) -> Tensor:
+            matrix = entries(to_vectors(vectors, side, positions), rows, columns)
+            return to_vectors(matrix, side, positions).double()
+
+        kappa, modes = old.concentration(), left(old.mode())
+        own, after = kappa.shape[-1] > 1, modes.shape[-1]
         kappa = along(kappa, index) if own else kappa
-        modes = entries(to_vectors(old.mode(), side, positions), rows, columns)
-        means = to_vectors(modes, side, positions).double()
-        before, after = old.dimension, means.shape[-1]
-        factor = torch.ones_like(kappa)
-        if after < before:  # else whole vectors, of the same law
+        if after < old.dimension:  # else whole vectors, of the same law
+            means, variances = map(left, old.moments())
             length = torch.linalg.vector_norm(means, dim=-1).clamp(min=SHORTEST)
-            means = means / length.unsqueeze(-1)
-            of = vmf.terms(kappa, before)
-            # E‖x‖² of what is left of a unit vector x, and the square of its mean
-            beyond = of.slope + of.resultant.square() - of.spread
-            second = beyond * length.square() + of.spread * after
-            first = (of.resultant * length).square()
+            first, second = length.square(), length.square() + variances.sum(-1)
             if not own:  # one concentration for all: in total
                 weights = along(self.squares(), index)
                 first, second = ((weights * m).sum(-1, keepdim=True) for m in (first, second))
             ratio = (first / second).sqrt().clamp(max=1 - 1e-15)
-            kappa = vmf.inverse_mean_resultant(ratio, after)
-            factor = length * of.resultant / vmf.terms(kappa, after).resultant
-        local = self.local.some(index)
-        local.loc.add_(factor.log())
-        directions = Directions(means, kappa).to(old.loc.dtype)
-        return Polar(directions, local, copy.deepcopy(self.layer))
-
-
-def inputs_left(columns: Tensor, positions: int) -> Tensor:
-    """The inputs to which these columns belong."""
-    return columns[..., ::positions] // positions
+            kappa, modes = vmf.inverse_mean_resultant(ratio, after), means / length.unsqueeze(-1)
+            local.loc.add_((length / vmf.terms(kappa, after).resultant).log())
+        directions = Directions(modes, kappa).to(old.loc.dtype)
+        return Polar(local, copy.deepcopy(self.layer), directions)

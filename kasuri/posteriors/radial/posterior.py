@@ -1,8 +1,8 @@
 """The posterior of `kasuri.Radial`: a matrix whose rows, columns or both are lengths times directions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container
 from functools import reduce
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,103 +10,66 @@ from torch import Tensor
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.mean_field import independent
 from kasuri.posteriors.parts import entries
-from kasuri.posteriors.radial.polar import (
-    Polar,
-    Side,
-    along_columns,
-    draw_radius,
-    inputs_left,
-    mean_radius,
-    product_moments,
-    radius_moments,
-    to_vectors,
-)
-from kasuri.posteriors.radial.radii import Radii
+from kasuri.posteriors.radial.polar import Polar, Side, product_moments, to_vectors
 
-Statistic = Literal["mode", "product_mode"]
-POWERS = {"mode": 1.0, "product_mode": 2.0}
 INSTEAD = "instead of Radial: a side has length 1"  # what print(bnn) says of normal weights
 
 
 class RadialPosterior(Posterior):
     """Rows (*blocks, out, in), columns (*blocks, in/positions, out · positions) or a product of both.
 
-    Instead of columns, radii of columns may be a factor.
+    Columns may be lengths alone, without directions.
     """
 
     def __init__(
-        self,
-        rows: Polar | None = None,
-        columns: Polar | None = None,
-        column_radii: Radii | None = None,
-        positions: int = 1,
+        self, rows: Polar | None = None, columns: Polar | None = None, positions: int = 1
     ) -> None:
         super().__init__()
-        self.rows, self.columns, self.column_radii = rows, columns, column_radii
-        self.positions = positions
+        self.rows, self.columns, self.positions = rows, columns, positions
+
+    def sides(self) -> dict[Side, Polar]:
+        """The factors of the matrix; the first one has directions."""
+        sides: dict[Side, Polar | None] = {"rows": self.rows, "columns": self.columns}
+        return {side: polar for side, polar in sides.items() if polar is not None}
 
     @property
     def shape(self) -> torch.Size:
-        side, polar = next(self.polars())
+        ((side, polar), *_) = self.sides().items()
+        assert polar.directions is not None
         *blocks, count, d = polar.directions.loc.shape
         if side == "rows":
             return torch.Size((*blocks, count, d))
         return torch.Size((*blocks, d // self.positions, count * self.positions))
 
-    def polars(self) -> Iterator[tuple[Side, Polar]]:
-        """The sides that have directions."""
-        if self.rows is not None:
-            yield "rows", self.rows
-        if self.columns is not None:
-            yield "columns", self.columns
-
-    def own_radii(self) -> Iterator[tuple[Side, Radii]]:
-        """Radii of single rows and columns, of the sides that have them."""
-        for side, polar in self.polars():
-            yield side, polar.local
-        if self.column_radii is not None:
-            yield "columns", self.column_radii
+    def _matrix(self, side: Side, vectors: Tensor) -> Tensor:
+        """The matrix of such vectors; of lengths alone something that broadcasts to it."""
+        if vectors.shape[-1] == 1:
+            vectors = vectors.expand(*vectors.shape[:-1], self.positions)
+        return to_vectors(vectors, side, self.positions)
 
     @property
     def mean(self) -> Tensor:
         """E[W]: products of mean radii, A(κ) and mean directions."""
-        return self._product(Polar.mean, mean_radius)
+        return self._product(Polar.mean)
 
     def rsample(self) -> Tensor:
-        return self._product(Polar.rsample, draw_radius)
+        return self._product(Polar.rsample)
 
-    def _product(
-        self, vectors: Callable[[Polar], Tensor], radius: Callable[[Radii], Tensor]
-    ) -> Tensor:
-        factors = [
-            to_vectors(vectors(polar), side, self.positions) for side, polar in self.polars()
-        ]
-        if self.column_radii is not None:
-            scales = along_columns(radius(self.column_radii), self.positions)
-            factors.append(scales.to(factors[0].dtype))
-        return reduce(torch.mul, factors)
+    def _product(self, vectors: Callable[[Polar], Tensor]) -> Tensor:
+        sides = self.sides().items()
+        return reduce(torch.mul, [self._matrix(side, vectors(polar)) for side, polar in sides])
 
     @property
     def variance(self) -> Tensor:
         """Var[W], elementwise, of a product of independent numbers."""
-        parts: list[Sequence[Tensor]] = [
-            [to_vectors(moment, side, self.positions) for moment in polar.moments()]
-            for side, polar in self.polars()
-        ]
-        if self.column_radii is not None:
-            moments = radius_moments(self.column_radii)
-            dtype = parts[0][0].dtype
-            parts.append([along_columns(m, self.positions).to(dtype) for m in moments])
-        return reduce(product_moments, parts)[1]
-
-    def _only(self) -> Polar | None:
-        """The one side, if there is but one."""
-        if self.columns is None:
-            return self.rows if self.column_radii is None else None
-        return self.columns if self.rows is None else None
+        moments = []
+        for side, polar in self.sides().items():
+            mean, variance = polar.moments()
+            moments.append((self._matrix(side, mean), self._matrix(side, variance)))
+        return reduce(product_moments, moments)[1]
 
     def require_density(self) -> None:
-        if self._only() is None:
+        if len(self.sides()) > 1:
             raise TypeError(
                 "a radial posterior of rows and columns together has no density of the weights that could be "
                 'written down: take prior=kasuri.RadialPrior(), or grouping="row"'
@@ -114,18 +77,17 @@ class RadialPosterior(Posterior):
 
     def entropy(self) -> Tensor:
         self.require_density()
-        polar = self._only()
-        assert polar is not None
-        return polar.entropy().to(polar.directions.loc.dtype)
+        (polar,) = self.sides().values()
+        return polar.entropy().to(polar.local.loc.dtype)
 
     def squared_norm(self) -> Tensor:
         """E‖W‖²; of one side the sum of its squared radii."""
-        polar = self._only()
-        if polar is None:
+        polar, *others = self.sides().values()
+        if others:
             return super().squared_norm()
-        return polar.squares().sum().to(polar.directions.loc.dtype)
+        return polar.squares().sum().to(polar.local.loc.dtype)
 
-    def log_modes(self, side: Side, statistic: Statistic = "mode") -> Tensor:
+    def log_modes(self, side: Side) -> Tensor:
         """Logarithms of the modes of the radii: how strong each row (output) or column (input) is.
 
         They are those of z, the radii of single rows or columns, without the layer's factor s: it is the
@@ -134,8 +96,6 @@ class RadialPosterior(Posterior):
 
         Args:
             side: "rows" (*blocks, out), or "columns" (*blocks, in), of convolutions channels.
-            statistic: "mode" of z; or "product_mode", half the log-mode of z² = αβ, as published. They
-                order radii differently if their variances differ.
 
         Examples:
             >>> import kasuri
@@ -144,13 +104,12 @@ class RadialPosterior(Posterior):
             >>> bool(q.log_modes("rows")[0] > q.log_modes("rows")[1])
             True
         """
-        own = dict(self.own_radii())
-        for name, known in ((side, own), (statistic, POWERS)):
-            if name not in known:
-                choices = " or ".join(f'"{choice}"' for choice in known)
-                raise ValueError(f"log_modes({name!r}): this posterior has {choices}")
-        law = own[side].law()
-        return law.log_mode(POWERS[statistic]).to(own[side].loc.dtype)
+        sides = self.sides()
+        if side not in sides:
+            choices = " or ".join(f'"{choice}"' for choice in sides)
+            raise ValueError(f"log_modes({side!r}): this posterior has {choices}")
+        radii = sides[side].local
+        return radii.law().log_mode().to(radii.loc.dtype)
 
     def part(self, rows: Tensor, columns: Tensor | None = None) -> Posterior:
         """Radial again: exact if whole vectors are left, else with the same means and second moment.
@@ -158,22 +117,30 @@ class RadialPosterior(Posterior):
         Where a side has length 1, `kasuri.Radial` has independent normal weights, and so has the part.
         """
         assert columns is not None
-        outs, ins, positions = rows.shape[-1], columns.shape[-1], self.positions
-        sizes = {outs, ins} if self.rows is not None else set()
-        if self.columns is not None or self.column_radii is not None:
-            sizes |= {outs * positions, ins // positions}
-        if 1 in sizes:
+        sides, positions = self.sides(), self.positions
+        if is_too_narrow(sides, rows.shape[-1], columns.shape[-1], positions):
             mean, variance = (
                 entries(moment, rows, columns) for moment in (self.mean, self.variance)
             )
             return independent(mean, variance, INSTEAD)
-        polars = {side: polar.part(side, rows, columns, positions) for side, polar in self.polars()}
-        radii = self.column_radii
-        if radii is not None:
-            radii = radii.some(inputs_left(columns, positions))
-        return RadialPosterior(polars.get("rows"), polars.get("columns"), radii, positions)
+        polars = {side: polar.part(side, rows, columns, positions) for side, polar in sides.items()}
+        return RadialPosterior(polars.get("rows"), polars.get("columns"), positions)
 
     def extra_repr(self) -> str:
-        sides: list[str] = [side for side, _ in self.polars()]
-        sides += ["radii of columns"] if self.column_radii is not None else []
+        sides = [
+            side if polar.directions is not None else f"radii of {side}"
+            for side, polar in self.sides().items()
+        ]
         return f"{super().extra_repr()}, {' and '.join(sides)}"
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Files of version 0.2 have a name of its own for lengths of columns."""
+        for key in [key for key in state if key.startswith(f"{prefix}column_radii.")]:
+            state[key.replace("column_radii", "columns.local")] = state.pop(key)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def is_too_narrow(sides: Container[Side], outs: int, ins: int, positions: int) -> bool:
+    """Whether a matrix, laid out as one of these sides, has a side of length 1."""
+    shapes = {"rows": (outs, ins), "columns": (outs * positions, ins // positions)}
+    return any(1 in shape for side, shape in shapes.items() if side in sides)

@@ -84,8 +84,8 @@ class RadialPrior(Prior):
         self.others = Normal(1.0) if others is None else others
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
-        own, others = _shared_out(posteriors)
-        if not own and not any(q.note for q in others):
+        others = [q for q in posteriors if not _is_radial(q)]
+        if len(others) == len(posteriors) and not any(q.note for q in others):
             raise ValueError(
                 "RadialPrior: none of these posteriors has radii and directions; convert the network with "
                 'kasuri.Radial() (an estimator: posterior="radial"), or write kasuri.Normal(1.0)'
@@ -94,27 +94,26 @@ class RadialPrior(Prior):
 
     def kl(self, *posteriors: Posterior) -> Tensor:
         """KL(q ‖ p), summed over the given posteriors."""
-        own, others = _shared_out(posteriors)
-        terms = []
-        if own:
-            kls = torch.stack([self._kl_of(q, mask) for q, mask in own])
-            terms.append(kls.sum().to(next(own[0][0].parameters()).dtype))
+        others = [q for q in posteriors if not _is_radial(q)]
+        terms = [self._kl_of(q) for q in posteriors if _is_radial(q)]
         if others:
             terms.append(self.others.kl(*others))
         return terms[0] if len(terms) == 1 else torch.stack(terms).sum()
 
-    def _kl_of(self, q: RadialPosterior, mask: Tensor | None) -> Tensor:
-        """KL of radii and directions, in float64; rows and columns of which nothing is left count nothing."""
-        polars, half_cauchy = dict(q.polars()), FORMS[self.form]
-        terms = [half_cauchy(polar.layer.law(), self.layer).sum() for polar in polars.values()]
-        for side, radii in q.own_radii():
-            kl = half_cauchy(radii.law(), self.local)
-            if side in polars:
-                kl = kl + self._kl_of_directions(polars[side].directions)
-            if mask is not None:
-                kl = kl * to_vectors(mask, side, q.positions).any(-1)
+    def _kl_of(self, posterior: Posterior) -> Tensor:
+        """KL of radii and directions; rows and columns of which nothing is left count nothing."""
+        q: Any = behind_mask(posterior)
+        half_cauchy, terms = FORMS[self.form], []
+        for side, polar in q.sides().items():
+            kl = half_cauchy(polar.local.law(), self.local)
+            if polar.directions is not None:
+                kl = kl + self._kl_of_directions(polar.directions)
+            if isinstance(posterior, MaskedPosterior):
+                kl = kl * to_vectors(posterior.mask, side, q.positions).any(-1)
             terms.append(kl.sum())
-        return torch.stack(terms).sum()
+            if polar.layer is not None:
+                terms.append(half_cauchy(polar.layer.law(), self.layer).sum())
+        return torch.stack(terms).sum().to(polar.local.loc.dtype)
 
     def _kl_of_directions(self, directions: Directions) -> Tensor:
         if self.mean == "uniform":
@@ -147,16 +146,5 @@ class RadialPrior(Prior):
         return f"{scales}, mean={self.mean!r}, gap={self.gap:g}"
 
 
-def _shared_out(
-    posteriors: Sequence[Posterior],
-) -> tuple[list[tuple[RadialPosterior, Tensor | None]], list[Posterior]]:
-    """(posteriors with radii and directions, with their masks; all others)."""
-    own: list[tuple[RadialPosterior, Tensor | None]] = []
-    others: list[Posterior] = []
-    for q in posteriors:
-        base = behind_mask(q)
-        if isinstance(base, RadialPosterior):
-            own.append((base, q.mask if isinstance(q, MaskedPosterior) else None))
-        else:
-            others.append(q)
-    return own, others
+def _is_radial(posterior: Posterior) -> bool:
+    return isinstance(behind_mask(posterior), RadialPosterior)

@@ -21,6 +21,9 @@ from kasuri.posteriors.parts import along
 from kasuri.streams import normal
 
 LOG_SCALE_TOP = 4.0  # of the standard deviation of log z, which would be absurd long before
+# Means are held below e^10, E z² / (E z)² below e^12: the second moment of a product of two matrices of such
+# radii, and its gradients, then fit float32
+LOG_TOP, GROWTH_TOP = 10.0, 12.0
 
 # The trapezoid rule for a mean under N(0, 1). For a softplus it is more exact than a Gauss-Hermite rule of
 # its size: its errors fall with the distance of poles, not with its root.
@@ -43,13 +46,24 @@ class LogNormal:
         """Log E z^power = p m + p² v / 2."""
         return power * self.loc + (0.5 * power**2) * self.growth()
 
-    def log_mode(self, power: float = 1.0) -> Tensor:
-        """1/power of the logarithm of the mode of z^power, m - p v."""
-        return self.loc - power * self.growth()
+    def log_mode(self) -> Tensor:
+        """The logarithm of the mode of z, m - v."""
+        return self.loc - self.growth()
 
     def growth(self) -> Tensor:
         """Log(E z² / (E z)²) = v; of independent numbers the growth of a product is the sum."""
         return self.log_variance.exp()
+
+    def mean(self) -> Tensor:
+        return held(self.log_moment(1), LOG_TOP).exp()
+
+    def variance(self) -> Tensor:
+        return self.mean().square() * torch.expm1(held(self.growth(), GROWTH_TOP))
+
+    def times(self, other: "LogNormal") -> "LogNormal":
+        """The law of products with independent numbers; both broadcast."""
+        log_variance = torch.logaddexp(self.log_variance, other.log_variance)
+        return LogNormal(self.loc + other.loc, log_variance)
 
 
 def joint_log_entropy(local: LogNormal, common: LogNormal) -> Tensor:

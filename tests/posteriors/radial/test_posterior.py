@@ -40,7 +40,7 @@ def draws(q, count):
 
 def log_density(q, weight):
     """Log q(W) of rows or columns alone, from its definition: p(log r) p(ξ) r^-d, log r dense normal."""
-    ((side, polar),) = q.polars()
+    ((side, polar),) = q.sides().items()
     vectors = to_vectors(weight, side, q.positions)
     radius = vectors.norm(dim=-1)
     directions = VonMisesFisher(polar.directions.mode(), polar.directions.concentration())
@@ -66,7 +66,7 @@ def test_the_density_is_one():
     """One row in the plane, on a grid: this fixes the Jacobian that the entropy above takes for granted."""
     torch.manual_seed(0)
     q = randomised(kasuri.Radial(scale=0.3), (2, 2))
-    ((_, polar),) = q.polars()
+    ((_, polar),) = q.sides().items()
     radial = torch.distributions.Normal(
         (polar.local.law().loc + polar.layer.law().loc)[0],
         (polar.local.law().growth() + polar.layer.law().growth())[0].sqrt(),
@@ -187,8 +187,6 @@ def test_modes_are_of_one_side_and_leave_out_the_layer():
     )
     with pytest.raises(ValueError, match=r'has "rows"$'):
         kasuri.Radial()(torch.randn(4, 3)).log_modes("columns")
-    with pytest.raises(ValueError, match='"product_mode"'):
-        q.log_modes("rows", "median")
     with pytest.raises(ValueError, match='"rows" or "columns"'):
         q.log_modes("row")
 
@@ -228,3 +226,15 @@ def test_parameters_are_as_many_as_documented():
     assert count(grouping="column") == n * m + 1 + 2 * (m + 1)
     assert count(grouping="double") == 2 * (n * m + 1) + 2 * (n + m + 2)
     assert count(grouping="double", double="scales") == n * m + 1 + 2 * (n + m + 1)
+
+
+def test_files_of_version_0_2_have_another_name_for_lengths_of_columns():
+    q = randomised(kasuri.Radial(grouping="double", double="scales"), (2, 3, 4))
+    again = randomised(kasuri.Radial(grouping="double", double="scales"), (2, 3, 4))
+    state = {
+        name.replace("columns.local", "column_radii"): value
+        for name, value in q.state_dict().items()
+    }
+    assert "column_radii.loc" in state
+    nn.Sequential(again).load_state_dict({f"0.{name}": value for name, value in state.items()})
+    assert torch.equal(again.mean, q.mean)

@@ -1,4 +1,4 @@
-"""What is recorded while a network trains: signal-to-noise ratios of gradients, standard deviations.
+"""What is recorded while a network trains: signal-to-noise ratios of gradients.
 
 Variances are the unbiased ones (divided by n - 1 for n gradients). With them, gradients that are
 pure normal noise have a mean ratio E[g]²/Var[g] of (n - 1)/(n(n - 3)), 0.129 for n = 10: the
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import is_whole
-from kasuri.diagnostics.spectra import matrix_posteriors, scale_of
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.elbo import Objective, Terms
 from kasuri.training.callbacks import Callback
@@ -108,19 +107,11 @@ class GradientSNR(Callback):
         self._seen, self._moments = 0, {}
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"rows": self.rows, "seen": self._seen, "moments": self._moments}
-        return copy.deepcopy(state | {"settings": self._settings()})
+        return copy.deepcopy({"rows": self.rows, "seen": self._seen, "moments": self._moments})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["settings"] != self._settings():
-            raise ValueError(
-                f"GradientSNR: the interrupted run has other settings, {state['settings']}; use the same"
-            )
         state = copy.deepcopy(state)
         self.rows, self._seen, self._moments = state["rows"], state["seen"], state["moments"]
-
-    def _settings(self) -> dict[str, Any]:
-        return {"steps": self.steps, "window": self.window}
 
 
 def _updated(before: _Moments | None, gradient: Tensor, count: int) -> _Moments:
@@ -128,57 +119,9 @@ def _updated(before: _Moments | None, gradient: Tensor, count: int) -> _Moments:
 
     Equal values leave exactly 0 as the second, which is how constant gradients are recognised.
     """
-    value = gradient.detach().to(torch.float64, copy=True)
-    if before is None:
-        return value, torch.zeros_like(value)
-    mean, squares = (moment.to(value.device) for moment in before)
+    value = gradient.detach().double()
+    zero = torch.zeros_like(value)
+    mean, squares = (moment.to(value.device) for moment in before or (zero, zero))
     difference = value - mean
     mean = mean + difference / count
     return mean, squares + difference * (value - mean)
-
-
-class ScaleDrift(Callback):
-    """Records the mean standard deviation of every weight matrix each `every` steps.
-
-    A value at step s is that after s steps, so the first is the initial one. Point estimates
-    have none and are left out. In a loop of your own call `record(net, step)`.
-
-    Args:
-        every: number of steps between two readings.
-
-    Examples:
-        >>> import kasuri
-        >>> drift = ScaleDrift(every=2)
-        >>> drift.record(kasuri.bayesianize(nn.Linear(3, 2), kasuri.MeanField()), step=0)
-        >>> [(curve["layer"], curve["step"]) for curve in drift.curves]
-        [('weight', [0])]
-    """
-
-    def __init__(self, every: int = 100) -> None:
-        if not is_whole(every, 1):
-            raise ValueError(f"ScaleDrift: every must be a whole number, at least 1, got {every!r}")
-        self.every = every
-        self.curves: list[dict[str, Any]] = []
-
-    def on_step(self, objective: Objective, step: int, terms: Terms) -> None:
-        if step % self.every == 0:
-            self.record(objective, step)
-
-    def record(self, model: nn.Module, step: int) -> None:
-        """Take a reading of a network, or of the one an objective has, after `step` steps."""
-        net = model.net if isinstance(model, Objective) else model
-        curves = {curve["layer"]: curve for curve in self.curves}
-        for name, q in matrix_posteriors(net).items():
-            scale = scale_of(name, q)
-            if scale is not None:
-                if name not in curves:
-                    self.curves.append({"layer": name, "step": [], "mean_scale": []})
-                    curves[name] = self.curves[-1]
-                curves[name]["step"].append(step)
-                curves[name]["mean_scale"].append(float(scale.mean()))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"curves": copy.deepcopy(self.curves)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.curves = copy.deepcopy(state["curves"])

@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import minimize
 from torch import distributions as td
 
-from kasuri.diagnostics.reference import wide_optimum
+from experiments.wide import wide_optimum
 
 TARGETS = torch.tensor([2.1, 0.4, 1.9, 1.6, 2.5, 0.5]).double()
 CASES = [(n, eta) for n in (1, 5, 40) for eta in (1.0, 0.3 * 6 / n)]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.diagnostics import GradientSNR, ScaleDrift
+from kasuri.diagnostics import GradientSNR
 from kasuri.training import Clip
 from tests.diagnostics.networks import Recurrent, dense, randomised
 from tests.training.jobs import Stop, interrupt
@@ -21,7 +21,6 @@ from tests.training.jobs import Stop, interrupt
         (lambda: GradientSNR([]), "at least window=10"),
         (lambda: GradientSNR([9, 100]), r"got \[9, 100\]"),
         (lambda: GradientSNR([20, 25]), r"got \[20, 25\]"),
-        (lambda: ScaleDrift(0), "got 0"),
     ],
 )
 def test_impossible_options_are_refused(act, words):
@@ -148,51 +147,11 @@ def test_records_that_cannot_be_right_are_refused():
 def test_a_resumed_run_records_what_a_whole_one_does(tmp_path, stop):
     """Steps 6, 8 and 13 lie in a window, 0 and 11 in none."""
 
-    def recorders():
-        return [GradientSNR([10, 17, 22], 5), ScaleDrift(3)]
-
-    whole, parts, later = recorders(), recorders(), recorders()
-    train([*whole, Stop()], kasuri.MeanField())
+    whole, parts, later = (GradientSNR([10, 17, 22], 5) for _ in range(3))
+    train([whole, Stop()], kasuri.MeanField())
     with pytest.raises(kasuri.training.Interrupted):
-        train([*parts, Stop(stop, interrupt)], kasuri.MeanField(), folder=tmp_path)
-    assert parts[0].rows != whole[0].rows
-    train([*later, Stop()], kasuri.MeanField(), folder=tmp_path)
-    assert later[0].rows == whole[0].rows
-    assert len(later[0].rows) == 3 * 8
-    assert later[1].curves == whole[1].curves
-
-
-def test_a_state_of_other_settings_is_refused():
-    with pytest.raises(ValueError, match="settings"):
-        GradientSNR([4], window=3).load_state_dict(GradientSNR([3], window=3).state_dict())
-
-
-def test_drift_is_the_mean_scale_after_so_many_steps():
-    drift, means = ScaleDrift(5), []
-
-    class Watch(kasuri.training.Callback):
-        def on_step(self, objective, step, terms):
-            means.append(
-                [float(q.scale.detach().mean()) for _, q in kasuri.named_posteriors(objective.net)]
-            )
-
-    train([drift, Watch()])
-    assert [curve["layer"] for curve in drift.curves] == ["0.weight", "2.weight"]
-    for index, curve in enumerate(drift.curves):
-        assert curve["step"] == [0, 5, 10, 15, 20]
-        expected = [means[step][2 * index] for step in curve["step"]]
-        assert curve["mean_scale"] == pytest.approx(expected, rel=1e-6)
-    assert json.loads(json.dumps(drift.curves)) == drift.curves
-
-
-def test_drift_passes_points_over_and_follows_the_network():
-    bnn = kasuri.bayesianize(dense(), kasuri.Point(), where="0")
-    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2")
-    drift = ScaleDrift()
-    drift.record(bnn, 0)
-    with torch.no_grad():
-        bnn[2].posteriors.weight.log_scale.add_(1.0)
-    drift.record(bnn, 100)
-    (curve,) = drift.curves
-    assert curve["layer"] == "2.weight"
-    assert curve["mean_scale"][1] / curve["mean_scale"][0] == pytest.approx(np.e, rel=1e-5)
+        train([parts, Stop(stop, interrupt)], kasuri.MeanField(), folder=tmp_path)
+    assert parts.rows != whole.rows
+    train([later, Stop()], kasuri.MeanField(), folder=tmp_path)
+    assert later.rows == whole.rows
+    assert len(later.rows) == 3 * 8
