@@ -10,7 +10,6 @@ own formulas (torch.utils.flop_counter) count them. The network runs in double p
 where torch makes recurrent layers of products like any others.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +76,16 @@ def count(net: nn.Module, example: Any = None) -> Counts:
         (8, 6, 14)
     """
     weights = [p for p in net.parameters() if p.dim() >= 2]
-    products = None if example is None else _products(net, example)
-    totals = (0.0, 0.0, 0.0) if products is None else products.per_example()
+    operations: tuple[float, ...] = ()
+    if example is not None:
+        products = _products(net, example)
+        totals = products.macs, products.biases, products.sparse_macs
+        operations = tuple(total / products.examples for total in totals)
     return Counts(
         sum(p.numel() for p in net.parameters()),
         sum(p.numel() for p in weights),
         sum(int(p.count_nonzero()) for p in weights),
-        *map(round, totals),
+        *map(round, operations),
     )
 
 
@@ -101,14 +103,13 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
     }
 
 
-@torch.no_grad()
 def _products(net: nn.Module, example: Any) -> "_Products":
     """All products of one run in evaluation mode."""
-    net, example = copy.deepcopy(net).cpu().double().eval(), in_double(example)
+    net, example = in_double(net, example)
     shape = next(leaf.shape for leaf in tensors(example) if leaf.dim())
     products = _Products(net, shape[0])
 
-    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
+    def look(name: str, module: nn.Module, inputs: list[Any]) -> None:
         """Where a layer has time before the batch, count the examples along the other dimension."""
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
             x = inputs[0]
@@ -136,13 +137,6 @@ class _Products(TorchDispatchMode):
         self.parameters = dict(net.named_parameters())
         self.owners = {_address(p): name for name, p in self.parameters.items()}
         self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
-
-    def per_example(self) -> tuple[float, float, float]:
-        """Multiply-accumulates, biases, and multiply-accumulates with weights that are not 0."""
-        macs, biases, sparse = (
-            total / self.examples for total in (self.macs, self.biases, self.sparse_macs)
-        )
-        return macs, biases, sparse
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
