@@ -103,7 +103,8 @@ def compress(
 
     # which units go: the masked network
     free = [group for group in (*groups, *heads, *inputs) if group.obstacle is None]
-    decider = Decider(work, free, statistics, structure)
+    offsets = importance.offsets_of(statistics, criterion)
+    decider = Decider(work, free, statistics, offsets, structure)
     if isinstance(threshold, Gap):
         cut = search.at_gaps(decider, criterion)
     elif isinstance(threshold, Loss):
@@ -155,7 +156,7 @@ def compress(
         variational=variational,
         notes=tuple(notes),
         masks=masks,
-        statistics={key: statistic.logs for key, statistic in statistics.items()},
+        statistics=statistics,
         levels=cut.levels,
     )
 

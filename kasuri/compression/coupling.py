@@ -338,12 +338,10 @@ def _group(net: nn.Module, units: list[list[Place]], obstacles: Mapping[str, str
 def _obstacle(members: Iterable[Member], net: nn.Module) -> str | None:
     if not any(member.side == IN for member in members):
         return OUTPUTS
-    holders: dict[int, set[str]] = {}
-    for name, module in net.named_modules(remove_duplicate=False):
-        for parameter in module.parameters(recurse=False):
-            holders.setdefault(id(parameter), set()).add(name)
+    modules = [module for _, module in net.named_modules(remove_duplicate=False)]
+    holders = Counter(id(p) for module in modules for p in module.parameters(recurse=False))
     for member in members:
         module = net.get_submodule(member.layer)
-        if any(len(holders[id(p)]) > 1 for p in module.parameters(recurse=False)):
+        if any(holders[id(p)] > 1 for p in module.parameters(recurse=False)):
             return f"a weight of {member.layer!r} is tied to another layer's"
     return None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.compression.coupling import Group, Member
-from kasuri.compression.importance import WEIGHTS, Statistic
+from kasuri.compression.importance import WEIGHTS
 from kasuri.compression.units import MAKES, READS, Key, Masks, add_to, masks_without
 
 STRUCTURES = ("either", "both", "rows", "columns", "weights")
@@ -30,17 +30,19 @@ class Decider:
         net: plain.
         groups: of its units that may go; then of heads, and last of inputs.
         statistics: of units, or of single weights.
+        offsets: of the statistics.
         structure: who has to agree, of `kasuri.compress`.
     """
 
     net: nn.Module
     groups: Sequence[Group]
-    statistics: Mapping[Key, Statistic]
+    statistics: Mapping[Key, Tensor]
+    offsets: Mapping[Key, float]
     structure: str
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0; with `whole`, of all weights of units that go."""
-        low = {key: statistic.logs < levels[key] for key, statistic in self.statistics.items()}
+        low = {key: logs < levels[key] for key, logs in self.statistics.items()}
         if self.structure == WEIGHTS:
             masks: Masks = {name: ~below for (name, _), below in low.items()}
         else:
@@ -84,14 +86,14 @@ class Decider:
         places = reader.units < reader.size
         below = places & low.get(reader.key, torch.zeros_like(places))
         if bool((below == places).all()):
-            logs = torch.where(places, self.statistics[reader.key].logs, -math.inf)
+            logs = torch.where(places, self.statistics[reader.key], -math.inf)
             below[logs.argmax()] = False
         return below
 
     def _worth(self, group: Group) -> Tensor:
         """How much a unit is needed, by the side that needs it most."""
-        known = [(m, self.statistics[m.key]) for m in group.members if m.key in self.statistics]
-        worth = [member.largest(s.logs - s.offset) for member, s in known]
+        known = [member for member in group.members if member.key in self.statistics]
+        worth = [m.largest(self.statistics[m.key] - self.offsets[m.key]) for m in known]
         return torch.stack(worth).amax(0)
 
     def _whole(self, gone: Mapping[Key, Tensor]) -> dict[Key, Tensor]:

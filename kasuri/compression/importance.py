@@ -7,8 +7,9 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
 
-"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column. In layers of
-other posteriors beside them it is the logarithm of the length of the mean row or column.
+"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column of a linear layer
+or convolution. In layers of other posteriors beside them it is the logarithm of the length of the mean row or
+column.
 
 Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
 would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from kasuri.compression.units import (
     HEAD_OUTPUTS,
@@ -160,24 +162,12 @@ def peel(
     return worth
 
 
-@dataclass(frozen=True)
-class Statistic:
-    """What the units on one side of one layer are worth.
-
-    Args:
-        logs: (units,) logarithms of ratios, or log-modes; -inf for what is certainly 0.
-        offset: what makes logs of several layers comparable when taken off: 0 for ratios, the largest
-            one for radii, whose size means something within one side of one layer only.
-    """
-
-    logs: Tensor
-    offset: float = 0.0
-
-
 def statistics_of(
     net: nn.Module, weights: Mapping[str, Weight], criterion: str, sides: frozenset[str]
-) -> dict[Key, Statistic]:
-    """Statistics of every side of every layer all of whose weights are random, or of single weights.
+) -> dict[Key, Tensor]:
+    """Logarithms of what the units on every side of every layer are worth, if all its weights are random.
+
+    Ratios, or log-modes; -inf for what is certainly 0. Or the same of single weights, by name and "weights".
 
     Args:
         net: the plain network (`kasuri.collapse`).
@@ -203,12 +193,19 @@ def statistics_of(
             f"compress(criterion={criterion!r}): no layer has such a statistic; "
             '"log_mode" is for kasuri.Radial, and layers need random weights'
         )
-    statistics = {}
-    for key, values in logs.items():
-        finite = values[values.isfinite()]
-        offset = float(finite.max()) if criterion == LOG_MODE and len(finite) else 0.0
-        statistics[key] = Statistic(values, offset)
-    return statistics
+    return logs
+
+
+def offsets_of(statistics: Mapping[Key, Tensor], criterion: str) -> dict[Key, float]:
+    """What makes statistics of several layers comparable when taken off.
+
+    The largest one for radii, whose size means something within one side of one layer only; 0 for ratios.
+    """
+    offsets = dict.fromkeys(statistics, 0.0)
+    for key, logs in statistics.items() if criterion == LOG_MODE else ():
+        if bool((finite := logs.isfinite()).any()):
+            offsets[key] = float(logs[finite].max())
+    return offsets
 
 
 def _tensors(name: str, weight: Weight, criterion: str) -> Tensor:
@@ -226,7 +223,6 @@ def _of_module(
 ) -> dict[str, Tensor]:
     """Logarithms of what the units of each side of a module are worth; `weights` by name in it."""
     if isinstance(module, nn.MultiheadAttention):
-        # a head is many rows, whose radii do not add up to one of the head
         return {} if criterion == LOG_MODE else _heads(name, module, weights, criterion)
     if OUT not in sides_of(module):
         return {}
@@ -234,7 +230,8 @@ def _of_module(
     if any(short not in weights for short in index):
         return {}
     if criterion == LOG_MODE:
-        return _radii(module, weights)
+        is_affine = isinstance(module, nn.Linear | _ConvNd)  # elsewhere a unit is not one row
+        return _log_modes(weights["weight"]) if is_affine else {}
     tensors = {
         short: _tensors(full_name(name, short), weights[short], criterion) for short in index
     }
@@ -292,7 +289,7 @@ def _log_modes(weight: Weight) -> dict[str, Tensor]:
     if not _has_radii(weight):
         squares = posterior.mean.detach().cpu().double().square()
         inputs = squares.sum(-2).unflatten(-1, (-1, weight.view.positions)).sum(-1)
-        return {OUT: squares.sum(-1).log() / 2, IN: inputs.log() / 2}
+        return {OUT: squares.sum(-1).flatten().log() / 2, IN: inputs.flatten().log() / 2}
     base: Any = behind_mask(posterior)
     modes = {}
     for name, _ in base.own_radii():
@@ -300,25 +297,8 @@ def _log_modes(weight: Weight) -> dict[str, Tensor]:
         if isinstance(posterior, MaskedPosterior):
             left = posterior.mask.cpu().any(-1 if name == "rows" else -2)
             values = torch.where(left.reshape(*values.shape, -1).any(-1), values, -math.inf)
-        modes[OUT if name == "rows" else IN] = values
+        modes[OUT if name == "rows" else IN] = values.flatten()
     return modes
-
-
-def _radii(module: nn.Module, weights: Mapping[str, Weight]) -> dict[str, Tensor]:
-    modes = {name: _log_modes(weight) for name, weight in weights.items()}
-    if isinstance(module, nn.Embedding):
-        logs = {OUT: modes["weight"][IN]} if IN in modes["weight"] else {}
-    elif isinstance(module, nn.RNNBase):
-        # a unit is as strong as the strongest of its gates
-        rows = [of[OUT].reshape(-1, module.hidden_size) for of in modes.values() if OUT in of]
-        logs = {OUT: torch.cat(rows).amax(0)} if len(rows) == len(modes) else {}
-        for side, name in ((IN, "weight_ih_l0"), (OWN, "weight_hh_l0")):
-            if IN in modes[name]:
-                columns = modes[name][IN]
-                logs[side] = columns.reshape(-1, columns.shape[-1]).amax(0)
-    else:
-        logs = modes["weight"]
-    return {side: values.flatten() for side, values in logs.items()}
 
 
 def masks_by_matrix(

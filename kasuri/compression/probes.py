@@ -116,6 +116,14 @@ def distance(before: list[Tensor], after: list[Tensor]) -> float:
     return worst
 
 
+def gives(net: nn.Module, inputs: list[Any], expected: list[Tensor]) -> bool:
+    """Whether a network runs on these inputs, and gives what is expected up to rounding."""
+    try:
+        return distance(expected, outputs(net, inputs)) <= TOLERANCE
+    except Exception:
+        return False
+
+
 def probes(net: nn.Module, example: Any) -> list[Any]:
     """The example, and inputs like it on which the network runs.
 
@@ -135,19 +143,9 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
         variants = [tree_map_only(Tensor, other, example) for _ in range(COUNT)]
         if _runs(net, variants):
             break
-    return [example, *variants, *_resized(net, variants[0])]
-
-
-def _resized(net: nn.Module, example: Any) -> list[Any]:
-    """The example with other sizes: in all dimensions at once, or if that does not run in each."""
     dims = range(max(leaf.dim() for leaf in tensors(example)))
-    singly = [(dim, other) for dim in dims if _runs(net, [other := _other_size(example, dim)])]
-    jointly = example
-    for dim, _ in singly:
-        jointly = _other_size(jointly, dim)
-    if len(singly) > 1 and _runs(net, [jointly]):
-        return [jointly]
-    return [other for _, other in singly]
+    resized = [_other_size(variants[0], dim) for dim in dims]
+    return [example, *variants, *(other for other in resized if _runs(net, [other]))]
 
 
 def _other_size(example: Any, dim: int) -> Any:

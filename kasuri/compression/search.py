@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri import inputs
 from kasuri.checks import is_number, is_whole
 from kasuri.compression.coupling import connected
 from kasuri.compression.decisions import Decider, Levels
-from kasuri.compression.importance import LOG_MODE, Statistic
+from kasuri.compression.importance import LOG_MODE
 from kasuri.compression.units import Key, Masks, masked_net
 from kasuri.inputs import Labelled
 from kasuri.objectives.elbo import ELBO
+from kasuri.prediction.evaluate import evaluate
 
 MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best that goes
-BATCH = 500
 # a step of one layer takes an eighth of what is left, and half of that if it costs too much
 SHARE = 8
 FREE = 1e-6  # nats that count as nothing
@@ -93,7 +92,7 @@ class Cut:
     loss: float | None = None
 
 
-def at_number(statistics: Mapping[Key, Statistic], threshold: float, criterion: str) -> Cut:
+def at_number(statistics: Mapping[Key, Tensor], threshold: float, criterion: str) -> Cut:
     """The same threshold everywhere: a ratio, or for radii a log-mode."""
     if criterion == LOG_MODE:
         return Cut(dict.fromkeys(statistics, threshold))
@@ -110,8 +109,7 @@ def at_gaps(decider: Decider, criterion: str) -> Cut:
     levels, notes = {}, []
     asked = {member.key for group in decider.groups if group.makers for member in group.members}
     ceiling = math.inf if criterion == LOG_MODE else 0.0  # of a ratio: as much signal as noise
-    for key, statistic in decider.statistics.items():
-        logs = statistic.logs
+    for key, logs in decider.statistics.items():
         levels[key] = largest_gap(logs, ceiling)
         if levels[key] == -math.inf:
             known = logs[logs > -math.inf]
@@ -153,16 +151,16 @@ class Block:
     measured since another block went on.
 
     Args:
-        statistics: of all sides.
+        decider: has the statistics.
         keys: of those in this block.
         share: a step takes at most this part of what is left: an eighth if it is 8.
     """
 
-    def __init__(
-        self, statistics: Mapping[Key, Statistic], keys: Sequence[Key], share: int = SHARE
-    ) -> None:
-        self.offsets, self.share = {key: statistics[key].offset for key in keys}, share
-        logs = torch.cat([(statistics[k].logs - statistics[k].offset).flatten() for k in keys])
+    def __init__(self, decider: Decider, keys: Sequence[Key], share: int = SHARE) -> None:
+        self.offsets, self.share = {key: decider.offsets[key] for key in keys}, share
+        logs = torch.cat(
+            [(decider.statistics[key] - decider.offsets[key]).flatten() for key in keys]
+        )
         self.values: list[float] = logs[logs.isfinite()].unique().tolist()
         self.at, self.step = 0, len(self.values)
         self.go(0)
@@ -208,13 +206,13 @@ class Search:
         self.decider, self.measured, self.prices = decider, loss, prices
         self.known: dict[int, float] = {}  # losses by masks, of which many levels have the same
         statistics, self.budget = decider.statistics, threshold.budget
-        self.blocks = [Block(statistics, tuple(statistics), share=2)]
+        self.blocks = [Block(decider, tuple(statistics), share=2)]
         if isinstance(threshold, PerLayer):  # statistics of layers that share units are one block
             shared = [
                 {m.key for m in group.members} & statistics.keys() for group in decider.groups
             ]
             links = [*([key] for key in statistics), *shared]
-            self.blocks = [Block(statistics, keys) for keys in connected(links)]
+            self.blocks = [Block(decider, keys) for keys in connected(links)]
         everything = {name: torch.tensor(False) for name in prices}
         self.total = saved_by(everything, decider.net, prices)
         self.wanted = 0.0 if self.budget is None else self.total - self.budget
@@ -321,9 +319,19 @@ def validation_loss(
         model: what was given to compress.
         plain: its posterior mean; refused if its loss without masks is not finite.
     """
-    loss = validation
-    if not callable(validation) or isinstance(validation, nn.Module):
-        loss = _negative_log_likelihood(validation, model)
+    if callable(validation) and not isinstance(validation, nn.Module):
+        loss = validation
+    elif isinstance(model, ELBO):
+        options: Any = {"likelihood": model.likelihood, "output": model.output}
+
+        def loss(net: nn.Module) -> float:
+            return evaluate(net, validation, **options)["nll"]
+
+    else:
+        raise ValueError(
+            "compress(bnn, validation=(x, y)): a network alone does not say what its loss is; hand the "
+            "kasuri.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
+        )
 
     @torch.no_grad()
     def of_masks(masks: Masks) -> float:
@@ -336,30 +344,3 @@ def validation_loss(
             "compared with it; look at the data and the network, or give a number as threshold"
         )
     return of_masks
-
-
-def _negative_log_likelihood(validation: Any, model: nn.Module) -> Callable[[nn.Module], float]:
-    if isinstance(validation, Labelled):
-        validation = (validation.x, validation.y)
-    if not (isinstance(validation, tuple | list) and len(validation) == 2):
-        raise TypeError(
-            "compress(validation=...): give (x, y), an object with .x and .y, or a function from a network "
-            "to its loss"
-        )
-    if not isinstance(model, ELBO):
-        raise ValueError(
-            "compress(bnn, validation=(x, y)): a network alone does not say what its loss is; hand the "
-            "kasuri.ELBO to compress, or give validation=lambda net: loss(net(x), y)"
-        )
-    x, y = validation
-    if not inputs.count(x, y):
-        raise ValueError("compress(validation=(x, y)): x and y must hold at least one example")
-
-    def loss(net: nn.Module) -> float:
-        total = 0.0
-        for part, targets in zip(inputs.split(x, BATCH), y.split(BATCH), strict=True):
-            f = inputs.run(net, part, model.output)
-            total += float(model.likelihood.log_prob(f, targets).double().sum())
-        return -total / len(y)
-
-    return loss

@@ -21,7 +21,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from kasuri.compression.attention import shrink_heads
 from kasuri.compression.coupling import Group, Member
-from kasuri.compression.probes import TOLERANCE, distance, outputs, watched
+from kasuri.compression.probes import gives, outputs, watched
 from kasuri.compression.units import (
     IN,
     OUT,
@@ -87,10 +87,9 @@ def shrink(
     def attempt(chosen: list[Group]) -> Shrunk | None:
         try:
             shrunk = _cut(net, inputs, chosen, carry=not keep_posterior)
-            is_same = distance(before, outputs(shrunk.net, inputs)) <= TOLERANCE
         except (RuntimeError, ValueError, IndexError, AssertionError):
             return None
-        return shrunk if is_same else None
+        return shrunk if gives(shrunk.net, inputs, before) else None
 
     shrunk, kept, notes = attempt(free), list[Group](), list[str]()
     if shrunk is None:  # not all together: one group after the other, as far as they can

@@ -6,7 +6,6 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.decisions import Decider
-from kasuri.compression.importance import Statistic
 from kasuri.compression.search import PerLayer, Search
 from kasuri.compression.units import masked_net
 from tests.compression.test_compress import left
@@ -21,10 +20,8 @@ def searched(
 ):
     """Two layers whose units cost so many nats if they go, at these prices: what stays, and the losses."""
     whole = nn.ParameterDict({name: torch.ones(len(each)) for name, each in values.items()})
-    statistics = {
-        (name, "weights"): Statistic(torch.tensor(each).double()) for name, each in values.items()
-    }
-    decider = Decider(whole, [], statistics, "weights")
+    statistics = {(name, "weights"): torch.tensor(each).double() for name, each in values.items()}
+    decider = Decider(whole, [], statistics, dict.fromkeys(statistics, 0.0), "weights")
 
     def gone(masks, name):
         return ~masks.get(name, torch.tensor(True).expand(len(values[name])))
