@@ -51,7 +51,7 @@ def compress(
             priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
         criterion: "snr" (signal-to-noise), "group_ard" (the same, weighted by the precisions of the other
-            side), or for kasuri.Radial "log_mode".
+            side), or "log_mode" for linear layers and convolutions with kasuri.Radial.
         structure: "either": a unit goes if the layer that makes it (its row), or all that read it (their
             columns), can do without it; "both": both have to agree; "rows" or "columns": one side is asked.
             A side whose weights are not random has no say. "weights": weights go one by one, and
@@ -60,7 +60,8 @@ def compress(
         threshold: a number: what is below it goes; or Gap(), Loss(tolerance, price, budget) or
             PerLayer(tolerance, price, budget) of kasuri.compression. By default Loss() with validation data,
             else Gap().
-        validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
+        validation: (x, y), an object with .x and .y, or a loader, if model is a kasuri.ELBO or what
+            kasuri.fit gave; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
 
@@ -193,15 +194,12 @@ def _by_matrix(
 def _check(criterion: str, structure: Any, threshold: Any, validation: Any, example: Any) -> None:
     """Refuse arguments that do not go together."""
     if criterion not in importance.CRITERIA:
-        known = ", ".join(map(repr, importance.CRITERIA))
-        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
+        criteria = ", ".join(map(repr, importance.CRITERIA))
+        raise ValueError(f"compress(criterion={criterion!r}): write one of {criteria}")
     one_by_one = STRUCTURES[2:]  # what can go without an example
-    wanted = {structure} if isinstance(structure, str) else set(structure)
-    if example is None:
-        is_known = bool(wanted) and wanted <= set(one_by_one)
-    else:
-        is_known = isinstance(structure, str) and structure in STRUCTURES
-    if not is_known:
+    known = STRUCTURES if example is not None else one_by_one
+    wanted = [structure] if isinstance(structure, str) or example is not None else [*structure]
+    if not wanted or not all(part in known for part in wanted):
         raise ValueError(
             f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}; without an "
             "example, a batch of inputs on which the network is traced to take units out, write one or "

@@ -70,13 +70,6 @@ class Member:
         """Layer and side."""
         return self.layer, self.side
 
-    @property
-    def is_spread(self) -> bool:
-        """Whether a unit has several places."""
-        return len(self.units[self.units < self.size].unique()) < int(
-            (self.units < self.size).sum()
-        )
-
     def at(self, units: Tensor) -> Tensor:
         """True at the places of the units that are True."""
         return torch.cat([units, units.new_zeros(1)])[self.units]
@@ -267,29 +260,29 @@ class _Marking:
         size = units_on(module, OUT)
         own = [side for side in (OUT, OWN) if side in sides_of(module)]
         places: list[list[Place]] = [[(root, side, unit) for side in own] for unit in range(size)]
-        units, digits = torch.arange(size), max(1, (size - 1).bit_length())
-        spelt: dict[Key, Tensor] = {}  # (digits, values of a digit, places)
+        digits = range(max(1, (size - 1).bit_length()))
+        units, powers = torch.arange(size), 2 ** torch.arange(len(digits))
+        codes = [units // 2**digit % 2 == value for value in (0, 1) for digit in digits]
+        spelt: dict[Key, Tensor] = {}  # (codes, places)
         obstacle = None
-        for digit in range(digits):
-            for value in (0, 1):
-                try:
-                    self.run(root, (units >> digit) % 2 == value)
-                except Exception as error:
-                    obstacle = (
-                        f"the network does not run when they are marked ({first_line(error)})"
-                    )
-                    return places, obstacle
-                obstacle = next(iter(self.obstacles), obstacle)
-                for key, here in self.seen.items():
-                    empty = torch.zeros(digits, 2, len(here), dtype=torch.bool)
-                    spelt.setdefault(key, empty)[digit, value] = here
-        powers = 2 ** torch.arange(digits)
+        for number, code in enumerate(codes):
+            try:
+                self.run(root, code)
+            except Exception as error:
+                return (
+                    places,
+                    f"the network does not run when they are marked ({first_line(error)})",
+                )
+            obstacle = next(iter(self.obstacles), obstacle)
+            for key, here in self.seen.items():
+                empty = torch.zeros(len(codes), len(here), dtype=torch.bool)
+                spelt.setdefault(key, empty)[number] = here
         for (layer, side), marks in spelt.items():
-            here = marks.any(1).any(0)
-            if bool((marks.sum(1) != 1)[:, here].any()):
+            here, (zeros, ones) = marks.any(0), marks.chunk(2)
+            if bool((zeros == ones)[:, here].any()):
                 obstacle = obstacle or f"they are mixed before {layer!r} reads them"
                 continue
-            numbers = (powers @ marks[:, 1].long()).tolist()
+            numbers = (powers @ ones.long()).tolist()
             for place in here.nonzero().flatten().tolist():
                 places[numbers[place]].append((layer, side, place))
         return places, obstacle

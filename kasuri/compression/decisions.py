@@ -42,7 +42,10 @@ class Decider:
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
         """Masks of the weights that are set to 0; with `whole`, of all weights of units that go."""
-        low = {key: logs < levels[key] for key, logs in self.statistics.items()}
+        others = {"rows": READS, "columns": MAKES}.get(self.structure, ())  # who is not asked
+        low = {
+            key: logs < levels[key] for key, logs in self.statistics.items() if key[1] not in others
+        }
         if self.structure == WEIGHTS:
             masks: Masks = {name: ~below for (name, _), below in low.items()}
         else:
@@ -53,10 +56,8 @@ class Decider:
     def _gone(self, low: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
         """Units whose weights go: of layers that make them incoming ones, else outgoing ones."""
         gone: dict[Key, Tensor] = {}
-        asked = sides_asked(self.structure)
         for group in self.groups:
-            rows = _agreed(group.makers, low) if "rows" in asked else None
-            columns = _agreed(group.readers, low) if "columns" in asked else None
+            rows, columns = _agreed(group.makers, low), _agreed(group.readers, low)
             if rows is None and columns is None:
                 continue
             none = torch.zeros(group.size, dtype=torch.bool)
@@ -73,18 +74,20 @@ class Decider:
                 rows, columns = rows & ~best, columns & ~best
             for member in (*group.makers, *group.readers):
                 here = member.at(rows if member.side in MAKES else columns)
-                if member.side in READS and member.is_spread and "columns" in asked:
-                    here |= self._unread(member, low)
+                if member.side in READS and member.key in low:
+                    here |= self._unread(member, low[member.key])
                 add_to(gone, member.key, here)
         return gone
 
-    def _unread(self, reader: Member, low: Mapping[Key, Tensor]) -> Tensor:
+    def _unread(self, reader: Member, low: Tensor) -> Tensor:
         """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
 
         The unit stays as long as one place is read; columns of the others are set to 0. One always stays.
         """
         places = reader.units < reader.size
-        below = places & low.get(reader.key, torch.zeros_like(places))
+        if len(reader.units[places].unique()) == int(places.sum()):
+            return torch.zeros_like(places)  # each at one place
+        below = places & low
         if bool((below == places).all()):
             logs = torch.where(places, self.statistics[reader.key], -math.inf)
             below[logs.argmax()] = False

@@ -7,9 +7,9 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
 
-"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column of a linear layer
-or convolution. In layers of other posteriors beside them it is the logarithm of the length of the mean row or
-column.
+"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column of a linear
+layer or convolution. In such layers with other posteriors it is the logarithm of the length of the mean row
+or column.
 
 Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
 would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the

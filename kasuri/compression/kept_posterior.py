@@ -84,7 +84,7 @@ def small_posterior(
             full = full_name(name, parameter)
             posterior = posterior_of(layer, parameter)
             point: Any = posterior_of(result.get_submodule(name), parameter)
-            stays = view.matrix(left[full]) if full in left else None
+            stays = view.matrix(left[full]).to(point.loc.device) if full in left else None
             new, family = _part(posterior, conversion.families[parameter], stays)
             if isinstance(base := behind_mask(new), Located):
                 base.loc.data.copy_(point.loc)

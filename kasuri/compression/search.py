@@ -1,7 +1,7 @@
 """Where to cut: a number, the largest gap of each statistic, or what validation data allow."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best t
 SHARE = 8
 FREE = 1e-6  # nats that count as nothing
 
-Validation = tuple[Any, Tensor] | Labelled | Callable[[nn.Module], float]
+Validation = tuple[Any, Tensor] | Labelled | Iterable[Any] | Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,7 @@ class Search:
             ]
             links = [*([key] for key in statistics), *shared]
             self.blocks = [Block(decider, keys) for keys in connected(links)]
-        everything = {name: torch.tensor(False) for name in prices}
-        self.total = saved_by(everything, decider.net, prices)
+        self.total = self._saved({name: torch.tensor(False) for name in prices})
         self.wanted = 0.0 if self.budget is None else self.total - self.budget
         start = self._levels()
         self.loss, self.saved = self._loss_at(start), self._saved_at(start)
@@ -248,7 +247,15 @@ class Search:
         return self.known[key]
 
     def _saved_at(self, levels: Levels) -> float:
-        return saved_by(self.decider.masks(levels, whole=True), self.decider.net, self.prices)
+        return self._saved(self.decider.masks(levels, whole=True))
+
+    def _saved(self, masks: Masks) -> float:
+        """Weights that are not 0 yet and that masks set to 0, each at the price of its matrix."""
+        net, prices = self.decider.net, self.prices
+        return sum(
+            prices.get(name, 0.0) * int(((net.get_parameter(name) != 0) & ~mask).sum())
+            for name, mask in masks.items()
+        )
 
     def _look(self, block: Block) -> None:
         """What the next step that saves anything would cost."""
@@ -286,26 +293,6 @@ class Search:
         self.loss, self.saved = loss, saved
 
 
-def saved_by(masks: Masks, net: nn.Module, prices: Mapping[str, float]) -> float:
-    """What masks save: weights that are not 0 yet, each at the price of its matrix.
-
-    Args:
-        masks: by name of a matrix.
-        net: plain.
-        prices: of a weight of each matrix, by name; what has none is free.
-
-    Examples:
-        >>> net = nn.Linear(3, 1)
-        >>> net.weight.data = torch.tensor([[1.0, 2.0, 0.0]])
-        >>> saved_by({"weight": torch.tensor([[True, False, False]])}, net, {"weight": 64.0})
-        64.0
-    """
-    return sum(
-        prices.get(name, 0.0) * int(((net.get_parameter(name) != 0) & ~mask).sum())
-        for name, mask in masks.items()
-    )
-
-
 def validation_loss(
     validation: Any, model: nn.Module, plain: nn.Module
 ) -> Callable[[Masks], float]:
@@ -314,8 +301,8 @@ def validation_loss(
     The network keeps its own precision: a loss needs no more, and double takes several times as long.
 
     Args:
-        validation: a function from a network to its loss; or (x, y), for minus the mean log-likelihood
-            under the objective's likelihood.
+        validation: a function from a network to its loss; or data of `kasuri.evaluate`, for minus the mean
+            log-likelihood under the objective's likelihood.
         model: what was given to compress.
         plain: its posterior mean; refused if its loss without masks is not finite.
     """

@@ -120,9 +120,7 @@ def _cut(net: nn.Module, inputs: list[Any], groups: Sequence[Group], carry: bool
         before, notes = total, []
         constants = find_constants(net, inputs, groups)
         for group in groups:
-            units, carrier, group_notes = _dead(net, group, constants, carry, dead[group.name])
-            _absorb(net, group, units, constants, carrier)
-            dead[group.name] = units
+            dead[group.name], group_notes = _kill(net, group, constants, carry, dead[group.name])
             notes += group_notes
     gone: dict[Key, Tensor] = {}
     for group in groups:
@@ -158,13 +156,13 @@ def find_constants(net: nn.Module, inputs: Sequence[Any], groups: Sequence[Group
     return constants
 
 
-def _dead(
+def _kill(
     net: nn.Module, group: Group, constants: Constants, carry: bool, gone: Tensor
-) -> tuple[Tensor, int | None, list[str]]:
-    """Units of a group that can go, one that bears the constants of others, and why others stay.
+) -> tuple[Tensor, list[str]]:
+    """Units of a group that can go, all of whose weights become 0; and why others stay.
 
     Args:
-        net: the masked network.
+        net: the masked network, in place.
         group: without an obstacle.
         constants: of the network.
         carry: whether carriers may be made.
@@ -195,7 +193,11 @@ def _dead(
             f"{int(edge.sum())} units of {group.name!r} stay: what they give is constant, but meets zero "
             "padding"
         )
-    return _spared(net, group, dead, gone), carrier, notes
+    dead = _spared(net, group, dead, gone)
+    _absorb(net, group, dead, constants, carrier)
+    all_gone = {member.key: member.at(dead) for member in group.on(OUT, IN, OWN)}
+    set_to_zero(net, masks_without(net, all_gone))
+    return dead, notes
 
 
 def _reads(
@@ -269,7 +271,7 @@ def _spared(net: nn.Module, group: Group, dead: Tensor, gone: Tensor) -> Tensor:
 def _absorb(
     net: nn.Module, group: Group, dead: Tensor, constants: Constants, carrier: int | None
 ) -> None:
-    """Set all weights of the dead units to 0, in place; constants go to where they are read."""
+    """Constants that dead units give go to where they are read, in place."""
     for reader in group.on(IN):
         module = net.get_submodule(reader.layer)
         values = constants.get(reader.layer)
@@ -287,8 +289,6 @@ def _absorb(
         elif carrier is not None:
             to = int((reader.units == carrier).nonzero()[0])
             weight[:, to] += share.sum(1) / values[to]
-    gone = {member.key: member.at(dead) for member in group.on(OUT, IN, OWN)}
-    set_to_zero(net, masks_without(net, gone))
 
 
 def _add_to_bias(module: nn.Module, total: Tensor) -> None:
