@@ -129,9 +129,8 @@ def probes(net: nn.Module, example: Any) -> list[Any]:
 
     Normal numbers replace floats, and random ones booleans; whole numbers change places. Where these are all
     the same (a mask of ones, lengths of full sequences), smaller ones come in: what depends on them would be
-    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. The
-    last one has other sizes (length of sequences, height and width of pictures) wherever the network runs on
-    these.
+    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. Then
+    come inputs with other sizes (length of sequences, height or width of pictures) on which the network runs.
 
     Examples:
         >>> [p.shape for p in probes(nn.Linear(3, 1), torch.zeros(2, 3))]

@@ -241,11 +241,9 @@ def _spared(net: nn.Module, group: Group, dead: Tensor, gone: Tensor) -> Tensor:
         """Those first that are gone already: if one has to stay, it is a later one."""
         return sorted(dead.nonzero().flatten().tolist(), key=lambda unit: not gone[unit])
 
-    if bool(dead.all()):
-        dead[in_order()[-1]] = False
-    for reader in group.on(IN):
-        if bool(reader.at(dead).all()):
-            dead[[unit for unit in in_order() if unit in reader.units][-1]] = False
+    for member in group.on(OUT, IN):
+        if bool(member.at(dead).all()):
+            dead[[unit for unit in in_order() if unit in member.units][-1]] = False
     grouped = [
         (member, module.groups, units_on(module, member.side) // module.groups)
         for member in group.on(OUT, IN)
