@@ -213,7 +213,8 @@ class Search:
             ]
             links = [*([key] for key in statistics), *shared]
             self.blocks = [Block(decider, keys) for keys in connected(links)]
-        self.total = self._saved({name: torch.tensor(False) for name in prices})
+        left = {name: int(decider.net.get_parameter(name).count_nonzero()) for name in prices}
+        self.total = sum(prices[name] * left[name] for name in prices)
         self.wanted = 0.0 if self.budget is None else self.total - self.budget
         start = self._levels()
         self.loss, self.saved = self._loss_at(start), self._saved_at(start)
@@ -247,13 +248,10 @@ class Search:
         return self.known[key]
 
     def _saved_at(self, levels: Levels) -> float:
-        return self._saved(self.decider.masks(levels, whole=True))
-
-    def _saved(self, masks: Masks) -> float:
-        """Weights that are not 0 yet and that masks set to 0, each at the price of its matrix."""
-        net, prices = self.decider.net, self.prices
+        """Weights that are not 0 yet and go, each at the price of its matrix."""
+        net, masks = self.decider.net, self.decider.masks(levels, whole=True)
         return sum(
-            prices.get(name, 0.0) * int(((net.get_parameter(name) != 0) & ~mask).sum())
+            self.prices.get(name, 0.0) * int(((net.get_parameter(name) != 0) & ~mask).sum())
             for name, mask in masks.items()
         )
 
