@@ -1,24 +1,23 @@
 """`kasuri.compress`: a smaller network out of a posterior, and a report."""
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from kasuri.checks import is_number
 from kasuri.compression import importance, probes, search
-from kasuri.compression.attention import shrink_heads
 from kasuri.compression.counting import count, uses
-from kasuri.compression.coupling import OUTPUTS, find_groups, heads_of
+from kasuri.compression.coupling import OUTPUTS, find_groups, heads_of, inputs_of
 from kasuri.compression.decisions import STRUCTURES, Decider, sides_asked
 from kasuri.compression.importance import LOG_MODE, WEIGHTS, Weight
 from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
-from kasuri.compression.report import CompressionReport, Histogram, MatrixLeft, UnitsLeft
+from kasuri.compression.report import CompressionReport, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, Threshold, Validation
-from kasuri.compression.shrink import left_of, shrink
-from kasuri.compression.units import IN, Masks, alive, masked_net
+from kasuri.compression.shrink import shrink
+from kasuri.compression.units import Masks, left_of, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -52,7 +51,7 @@ def compress(
             priors and likelihood.
         example: a batch of inputs: a tensor, a tuple of arguments or a mapping of named ones.
         criterion: "snr" (signal-to-noise), "group_ard" (the same, weighted by the precisions of the other
-            side), or for kasuri.Radial "log_mode".
+            side), or "log_mode" for linear layers and convolutions with kasuri.Radial.
         structure: "either": a unit goes if the layer that makes it (its row), or all that read it (their
             columns), can do without it; "both": both have to agree; "rows" or "columns": one side is asked.
             A side whose weights are not random has no say. "weights": weights go one by one, and
@@ -61,7 +60,8 @@ def compress(
         threshold: a number: what is below it goes; or Gap(), Loss(tolerance, price, budget) or
             PerLayer(tolerance, price, budget) of kasuri.compression. By default Loss() with validation data,
             else Gap().
-        validation: (x, y), if model is a kasuri.ELBO; or a function from a network to its loss.
+        validation: (x, y), an object with .x and .y, or a loader, if model is a kasuri.ELBO or what
+            kasuri.fit gave; or a function from a network to its loss.
         keep_posterior: return a smaller Bayesian network, with the posterior of what is left. By default
             only without an example.
 
@@ -83,11 +83,7 @@ def compress(
     keep_posterior = example is None if keep_posterior is None else keep_posterior
     if threshold is None and example is not None:
         threshold = Gap() if validation is None else Loss()
-    _check_structure(structure, criterion, example)
-    _check_threshold(threshold, validation, example)
-    if criterion not in importance.CRITERIA:
-        known = ", ".join(map(repr, importance.CRITERIA))
-        raise ValueError(f"compress(criterion={criterion!r}): write one of {known}")
+    _check(criterion, structure, threshold, validation, example)
     model = objective_of(model)
     bnn = importance.network_of(model)
     require_posteriors(bnn)
@@ -97,51 +93,48 @@ def compress(
     assert isinstance(structure, str)
     assert threshold is not None
 
+    # the posterior mean, which units of it go together, and how much they are needed
     plain = collapse(bnn).eval()
     probes.check_example(plain, example)
-    work, sample = copy.deepcopy(plain).cpu().double(), probes.in_double(example)
+    work, sample = probes.in_double(plain, example)
     probes.check_double(work, sample)
-    probed = probes.probes(work, sample)
     groups, notes = find_groups(work, sample)
-    notes += probes.unvaried(probed)
-
+    heads, inputs = heads_of(work), inputs_of(work, sample)
     statistics = importance.statistics_of(work, weights, criterion, sides_asked(structure))
-    everything = [*groups, *heads_of(work)]
-    inputs = probes.input_columns(work, sample)
-    decider = Decider(work, everything, statistics, structure, inputs)
-    loss, prices = None, {}
-    if isinstance(threshold, Loss):
-        loss = search.masked_loss(search.validation_loss(validation, model), plain)
-        matrices = [name for name, p in work.named_parameters() if p.dim() >= 2]
-        prices = uses(work, sample) if threshold.price == "macs" else dict.fromkeys(matrices, 1.0)
-    cut = search.find_cut(decider, threshold, criterion, loss, prices)
-    masks = decider.masks(cut.levels)
 
+    # which units go: the masked network
+    free = [group for group in (*groups, *heads, *inputs) if group.obstacle is None]
+    offsets = importance.offsets_of(statistics, criterion)
+    decider = Decider(work, free, statistics, offsets, structure)
+    if isinstance(threshold, Gap):
+        cut = search.at_gaps(decider, criterion)
+    elif isinstance(threshold, Loss):
+        loss = search.validation_loss(validation, model, plain)
+        prices = uses(work, sample) if threshold.price == "macs" else None
+        cut = search.Search(decider, threshold, loss, prices).run()
+    else:
+        cut = search.at_number(statistics, threshold, criterion)
+    masks = decider.masks(cut.levels)
     masked = masked_net(work, masks)
-    shrunk = shrink(masked, probed, groups, carry=not keep_posterior)
-    small, heads, head_notes = shrink_heads(shrunk.net, probed)
-    if keep_posterior:
-        small, head_notes = shrunk.net, [f"dead heads of {name!r} stay, as zeros" for name in heads]
-        heads = {}
-    notes += [*cut.notes, *shrunk.notes, *head_notes]
-    result = _like(small, plain)
+
+    # the small network, equal to the masked one
+    probed = probes.probes(work, sample)
+    shrunk = shrink(masked, probed, groups, keep_posterior)
+    result = _like(shrunk.net, plain)
     after = count(result, example)
+    notes += [*probes.unvaried(probed), *cut.notes, *shrunk.notes]
     variational = None
     if keep_posterior:
         result, posterior_notes = small_posterior(
-            masked_posteriors(bnn, masks), work, result, shrunk.plan
+            masked_posteriors(bnn, masks), work, result, shrunk.gone
         )
         notes += posterior_notes
         variational = _size(bnn), _size(result)
 
-    left = {name: torch.ones(p.shape, dtype=torch.bool) for name, p in work.named_parameters()}
-    for part in (left_of(work, shrunk.plan), masks):
+    left = {name: torch.ones_like(p, dtype=torch.bool) for name, p in work.named_parameters()}
+    for part in (left_of(work, shrunk.gone), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    units = [
-        UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
-        for g in groups
-    ]
-    stay = [
+    notes += [
         f"units of {group.name!r} stay: {group.obstacle}"
         for group in groups
         if group.obstacle not in (None, OUTPUTS)
@@ -152,18 +145,20 @@ def compress(
         before=count(plain, example),
         after=after,
         matrices=_matrices(weights, left),
-        units=(*units, *_heads(work, heads)),
-        histograms=tuple(
-            Histogram.of(*key, statistic.logs, cut.levels[key])
-            for key, statistic in statistics.items()
+        units=tuple(
+            UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
+            for g in (*groups, *heads)
         ),
-        difference=probes.distance(probes.outputs(masked, probed), probes.outputs(small, probed)),
-        unused_inputs=tuple(_unused(masked, inputs)),
+        difference=probes.distance(
+            probes.outputs(masked, probed), probes.outputs(shrunk.net, probed)
+        ),
         trials=tuple(cut.trials),
         loss=cut.loss,
         variational=variational,
-        notes=(*notes, *stay),
+        notes=tuple(notes),
         masks=masks,
+        statistics=statistics,
+        levels=cut.levels,
     )
 
 
@@ -196,31 +191,25 @@ def _by_matrix(
     )
 
 
-def _check_structure(structure: Any, criterion: str, example: Any) -> None:
-    wanted = {structure} if isinstance(structure, str) else set(structure)
-    if not wanted or not wanted <= set(STRUCTURES):
+def _check(criterion: str, structure: Any, threshold: Any, validation: Any, example: Any) -> None:
+    """Refuse arguments that do not go together."""
+    if criterion not in importance.CRITERIA:
+        criteria = ", ".join(map(repr, importance.CRITERIA))
+        raise ValueError(f"compress(criterion={criterion!r}): write one of {criteria}")
+    one_by_one = STRUCTURES[2:]  # what can go without an example
+    known = STRUCTURES if example is not None else one_by_one
+    wanted = [structure] if isinstance(structure, str) or example is not None else [*structure]
+    if not wanted or not all(part in known for part in wanted):
         raise ValueError(
-            f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}"
-        )
-    if example is None and wanted & {"either", "both"}:
-        raise ValueError(
-            f"compress(structure={structure!r}): units can only be taken out with an example, a "
-            "batch of inputs on which the network is traced; give one, or write "
-            'structure="weights", which sets weights to 0 and keeps all shapes'
-        )
-    if example is not None and not isinstance(structure, str):
-        raise ValueError(
-            f"compress(structure={structure!r}): several structures at once are for calls without an "
-            f"example; with one, write one of {', '.join(map(repr, STRUCTURES))}"
+            f"compress(structure={structure!r}): write one of {', '.join(map(repr, STRUCTURES))}; without an "
+            "example, a batch of inputs on which the network is traced to take units out, write one or "
+            f"several of {', '.join(map(repr, one_by_one))}"
         )
     if criterion == LOG_MODE and (example is None or structure == WEIGHTS):
         raise ValueError(
             f"compress(criterion={criterion!r}, structure={structure!r}): this criterion "
             'judges whole units; write structure="either" and give an example, or criterion="snr"'
         )
-
-
-def _check_threshold(threshold: Any, validation: Any, example: Any) -> None:
     if example is None:
         if not (is_number(threshold) and 0 <= threshold < float("inf")):
             raise ValueError(
@@ -256,14 +245,6 @@ def _like(small: nn.Module, plain: nn.Module) -> nn.Module:
     return small.eval()
 
 
-def _unused(net: nn.Module, inputs: Mapping[str, Tensor]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """By layer, inputs of the network that it reads with weights 0."""
-    for name, here in inputs.items():
-        unread = here & ~alive(net.get_submodule(name), IN)
-        if bool(unread.any()):
-            yield name, tuple(unread.nonzero().flatten().tolist())
-
-
 def _size(net: nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
 
@@ -276,11 +257,3 @@ def _matrices(weights: Mapping[str, Weight], left: Masks) -> tuple[MatrixLeft, .
         for name, weight in weights.items()
         if once[id(weight.posterior)] == name
     )
-
-
-def _heads(net: nn.Module, gone: Mapping[str, list[int]]) -> list[UnitsLeft]:
-    return [
-        UnitsLeft(f"{name} (heads)", module.num_heads, module.num_heads - len(gone.get(name, ())))
-        for name, module in net.named_modules()
-        if isinstance(module, nn.MultiheadAttention)
-    ]

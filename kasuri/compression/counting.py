@@ -10,7 +10,6 @@ own formulas (torch.utils.flop_counter) count them. The network runs in double p
 where torch makes recurrent layers of products like any others.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +76,16 @@ def count(net: nn.Module, example: Any = None) -> Counts:
         (8, 6, 14)
     """
     weights = [p for p in net.parameters() if p.dim() >= 2]
-    products = None if example is None else _products(net, example)
-    totals = (0.0, 0.0, 0.0) if products is None else products.per_example()
+    operations: tuple[float, ...] = ()
+    if example is not None:
+        products = _products(net, example)
+        totals = products.macs, products.biases, products.sparse_macs
+        operations = tuple(total / products.examples for total in totals)
     return Counts(
         sum(p.numel() for p in net.parameters()),
         sum(p.numel() for p in weights),
         sum(int(p.count_nonzero()) for p in weights),
-        *map(round, totals),
+        *map(round, operations),
     )
 
 
@@ -101,14 +103,13 @@ def uses(net: nn.Module, example: Any) -> dict[str, float]:
     }
 
 
-@torch.no_grad()
 def _products(net: nn.Module, example: Any) -> "_Products":
     """All products of one run in evaluation mode."""
-    net, example = copy.deepcopy(net).cpu().double().eval(), in_double(example)
+    net, example = in_double(net, example)
     shape = next(leaf.shape for leaf in tensors(example) if leaf.dim())
     products = _Products(net, shape[0])
 
-    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
+    def look(name: str, module: nn.Module, inputs: list[Any]) -> None:
         """Where a layer has time before the batch, count the examples along the other dimension."""
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and not module.batch_first:
             x = inputs[0]
@@ -133,16 +134,8 @@ class _Products(TorchDispatchMode):
         self.examples = examples
         self.macs = self.biases = self.sparse_macs = 0.0
         self.by_matrix: dict[str, float] = {}
-        self.parameters = dict(net.named_parameters())
-        self.owners = {_address(p): name for name, p in self.parameters.items()}
+        self.owners = {_address(p): (name, p.dim()) for name, p in net.named_parameters()}
         self.copies: list[Tensor] = []  # held, so that nothing else comes to lie where they are
-
-    def per_example(self) -> tuple[float, float, float]:
-        """Multiply-accumulates, biases, and multiply-accumulates with weights that are not 0."""
-        macs, biases, sparse = (
-            total / self.examples for total in (self.macs, self.biases, self.sparse_macs)
-        )
-        return macs, biases, sparse
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -155,11 +148,11 @@ class _Products(TorchDispatchMode):
             if decomposed is not NotImplemented:
                 return decomposed
         out = func(*args, **kwargs)
-        if kind in _COPIES and (name := self.owner(args[0])) is not None:
+        if kind in _COPIES and self.owner(args[0])[0]:
             self.copies.append(out)
-            self.owners[_address(out)] = name
+            self.owners[_address(out)] = self.owner(args[0])
         elif kind is _aten.add:
-            if out.dim() > 1 and any(self.dims(value) == 1 for value in args[:2]):
+            if out.dim() > 1 and any(self.owner(value)[1] == 1 for value in args[:2]):
                 self.biases += out.numel()
         elif kind in flop_registry:
             macs = flop_registry[kind](*args, **kwargs, out_val=out) / 2
@@ -172,26 +165,21 @@ class _Products(TorchDispatchMode):
 
     def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:
         """Note a product; the argument at `place`, if it is a parameter, is its bias."""
-        if place is not None and self.owner(args[place]) is not None:
+        if place is not None and self.owner(args[place])[0]:
             self.biases += out.numel()
-        factors = [value for number, value in enumerate(args) if number != place]
-        matrices = [value for value in factors if self.dims(value) >= 2 and value.numel()]
-        for matrix in matrices:
-            name = self.owner(matrix)
-            assert name is not None
-            self.by_matrix[name] = self.by_matrix.get(name, 0.0) + macs
-        nonzero = int(matrices[0].count_nonzero()) / matrices[0].numel() if matrices else 1.0
+        nonzero = 1.0  # of the sparsest matrix that is a parameter
+        for number, value in enumerate(args):
+            name, dims = self.owner(value)
+            if number != place and dims >= 2 and value.numel():
+                self.by_matrix[name] = self.by_matrix.get(name, 0.0) + macs
+                nonzero = min(nonzero, int(value.count_nonzero()) / value.numel())
         self.macs += macs
         self.sparse_macs += macs * nonzero
 
-    def owner(self, value: Any) -> str | None:
-        """The name of the parameter of which a value is a view or a copy."""
-        return self.owners.get(_address(value)) if isinstance(value, Tensor) else None
-
-    def dims(self, value: Any) -> int:
-        """Dimensions of the parameter of which a value is a view or a copy; 0 for other values."""
-        name = self.owner(value)
-        return 0 if name is None else self.parameters[name].dim()
+    def owner(self, value: Any) -> tuple[str, int]:
+        """Name and dimensions of the parameter of which a value is a view or a copy, or ("", 0)."""
+        is_tensor = isinstance(value, Tensor)
+        return self.owners.get(_address(value), ("", 0)) if is_tensor else ("", 0)
 
 
 def _address(tensor: Tensor) -> int:

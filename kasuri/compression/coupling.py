@@ -11,8 +11,12 @@ What this says is not believed blindly: `kasuri.compression.shrink` tries it out
 """
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from kasuri.checks import first_line
-from kasuri.compression.probes import run
+from kasuri.compression.probes import run, watched
 from kasuri.compression.units import (
     FOLLOWS,
     IN,
@@ -28,57 +32,70 @@ from kasuri.compression.units import (
     OUT,
     OWN,
     READS,
+    Key,
+    add_to,
+    by_unit,
     feature_dim,
     is_depthwise,
     sides_of,
     tensor_of,
     units_on,
 )
-from kasuri.network.contexts import plain_path
 
 OUTPUTS = "they are outputs of the network"
 
 Place = tuple[str, str, int]  # a layer, its side, and an index there
-Unit = tuple[str, int]  # a layer that makes it, and its number there
 Node = TypeVar("Node", bound=Hashable)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
     """The part of one layer in a group of units.
 
     Args:
         layer: name of the module in the plain network.
         side: one of those of `units`.
-        places: for each unit of the group its indices on that side: several after a flatten, none where it is
-            not read.
+        size: number of units of the group.
+        units: for each index on that side the unit that is there, or `size` where there is none of them. A
+            unit has several places after a flatten, and none where it is not read.
     """
 
     layer: str
     side: str
-    places: tuple[tuple[int, ...], ...]
+    size: int
+    units: Tensor
 
-    def of(self, units: Tensor) -> list[int]:
-        """Indices, on this side, of the units that are True."""
-        return [place for unit in units.nonzero().flatten().tolist() for place in self.places[unit]]
+    @property
+    def key(self) -> Key:
+        """Layer and side."""
+        return self.layer, self.side
+
+    def at(self, units: Tensor) -> Tensor:
+        """True at the places of the units that are True."""
+        return torch.cat([units, units.new_zeros(1)])[self.units]
+
+    def largest(self, values: Tensor) -> Tensor:
+        """For each unit the largest value at its places; -inf if it has none."""
+        start = torch.full((self.size + 1,), -math.inf, dtype=torch.float64)
+        return start.scatter_reduce(0, self.units, values.double(), "amax")[:-1]
 
     def any(self, here: Tensor) -> Tensor:
         """Units with at least one of their places among those that are True."""
-        return torch.tensor([any(bool(here[p]) for p in spread) for spread in self.places])
+        return self.largest(here) > 0
 
     def all(self, here: Tensor) -> Tensor:
         """Units with all of their places among those that are True."""
-        return torch.tensor([all(bool(here[p]) for p in spread) for spread in self.places])
+        return ~self.any(~here)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Units that are made and read together: unit i is one and the same in all members.
 
     Args:
         name: of the first layer that makes them.
         size: number of units.
-        members: at least one that makes them.
+        members: layers that make, read or follow them.
         obstacle: why none of them can be taken out, if none can.
     """
 
@@ -107,9 +124,41 @@ def heads_of(net: nn.Module) -> list[Group]:
     groups = []
     for name, module in net.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            places = tuple((head,) for head in range(module.num_heads))
-            members = tuple(Member(name, side, places) for side in sides_of(module))
-            groups.append(Group(name, module.num_heads, members))
+            size = module.num_heads
+            members = (Member(name, side, size, torch.arange(size)) for side in sides_of(module))
+            groups.append(Group(f"{name} (heads)", size, tuple(members)))
+    return groups
+
+
+@torch.no_grad()
+def inputs_of(net: nn.Module, example: Any) -> list[Group]:
+    """Inputs of the network itself, by the layer that reads them: units that no layer makes.
+
+    In a copy all parameters are NaN: what is a number all the same depends on none of them.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> [(group.name, group.size) for group in inputs_of(net, torch.ones(1, 2, 2))]
+        [('1', 4)]
+    """
+    blind = copy.deepcopy(net)
+    for parameter in blind.parameters():
+        if parameter.is_floating_point():
+            parameter.fill_(torch.nan)
+    columns: dict[str, Tensor] = {}
+
+    def look(name: str, module: nn.Module, inputs: list[Any]) -> None:
+        if IN in sides_of(module):
+            here = ~by_unit(module, inputs[0]).isnan().any(0)
+            columns[name] = columns.get(name, here) & here
+
+    with suppress(Exception):  # code that refuses NaN: what was seen until then is right
+        watched(blind, example, look)
+    groups = []
+    for name, here in columns.items():
+        if size := int(here.sum()):
+            units = torch.where(here, here.cumsum(0) - 1, size)
+            groups.append(Group(name, size, (Member(name, IN, size, units),)))
     return groups
 
 
@@ -128,28 +177,27 @@ def find_groups(net: nn.Module, example: Any) -> tuple[list[Group], list[str]]:
         [('0', 4, None), ('2', 2, 'they are outputs of the network')]
     """
     marking = _Marking(net, example)
-    makers = {
-        name: _followed(marking, name, units_on(module, OUT))
-        for name, module in net.named_modules()
-        if OUT in sides_of(module) and not is_depthwise(module) and name in marking.given
-    }
-    notes = [
-        f"{name!r} ({type(module).__name__}) stays as it is: units of its kind cannot be taken out"
-        for name, module in net.named_modules()
-        if isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.Bilinear) and not sides_of(module)
-    ]
-    shared = connected([name, *followed.places] for name, followed in makers.items())
-    groups = [[name for name in nodes if isinstance(name, str)] for nodes in shared]
-    return [_group(net, makers, names) for names in groups], notes
-
-
-@dataclass
-class _Followed:
-    """Where the units of one layer are read, and why they cannot go, if they cannot."""
-
-    size: int
-    places: dict[Place, int] = field(default_factory=dict)
-    obstacle: str | None = None
+    links: list[list[Place]] = []
+    obstacles: dict[str, str | None] = {}
+    notes = []
+    for name, module in net.named_modules():
+        sides = sides_of(module)
+        if OUT in sides and not is_depthwise(module) and name in marking.given:
+            places, obstacles[name] = marking.followed(name, module)
+            links += places
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase | nn.Bilinear) and not sides:
+            kind = type(module).__name__
+            notes.append(f"{name!r} ({kind}) stays as it is: units of its kind cannot be taken out")
+    units = connected(links)  # of every unit the places, that of its first maker first
+    makers = (
+        {layer for layer, side, _ in places if side == OUT and layer in obstacles}
+        for places in units
+    )
+    groups = []
+    for names in connected(makers):
+        mine = [places for places in units if places[0][0] in names]
+        groups.append(_group(net, mine, {n: o for n, o in obstacles.items() if n in names}))
+    return groups, notes
 
 
 class _Marking:
@@ -162,74 +210,82 @@ class _Marking:
         self.net, self.example = copy.deepcopy(net), example
         self.given: dict[str, list[Any]] = {}
         for name, module in self.net.named_modules():
-            if self._stops(module):
-                module.forward = self._recorded(name, module.forward)
+            sides = sides_of(module)
+            follows = is_depthwise(module) or isinstance(module, nn.PReLU) or FOLLOWS in sides
+            is_leaf = next(module.children(), None) is None
+            if follows and sides:
+                module.register_forward_pre_hook(partial(self._look, name), with_kwargs=True)
+            elif not follows and (sides or (is_leaf and module._parameters)):
+                # units end here: new ones are made of them, or the kind of layer is not known
+                module.forward = partial(self._replayed, name, module, module.forward)
         self.run()
-        for name, module in self.net.named_modules():
-            side = next(iter(sides_of(module)), None)
-            if self._stops(module):
-                module.forward = self._replayed(name, module)
-            elif side is not None:
-                module.register_forward_pre_hook(self._looked(name, side, module), with_kwargs=True)
-
-    @staticmethod
-    def _stops(module: nn.Module) -> bool:
-        """Whether units end at this layer: it makes new ones of them, or is of an unknown kind."""
-        if is_depthwise(module) or isinstance(module, nn.PReLU) or FOLLOWS in sides_of(module):
-            return False
-        is_leaf = next(module.children(), None) is None
-        return bool(sides_of(module)) or (is_leaf and bool(module._parameters))
 
     def run(self, root: str = "", marks: Tensor | None = None) -> None:
-        """Run with marks on some units of a layer, and note who sees them."""
+        """Run with marks on some units of a layer, and note who sees them; without marks, record."""
         self.root, self.marks = root, marks
-        self.calls = dict.fromkeys(self.given, 0)
-        self.seen: dict[tuple[str, str], Tensor] = {}
+        self.calls: Counter[str] = Counter()
+        self.seen: dict[Key, Tensor] = {}
         self.obstacles: list[str] = []
-        with plain_path():
-            out = run(self.net, self.example)
-        if any(map(_has_nan, tree_leaves(out))):
+        if any(map(_has_nan, tree_leaves(run(self.net, self.example)))):
             self.obstacles.append(OUTPUTS)
 
-    def _recorded(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            out = forward(*args, **kwargs)
-            self.given.setdefault(name, []).append(copy.deepcopy(out))
-            return out
+    def _replayed(
+        self, name: str, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        self._look(name, module, args, kwargs)
+        if self.marks is None:
+            self.given.setdefault(name, []).append(forward(*args, **kwargs))
+        out = copy.deepcopy(self.given[name][self.calls[name]])
+        self.calls[name] += 1
+        if name == self.root and self.marks is not None:
+            for leaf in _tensors(out):
+                leaf.index_fill_(feature_dim(module), self.marks.nonzero().flatten(), torch.nan)
+        return out
 
-        return recorded
+    def _look(
+        self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Note marked units of a layer's input; its other inputs must have no marks."""
+        side = next((s for s in sides_of(module) if s in (IN, FOLLOWS)), None)
+        given = [*args, *kwargs.values()]
+        if side is not None and _has_nan(tensor_of(given[0])):
+            key = name, OUT if is_depthwise(module) else side
+            add_to(self.seen, key, by_unit(module, given[0]).isnan().any(0))
+        if any(map(_has_nan, _tensors(given if side is None else given[1:]))):
+            kind = type(module).__name__
+            self.obstacles.append(f"{name!r} ({kind}) mixes units, or its kind is not known")
 
-    def _replayed(self, name: str, module: nn.Module) -> Callable[..., Any]:
-        side = IN if IN in sides_of(module) else ""
-        look = self._looked(name, side, module)
-
-        def replayed(*args: Any, **kwargs: Any) -> Any:
-            look(module, args, kwargs)
-            self.calls[name] += 1
-            out = copy.deepcopy(self.given[name][self.calls[name] - 1])
-            if name == self.root and self.marks is not None:
-                dim, units = feature_dim(module), self.marks.nonzero().flatten()
-                for leaf in _tensors(out):
-                    leaf.index_fill_(dim, units, torch.nan)
-            return out
-
-        return replayed
-
-    def _looked(self, name: str, side: str, module: nn.Module) -> Callable[..., None]:
-        """A hook that notes marked units of a layer's input; its other inputs must have no marks."""
-
-        def look(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            given = [*args, *kwargs.values()]
-            rest = given[1:] if side else given
-            if side and _has_nan(x := tensor_of(given[0])):
-                dim = feature_dim(module)
-                here = x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
-                self.seen[name, side] = self.seen.get((name, side), here) | here
-            if any(map(_has_nan, _tensors(rest))):
-                kind = type(module).__name__
-                self.obstacles.append(f"{name!r} ({kind}) mixes units, or its kind is not known")
-
-        return look
+    def followed(self, root: str, module: nn.Module) -> tuple[list[list[Place]], str | None]:
+        """The places of every unit of a layer, and why none of them can go, if so."""
+        size = units_on(module, OUT)
+        own = [side for side in (OUT, OWN) if side in sides_of(module)]
+        places: list[list[Place]] = [[(root, side, unit) for side in own] for unit in range(size)]
+        digits = range(max(1, (size - 1).bit_length()))
+        units, powers = torch.arange(size), 2 ** torch.arange(len(digits))
+        codes = [units // 2**digit % 2 == value for value in (0, 1) for digit in digits]
+        spelt: dict[Key, Tensor] = {}  # (codes, places)
+        obstacle = None
+        for number, code in enumerate(codes):
+            try:
+                self.run(root, code)
+            except Exception as error:
+                return (
+                    places,
+                    f"the network does not run when they are marked ({first_line(error)})",
+                )
+            obstacle = next(iter(self.obstacles), obstacle)
+            for key, here in self.seen.items():
+                empty = torch.zeros(len(codes), len(here), dtype=torch.bool)
+                spelt.setdefault(key, empty)[number] = here
+        for (layer, side), marks in spelt.items():
+            here, (zeros, ones) = marks.any(0), marks.chunk(2)
+            if bool((zeros == ones)[:, here].any()):
+                obstacle = obstacle or f"they are mixed before {layer!r} reads them"
+                continue
+            numbers = (powers @ ones.long()).tolist()
+            for place in here.nonzero().flatten().tolist():
+                places[numbers[place]].append((layer, side, place))
+        return places, obstacle
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -241,36 +297,6 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def _has_nan(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any())
-
-
-def _followed(marking: _Marking, root: str, size: int) -> _Followed:
-    """Where every unit of a layer is read."""
-    followed = _Followed(size)
-    units, digits = torch.arange(size), max(1, (size - 1).bit_length())
-    spelt: dict[tuple[str, str], Tensor] = {}  # (digits, values of a digit, places)
-    for digit in range(digits):
-        for value in (0, 1):
-            try:
-                marking.run(root, (units >> digit) % 2 == value)
-            except Exception as error:
-                followed.obstacle = (
-                    f"the network does not run when they are marked ({first_line(error)})"
-                )
-                return followed
-            followed.obstacle = next(iter(marking.obstacles), followed.obstacle)
-            for key, here in marking.seen.items():
-                empty = torch.zeros(digits, 2, len(here), dtype=torch.bool)
-                spelt.setdefault(key, empty)[digit, value] = here
-    powers = 2 ** torch.arange(digits)
-    for (layer, side), marks in spelt.items():
-        here = marks.any(1).any(0)
-        if bool((marks.sum(1) != 1)[:, here].any()):
-            followed.obstacle = followed.obstacle or f"they are mixed before {layer!r} reads them"
-            continue
-        numbers = (powers @ marks[:, 1].long()).tolist()
-        places = here.nonzero().flatten().tolist()
-        followed.places |= {(layer, side, place): numbers[place] for place in places}
-    return followed
 
 
 def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
@@ -288,49 +314,27 @@ def connected(links: Iterable[Iterable[Node]]) -> list[list[Node]]:
     return list({id(nodes): nodes for nodes in owner.values()}.values())
 
 
-def _group(net: nn.Module, makers: Mapping[str, _Followed], names: Sequence[str]) -> Group:
-    """The units of some layers; units that are read at the same places are one and the same."""
-    links: dict[Unit, list[Unit | Place]] = {
-        (name, number): [(name, number)] for name in names for number in range(makers[name].size)
-    }
-    for name in names:
-        for place, number in makers[name].places.items():
-            links[name, number].append(place)
-    units = connected(links.values())
-    spread: dict[tuple[str, str], list[list[int]]] = {}
-
-    def put(unit: int, layer: str, side: str, place: int) -> None:
-        spread.setdefault((layer, side), [[] for _ in units])[unit].append(place)
-
-    for unit, nodes in enumerate(units):
-        for node in nodes:
-            if len(node) == 3:
-                put(unit, *node)
-                continue
-            name, number = node
-            put(unit, name, OUT, number)
-            if OWN in sides_of(net.get_submodule(name)):
-                put(unit, name, OWN, number)
-    members = tuple(
-        Member(*key, tuple(tuple(sorted(places)) for places in by_unit))
-        for key, by_unit in spread.items()
-    )
-    obstacles = (makers[name].obstacle for name in names)
-    obstacle = next((reason for reason in obstacles if reason is not None), None) or _obstacle(
-        members, net
-    )
-    return Group(names[0], len(units), members, obstacle)
+def _group(net: nn.Module, units: list[list[Place]], obstacles: Mapping[str, str | None]) -> Group:
+    """A group of the places of every unit, and the obstacles of the layers that make them."""
+    at: dict[Key, Tensor] = {}
+    for unit, places in enumerate(units):
+        for layer, side, place in places:
+            if (layer, side) not in at:
+                size = units_on(net.get_submodule(layer), side)
+                at[layer, side] = torch.full((size,), len(units))
+            at[layer, side][place] = unit
+    members = tuple(Member(*key, len(units), where) for key, where in at.items())
+    obstacle = next(filter(None, obstacles.values()), None) or _obstacle(members, net)
+    return Group(next(iter(obstacles)), len(units), members, obstacle)
 
 
 def _obstacle(members: Iterable[Member], net: nn.Module) -> str | None:
     if not any(member.side == IN for member in members):
         return OUTPUTS
-    holders: dict[int, set[str]] = {}
-    for name, module in net.named_modules(remove_duplicate=False):
-        for parameter in module.parameters(recurse=False):
-            holders.setdefault(id(parameter), set()).add(name)
+    modules = [module for _, module in net.named_modules(remove_duplicate=False)]
+    holders = Counter(id(p) for module in modules for p in module.parameters(recurse=False))
     for member in members:
         module = net.get_submodule(member.layer)
-        if any(len(holders[id(p)]) > 1 for p in module.parameters(recurse=False)):
+        if any(holders[id(p)] > 1 for p in module.parameters(recurse=False)):
             return f"a weight of {member.layer!r} is tied to another layer's"
     return None

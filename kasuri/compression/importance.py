@@ -7,8 +7,9 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "snr"       | mean²                                  | variance         | its signal-to-noise ratio    |
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
 
-"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column. In layers of
-other posteriors beside them it is the logarithm of the length of the mean row or column.
+"log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column of a linear
+layer or convolution. In such layers with other posteriors it is the logarithm of the length of the mean row
+or column.
 
 Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
 would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from kasuri.compression.units import (
     HEAD_OUTPUTS,
@@ -30,24 +32,22 @@ from kasuri.compression.units import (
     IN,
     OUT,
     OWN,
+    Key,
     sides_of,
     unit_index,
     units_on,
 )
-from kasuri.network.random import named_layers, posterior_of
+from kasuri.network.random import full_name, named_layers, named_posteriors, posterior_of
 from kasuri.network.views import View
 from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
-from kasuri.posteriors.point import PointPosterior
 from kasuri.priors.base import Prior
 from kasuri.priors.relevance import GroupARD
 
 LOG_MODE = "log_mode"
 CRITERIA = ("snr", "group_ard", LOG_MODE)
 WEIGHTS = "weights"
-Key = tuple[str, str]  # name of a module of the plain network (or of a weight), side
-Pair = tuple[Tensor, Tensor]  # signal and noise
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,6 @@ class Weight:
     view: View
     prior: Prior | None = None
 
-    @property
-    def is_random(self) -> bool:
-        """Whether it is more than a point."""
-        return not isinstance(self.posterior, PointPosterior)
-
 
 def network_of(model: nn.Module) -> nn.Module:
     """The network itself, or that of an objective; what torch.compile wraps instead of the wrapper."""
@@ -79,25 +74,23 @@ def network_of(model: nn.Module) -> nn.Module:
 
 def matrices_of(model: nn.Module) -> dict[str, Weight]:
     """Every matrix with a posterior, by the name of its tensor in the plain network."""
-    priors: dict[str, Any] = {}
-    by_posterior: dict[int, Any] = {}
+    priors: dict[int, Prior] = {}
     if isinstance(model, ELBO):
-        for governing, names in zip(model.priors, model.governed, strict=True):
-            priors |= {name.removeprefix("_orig_mod."): governing for name in names}
+        posteriors = dict(named_posteriors(model.bnn))
+        priors = {id(posteriors[name]): prior for prior, names in model.groups() for name in names}
     matrices = {}
     for name, layer, conversion in named_layers(network_of(model)):
         for parameter, view in conversion.views.items():
-            full = f"{name}.{parameter}" if name else parameter
             posterior = posterior_of(layer, parameter)
-            if not view.vector:  # tied matrices have one posterior, and the prior of the first name
-                prior = by_posterior.setdefault(id(posterior), priors.get(full))
-                matrices[full] = Weight(posterior, view, prior)
+            if not view.vector:
+                prior = priors.get(id(posterior))
+                matrices[full_name(name, parameter)] = Weight(posterior, view, prior)
     return matrices
 
 
 @torch.no_grad()
-def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, Pair]:
-    """(signal, noise) of a matrix (*blocks, out, in), as rows and as columns sum them.
+def signal_and_noise(name: str, weight: Weight, criterion: str) -> Tensor:
+    """(signal, noise) of a matrix as rows sum them, then as columns do: (2, 2, *blocks, out, in).
 
     Examples:
         >>> import kasuri
@@ -113,13 +106,12 @@ def signal_and_noise(name: str, weight: Weight, criterion: str) -> tuple[Pair, P
             f"means or variances of {name!r} are not all finite: this network did not train; take an "
             "earlier checkpoint"
         )
-    squares = mean.square()
-    if criterion == "group_ard":
-        prior = weight.prior if isinstance(weight.prior, GroupARD) else GroupARD()
-        rows, columns = (p.cpu().double() for p in prior.precisions(posterior))
-        by_row, by_column = columns.unsqueeze(-2), rows.unsqueeze(-1)
-        return (squares * by_row, variance * by_row), (squares * by_column, variance * by_column)
-    return (squares, variance), (squares, variance)
+    parts = torch.stack([mean.square(), variance])
+    if criterion != "group_ard":
+        return parts.expand(2, *parts.shape)
+    prior = weight.prior if isinstance(weight.prior, GroupARD) else GroupARD()
+    rows, columns = (p.cpu().double() for p in prior.precisions(posterior))
+    return torch.stack([parts * columns.unsqueeze(-2), parts * rows.unsqueeze(-1)])
 
 
 def quotient(signal: Tensor, noise: Tensor) -> Tensor:
@@ -128,33 +120,26 @@ def quotient(signal: Tensor, noise: Tensor) -> Tensor:
 
 
 def peel(
-    by_row: Pair,
-    by_column: Pair,
-    rows: bool = True,
-    columns: bool = True,
-    entries: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    parts: Tensor, rows: bool = True, columns: bool = True, entries: Tensor | None = None
+) -> list[Tensor]:
     """What every row (out,) and column (in,) is worth; with one side alone, its plain ratios.
 
     Args:
-        by_row: signal and noise (out, in) as rows sum them.
-        by_column: as columns sum them.
+        parts: (2, 2, out, in): signal and noise as rows sum them, and as columns do.
         rows: whether rows may go, and their noise with them.
         columns: whether columns may.
         entries: (out, in), 0 where there is no weight.
 
     Examples:
-        >>> pair = torch.tensor([[4.0, 0.0], [0.1, 0.0]]), torch.ones(2, 2)
-        >>> peel(pair, pair)
-        (tensor([4.0000, 0.1000]), tensor([4., 0.]))
+        >>> pair = torch.tensor([[[4.0, 0.0], [0.1, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])
+        >>> peel(torch.stack([pair, pair]))
+        [tensor([4.0000, 0.1000]), tensor([4., 0.])]
     """
-    entries = torch.ones_like(by_row[0]) if entries is None else entries
-    sums = [[part.sum(1) for part in by_row], [part.sum(0) for part in by_column]]
+    entries = torch.ones_like(parts[0, 0]) if entries is None else entries
+    sums = [parts[0].sum(2), parts[1].sum(1)]
     ratios = [quotient(*side) for side in sums]
     if not (rows and columns):
-        return ratios[0], ratios[1]
-    # what a side loses with a row (column) is in the parts as the columns (rows) see them
-    parts = [by_column, by_row]
+        return ratios
     left = [entries.sum(1), entries.sum(0)]
     worth = [torch.full_like(side, math.inf) for side in ratios]
     here = [torch.ones_like(side, dtype=torch.bool) for side in worth]
@@ -168,34 +153,21 @@ def peel(
         highest = max(highest, lowest[side])
         worth[side][place], here[side][place] = highest, False
         ratios[side][place] = math.inf
-        for total, part in zip(sums[other], parts[side], strict=True):
-            total -= part.select(side, place)
-            total.clamp_(min=0)
+        # what columns (rows) lose with a row (column) is in the parts as columns (rows) see them
+        sums[other] = (sums[other] - parts[other].select(1 + side, place)).clamp(min=0)
         left[other] = left[other] - entries.select(side, place)
         # without any entry left nothing is known any more: a lone row keeps its last ratio
         known = here[other] & (left[other] > 0)
         ratios[other] = torch.where(known, quotient(*sums[other]), ratios[other])
-    return worth[0], worth[1]
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """What the units on one side of one layer are worth.
-
-    Args:
-        logs: (units,) logarithms of ratios, or log-modes; -inf for what is certainly 0.
-        offset: what makes logs of several layers comparable when taken off: 0 for ratios, the largest
-            one for radii, whose size means something within one side of one layer only.
-    """
-
-    logs: Tensor
-    offset: float = 0.0
+    return worth
 
 
 def statistics_of(
     net: nn.Module, weights: Mapping[str, Weight], criterion: str, sides: frozenset[str]
-) -> dict[Key, Statistic]:
-    """Statistics of every side of every layer all of whose weights are random, or of single weights.
+) -> dict[Key, Tensor]:
+    """Logarithms of what the units on every side of every layer are worth, if all its weights are random.
+
+    Ratios, or log-modes; -inf for what is certainly 0. Or the same of single weights, by name and "weights".
 
     Args:
         net: the plain network (`kasuri.collapse`).
@@ -203,7 +175,7 @@ def statistics_of(
         criterion: one of the criteria.
         sides: what may go: "rows", "columns", or "weights" one by one.
     """
-    weights = {name: weight for name, weight in weights.items() if weight.is_random}
+    weights = {name: weight for name, weight in weights.items() if not weight.posterior.certain}
     logs: dict[Key, Tensor] = {}
     if criterion == LOG_MODE and not any(map(_has_radii, weights.values())):
         weights = {}
@@ -212,30 +184,34 @@ def statistics_of(
             logs[name, WEIGHTS] = quotient(*_tensors(name, weight, criterion)[0]).log()
     else:
         for name, module in net.named_modules():
-            logs_of_sides = _of_module(name, module, weights, criterion, sides)
-            logs |= {(name, side): values for side, values in logs_of_sides.items()}
+            start = full_name(name, "")
+            mine = {n.removeprefix(start): w for n, w in weights.items() if n.startswith(start)}
+            for side, values in _of_module(name, module, mine, criterion, sides).items():
+                logs[name, side] = values
     if not logs:
         raise ValueError(
             f"compress(criterion={criterion!r}): no layer has such a statistic; "
             '"log_mode" is for kasuri.Radial, and layers need random weights'
         )
-    statistics = {}
-    for key, values in logs.items():
-        finite = values[values.isfinite()]
-        offset = float(finite.max()) if criterion == LOG_MODE and len(finite) else 0.0
-        statistics[key] = Statistic(values, offset)
-    return statistics
+    return logs
 
 
-def _tensors(name: str, weight: Weight, criterion: str) -> tuple[Pair, Pair]:
-    """`signal_and_noise` in the layout of the tensor."""
+def offsets_of(statistics: Mapping[Key, Tensor], criterion: str) -> dict[Key, float]:
+    """What makes statistics of several layers comparable when taken off.
 
-    def tensors(pair: Pair) -> Pair:
-        signal, noise = (weight.view.tensor(part).contiguous() for part in pair)
-        return signal, noise
+    The largest one for radii, whose size means something within one side of one layer only; 0 for ratios.
+    """
+    offsets = dict.fromkeys(statistics, 0.0)
+    for key, logs in statistics.items() if criterion == LOG_MODE else ():
+        if bool((finite := logs.isfinite()).any()):
+            offsets[key] = float(logs[finite].max())
+    return offsets
 
-    by_row, by_column = signal_and_noise(name, weight, criterion)
-    return tensors(by_row), tensors(by_column)
+
+def _tensors(name: str, weight: Weight, criterion: str) -> Tensor:
+    """`signal_and_noise` in the layout of the tensor: (2, 2, *tensor)."""
+    parts = signal_and_noise(name, weight, criterion).flatten(0, 1)
+    return torch.stack([weight.view.tensor(part) for part in parts]).unflatten(0, (2, 2))
 
 
 def _of_module(
@@ -245,68 +221,56 @@ def _of_module(
     criterion: str,
     sides: frozenset[str],
 ) -> dict[str, Tensor]:
-    """Logarithms of what the units of each side of a module are worth."""
-    prefix = f"{name}." if name else ""
+    """Logarithms of what the units of each side of a module are worth; `weights` by name in it."""
     if isinstance(module, nn.MultiheadAttention):
-        return _heads(prefix, module, weights, criterion)
+        return {} if criterion == LOG_MODE else _heads(name, module, weights, criterion)
     if OUT not in sides_of(module):
         return {}
-    index = {short: rows for short, rows in unit_index(module, OUT).items() if "bias" not in short}
-    known = {short: weights[prefix + short] for short in index if prefix + short in weights}
-    if len(known) < len(index):
+    index = [short for short in unit_index(module, OUT) if "bias" not in short]
+    if any(short not in weights for short in index):
         return {}
     if criterion == LOG_MODE:
-        return _radii(module, known)
-    pairs = {short: _tensors(prefix + short, weight, criterion) for short, weight in known.items()}
+        is_affine = isinstance(module, nn.Linear | _ConvNd)  # elsewhere a unit is not one row
+        return _log_modes(weights["weight"]) if is_affine else {}
+    tensors = {
+        short: _tensors(full_name(name, short), weights[short], criterion) for short in index
+    }
     if isinstance(module, nn.Embedding):  # its units are columns, and words are no units
-        return {OUT: peel(*pairs["weight"], rows=False)[1].log()}
-
-    def summed(side: int, part: int) -> Tensor:
-        return _by_units(module, {short: pair[side][part] for short, pair in pairs.items()})
-
-    by_row, by_column = ((summed(side, 0), summed(side, 1)) for side in (0, 1))
-    ones = {short: torch.ones_like(pair[0][0]) for short, pair in pairs.items()}
-    asked = "rows" in sides, "columns" in sides
-    out, ins = peel(by_row, by_column, *asked, entries=_by_units(module, ones))
+        return {OUT: peel(tensors["weight"], rows=False)[1].log()}
     read = [side for side in (IN, OWN) if side in sides_of(module)]
+    tables = torch.cat([_by_units(module, side, tensors) for side in read], -1)
+    asked = "rows" in sides, "columns" in sides
+    out, ins = peel(tables[:4].unflatten(0, (2, 2)), *asked, entries=tables[4])
     parts = ins.split([units_on(module, side) for side in read])
     return {OUT: out.log()} | {side: part.log() for side, part in zip(read, parts, strict=True)}
 
 
-def _by_units(module: nn.Module, tensors: Mapping[str, Tensor]) -> Tensor:
-    """Sums over positions and gates: (units made, units read), of recurrent layers their own at the end."""
-    made, sums = units_on(module, OUT), []
-    for side in (IN, OWN):
-        if side in sides_of(module):
-            ((name, columns),) = unit_index(module, side).items()
-            read, values = units_on(module, side), tensors[name]
-            places = (unit_index(module, OUT)[name] * read + columns).expand(values.shape)
-            total = values.new_zeros(made * read)
-            sums.append(total.index_add(0, places.flatten(), values.flatten()).reshape(made, read))
-    return torch.cat(sums, 1)
+def _by_units(module: nn.Module, side: str, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The four parts, and the number of weights, between units made and units read: (5, made, read)."""
+    made, read = units_on(module, OUT), units_on(module, side)
+    ((name, columns),) = unit_index(module, side).items()
+    parts = tensors[name].flatten(0, 1)
+    values = torch.cat([parts, torch.ones_like(parts[:1])])
+    places = (unit_index(module, OUT)[name] * read + columns).expand(values.shape[1:])
+    total = values.new_zeros(5, made * read)
+    return total.index_add(1, places.flatten(), values.flatten(1)).unflatten(1, (made, read))
 
 
 def _heads(
-    prefix: str, module: nn.MultiheadAttention, weights: Mapping[str, Weight], criterion: str
+    name: str, module: nn.MultiheadAttention, weights: Mapping[str, Weight], criterion: str
 ) -> dict[str, Tensor]:
     """Heads as rows of the map to values, and as columns of the map from heads to outputs."""
-    if criterion == LOG_MODE:
-        return {}  # a head is many rows, whose radii do not add up to one of the head
 
-    def logs(parts: list[Tensor]) -> Tensor:
-        signal, noise = (part.reshape(module.num_heads, -1).sum(1) for part in parts)
-        return (signal / noise).log()
+    def logs(short: str, by: int) -> Tensor:
+        """Ratios of heads, by rows (0) or columns (1); of maps in one matrix, that to values is the last."""
+        parts = _tensors(full_name(name, short), weights[short], criterion)[by]
+        rows = parts.mT if by else parts[:, -module.embed_dim :]
+        return quotient(*rows.reshape(2, module.num_heads, -1).sum(2)).log()
 
-    logs_of_sides = {}
-    for name in (f"{prefix}in_proj_weight", f"{prefix}v_proj_weight"):
-        if name in weights:
-            pair = _tensors(name, weights[name], criterion)[0]
-            logs_of_sides[HEAD_VALUES] = logs([part[-module.embed_dim :] for part in pair])
-    last = f"{prefix}out_proj.weight"
-    if last in weights:
-        logs_of_sides[HEAD_OUTPUTS] = logs(
-            [part.T for part in _tensors(last, weights[last], criterion)[1]]
-        )
+    values = next((n for n in ("in_proj_weight", "v_proj_weight") if n in weights), None)
+    logs_of_sides = {} if values is None else {HEAD_VALUES: logs(values, 0)}
+    if "out_proj.weight" in weights:
+        logs_of_sides[HEAD_OUTPUTS] = logs("out_proj.weight", 1)
     return logs_of_sides
 
 
@@ -315,8 +279,8 @@ def _has_radii(weight: Weight) -> bool:
 
 
 @torch.no_grad()
-def _log_modes(weight: Weight) -> tuple[Tensor | None, Tensor | None]:
-    """Log-modes of the radii of rows and of columns (of inputs); None for a side without radii.
+def _log_modes(weight: Weight) -> dict[str, Tensor]:
+    """Log-modes of the radii of rows (as OUT) and of columns (of inputs, as IN), where there are radii.
 
     Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
     Dropped rows and columns of a masked posterior are at -inf.
@@ -325,37 +289,16 @@ def _log_modes(weight: Weight) -> tuple[Tensor | None, Tensor | None]:
     if not _has_radii(weight):
         squares = posterior.mean.detach().cpu().double().square()
         inputs = squares.sum(-2).unflatten(-1, (-1, weight.view.positions)).sum(-1)
-        return squares.sum(-1).log() / 2, inputs.log() / 2
+        return {OUT: squares.sum(-1).flatten().log() / 2, IN: inputs.flatten().log() / 2}
     base: Any = behind_mask(posterior)
-    sides = base.sides()
-    log_modes: list[Tensor | None] = [None, None]
-    for index, side in enumerate(("rows", "columns")):
-        if side in sides:
-            modes = base.log_modes(side).detach().cpu().double()
-            if isinstance(posterior, MaskedPosterior):
-                left = posterior.mask.cpu().any(-1 - index).reshape(*modes.shape, -1).any(-1)
-                modes = torch.where(left, modes, -math.inf)
-            log_modes[index] = modes
-    return log_modes[0], log_modes[1]
-
-
-def _radii(module: nn.Module, weights: Mapping[str, Weight]) -> dict[str, Tensor]:
-    modes = {name: _log_modes(weight) for name, weight in weights.items()}
-    logs_of_sides: dict[str, Tensor | None] = {}
-    if isinstance(module, nn.Embedding):
-        logs_of_sides[OUT] = modes["weight"][1]
-    elif isinstance(module, nn.RNNBase):
-        size = module.hidden_size
-        rows = [rows.reshape(-1, size) for rows, _ in modes.values() if rows is not None]
-        # a unit is as strong as the strongest of its gates
-        logs_of_sides[OUT] = torch.cat(rows).amax(0) if len(rows) == len(modes) else None
-        for side, name in ((IN, "weight_ih_l0"), (OWN, "weight_hh_l0")):
-            columns = modes[name][1]
-            if columns is not None:
-                logs_of_sides[side] = columns.reshape(-1, columns.shape[-1]).amax(0)
-    else:
-        logs_of_sides[OUT], logs_of_sides[IN] = modes["weight"]
-    return {side: logs.flatten() for side, logs in logs_of_sides.items() if logs is not None}
+    modes = {}
+    for name in base.sides():
+        values = base.log_modes(name).detach().cpu().double()
+        if isinstance(posterior, MaskedPosterior):
+            left = posterior.mask.cpu().any(-1 if name == "rows" else -2)
+            values = torch.where(left.reshape(*values.shape, -1).any(-1), values, -math.inf)
+        modes[OUT if name == "rows" else IN] = values.flatten()
+    return modes
 
 
 def masks_by_matrix(
@@ -372,21 +315,19 @@ def masks_by_matrix(
         {'weight': tensor([[False, False, False, False]])}
     """
     masks = {}
+    asked = "rows" in sides, "columns" in sides
     for name, weight in weights.items():
-        by_row, by_column = signal_and_noise(name, weight, criterion)
-        mask = by_row[0] + by_row[1] > 0
+        parts = signal_and_noise(name, weight, criterion)
+        signal, noise = parts[0]
+        mask = signal + noise > 0
         if WEIGHTS in sides:
-            mask &= quotient(*by_row) >= threshold
-        if sides - {WEIGHTS}:
-            rows, columns = "rows" in sides, "columns" in sides
-            flat = [p.reshape(-1, *p.shape[-2:]) for pair in (by_row, by_column) for p in pair]
-            kept = []
-            for parts in zip(*flat, strict=True):
-                worth = peel((parts[0], parts[1]), (parts[2], parts[3]), rows, columns)
-                stay = torch.ones_like(parts[0], dtype=torch.bool)
-                stay &= (worth[0] >= threshold)[:, None] if rows else True
-                stay &= (worth[1] >= threshold) if columns else True
-                kept.append(stay)
-            mask &= torch.stack(kept).reshape(mask.shape)
+            mask &= quotient(signal, noise) >= threshold
+        if any(asked):
+            blocks = parts.reshape(2, 2, -1, *mask.shape[-2:]).unbind(2)
+            worth = zip(*(peel(block, *asked) for block in blocks), strict=True)
+            for dim, values in enumerate(worth):
+                if asked[dim]:
+                    stay = torch.stack(values).reshape(*mask.shape[:-2], -1) >= threshold
+                    mask &= stay.unsqueeze(-1 - dim)
         masks[name] = mask
     return masks

@@ -1,23 +1,21 @@
 """The smaller Bayesian network: masked posteriors, marginals of what is left."""
 
 import copy
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from kasuri.compression.shrink import CuttingPlan, left_of
-from kasuri.compression.units import Masks, part_of
+from kasuri.compression.units import Gone, Masks, left_of
 from kasuri.network.convert import Plan, apply_plans, replace_posteriors
 from kasuri.network.estimators import check, shared
-from kasuri.network.random import Conversion, named_layers, posterior_of
-from kasuri.network.views import View, view_of
+from kasuri.network.random import Conversion, full_name, named_layers, posterior_of
 from kasuri.posteriors.base import Builder, Family, Located, Posterior
 from kasuri.posteriors.masked import Masked, MaskedPosterior, behind_mask, masked
 from kasuri.posteriors.mean_field import MeanField, independent
 from kasuri.posteriors.parts import entries
-from kasuri.posteriors.point import PointPosterior
+from kasuri.posteriors.point import Point, PointPosterior
 
 
 def masked_posteriors(bnn: nn.Module, keep: Masks) -> nn.Module:
@@ -33,7 +31,7 @@ def masked_posteriors(bnn: nn.Module, keep: Masks) -> nn.Module:
     new: dict[str, tuple[Posterior, Builder]] = {}
     for title, layer, conversion in named_layers(net):
         for name, view in conversion.views.items():
-            full = f"{title}.{name}" if title else name
+            full = full_name(title, name)
             mask = keep.get(full)
             if mask is None or bool(mask.all()):
                 continue
@@ -55,7 +53,7 @@ def masked_posteriors(bnn: nn.Module, keep: Masks) -> nn.Module:
 
 
 def small_posterior(
-    bnn: nn.Module, plain: nn.Module, small: nn.Module, plan: CuttingPlan
+    bnn: nn.Module, plain: nn.Module, small: nn.Module, gone: Gone
 ) -> tuple[nn.Module, list[str]]:
     """The small network with posteriors, and which families could not be kept.
 
@@ -66,95 +64,77 @@ def small_posterior(
         bnn: Bayesian, with certain zeros in the place of what was masked.
         plain: the network before shrinking.
         small: after it.
-        plan: what was done.
+        gone: the units that were taken out.
     """
-    left = left_of(plain, plan)
+    left = left_of(plain, gone)
+    plans = [
+        Plan(
+            name,
+            dict.fromkeys(conversion.views, Point()),
+            _gates(layer, conversion),
+            conversion.estimator,
+        )
+        for name, layer, conversion in named_layers(bnn)
+    ]
+    result = apply_plans(small, plans)
     notes: list[str] = []
-    conversions, families = [], {}
+    parts: dict[str, tuple[Posterior, Builder]] = {}
     for name, layer, conversion in named_layers(bnn):
-        gates = _gates(layer, conversion)
-        builders: dict[str, Builder] = {}
         for parameter, view in conversion.views.items():
-            full = f"{name}.{parameter}" if name else parameter
+            full = full_name(name, parameter)
             posterior = posterior_of(layer, parameter)
-            family = conversion.families[parameter]
-            mean = small.get_parameter(full).detach()
-            after = view_of(small.get_submodule(name), mean, gates)
-            new, families[full] = _part(posterior, family, view, after, mean, left.get(full))
-            if type(behind_mask(new)) is not type(behind_mask(posterior)):
+            point: Any = posterior_of(result.get_submodule(name), parameter)
+            stays = view.matrix(left[full]).to(point.loc.device) if full in left else None
+            new, family = _part(posterior, conversion.families[parameter], stays)
+            if isinstance(base := behind_mask(new), Located):
+                base.loc.data.copy_(point.loc)
+            if isinstance(new, MaskedPosterior):
+                new.set_apart()
+            _freeze(new, posterior)
+            if type(base) is not type(behind_mask(posterior)):
                 kind = type(behind_mask(posterior)).__name__.removesuffix("Posterior")
                 notes.append(
                     f"the posterior of {full!r} is now independent normal weights with the same means and "
                     f"variances: this part of a {kind} is none"
                 )
-            builders[parameter] = partial(_instead, new)
-        conversions.append(Plan(name, builders, gates, conversion.estimator))
-    result = apply_plans(small, conversions)
-    for name, _, conversion in named_layers(result):
-        for parameter in conversion.views:
-            conversion.families[parameter] = families[f"{name}.{parameter}" if name else parameter]
-    result.train(bnn.training)
-    return result, notes
-
-
-def _instead(new: Posterior, weight: Tensor) -> Posterior:
-    """A posterior that is there already, in the place of one built around the weight."""
-    return new
+            parts[full] = new, family
+    replace_posteriors(result, parts)
+    return result.train(bnn.training), notes
 
 
 @torch.no_grad()
-def _part(
-    posterior: Posterior,
-    family: Builder,
-    view: View,
-    after: View,
-    small: Tensor,
-    left: Tensor | None,
-) -> tuple[Posterior, Builder]:
-    """The posterior of what is left of one parameter, and the family that files know it by."""
-    if left is None or bool(left.all()):
-        new: Posterior = copy.deepcopy(posterior)
+def _part(posterior: Posterior, family: Builder, stays: Tensor | None) -> tuple[Posterior, Builder]:
+    """The posterior of what stays of one parameter, and the family that files know it by.
+
+    Args:
+        posterior: of the whole.
+        family: of it.
+        stays: True at some rows times some columns of every block that stays; None for everything.
+    """
+    if stays is None or bool(stays.all()):
+        return copy.deepcopy(posterior), family
+    if stays.dim() == 1:
+        rows, columns = stays.nonzero().flatten(), None
     else:
-        counted = torch.arange(left.numel(), device=small.device).reshape(left.shape)
-        index = part_of(counted, left)
-        blocks, rows, columns = _rows_and_columns(view.matrix(counted), after.matrix(index))
-        whole = posterior
-        if blocks is not None:
-            whole = posterior.some_blocks(blocks, single=rows.dim() == 1)
-        part = whole.part(rows, columns)
-        new = _independent(whole, rows, columns) if part is None else part
-        inside = family.family if isinstance(family, Masked) else family
-        if part is None:
-            inside = MeanField()
-        family = new.family_of_part(inside)
-    base = behind_mask(new)
-    if isinstance(base, Located):
-        base.loc.data.copy_(after.matrix(small).to(base.loc))
-    if isinstance(new, MaskedPosterior):
-        new.set_apart()
-    _freeze(new, posterior)
-    return new.train(posterior.training), family
+        blocks = stays.flatten(-2).any(-1)
+        if blocks.dim() and not bool(blocks.all()):
+            single = int(blocks.sum()) == 1
+            posterior = posterior.some_blocks(blocks.nonzero().flatten(), single=single)
+            stays = stays[blocks].squeeze(0) if single else stays[blocks]
+        rows, columns = _places(stays.any(-1)), _places(stays.any(-2))
+    new = posterior.part(rows, columns)
+    inside = family.family if isinstance(family, Masked) else family
+    if new is None:  # independent normal weights with the same moments, 0 where certain
+        inside = MeanField()
+        mean, variance = (entries(m, rows, columns) for m in (posterior.mean, posterior.variance))
+        new, is_random = independent(mean, variance), variance > 0
+        new = new if bool(is_random.all()) else masked(new, is_random)
+    return new, new.family_of_part(inside)
 
 
-def _independent(posterior: Posterior, rows: Tensor, columns: Tensor | None) -> Posterior:
-    """Independent normal weights with the moments of these entries; 0 where certain."""
-    mean, variance = (entries(m, rows, columns) for m in (posterior.mean, posterior.variance))
-    new, is_random = independent(mean, variance), variance > 0
-    return new if bool(is_random.all()) else masked(new, is_random)
-
-
-def _rows_and_columns(before: Tensor, after: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """Which blocks (None for all), rows and columns of a matrix of counted entries are left."""
-    if before.dim() == 1:
-        return None, after, None
-    size = before.shape[-2] * before.shape[-1]
-    where = torch.empty(before.numel(), dtype=torch.long, device=before.device)
-    where[before.flatten()] = torch.arange(before.numel(), device=before.device)
-    places = where[after]
-    blocks = (places.reshape(-1, *places.shape[-2:])[:, 0, 0] // size).flatten()
-    places, width = places % size, before.shape[-1]
-    rows, columns = places[..., 0] // width, places[..., 0, :] % width
-    return None if len(blocks) * size == before.numel() else blocks, rows, columns
+def _places(chosen: Tensor) -> Tensor:
+    """Indices of what is True in every block, as many in each."""
+    return chosen.nonzero()[:, -1].reshape(*chosen.shape[:-1], -1)
 
 
 def _freeze(new: Posterior, old: Posterior) -> None:

@@ -5,18 +5,17 @@ so that a difference is more than rounding.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from kasuri.checks import described, first_line
-from kasuri.compression.units import IN, feature_dim, sides_of, tensor_of
 from kasuri.inputs import call
 from kasuri.network.contexts import plain_path
 
@@ -25,6 +24,7 @@ TOLERANCE = 1e-10  # of outputs in double precision, relative to the largest one
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
+@torch.no_grad()
 def run(net: nn.Module, example: Any) -> Any:
     """The network at an example: a tensor, a tuple of arguments, or a mapping of named ones.
 
@@ -38,20 +38,16 @@ def run(net: nn.Module, example: Any) -> Any:
         >>> run(Scaled(2, 1).double(), torch.ones(1, 2, dtype=torch.uint8)).dtype
         torch.float64
     """
-    is_double = any(parameter.dtype == torch.float64 for parameter in net.parameters())
-    with _doubles() if is_double else nullcontext():
-        return call(net, example)
-
-
-@contextmanager
-def _doubles() -> Iterator[None]:
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _Widening():
-            yield
-    finally:
-        torch.set_default_dtype(usual)
+    with plain_path():
+        if not any(parameter.dtype == torch.float64 for parameter in net.parameters()):
+            return call(net, example)
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _Widening():
+                return call(net, example)
+        finally:
+            torch.set_default_dtype(usual)
 
 
 class _Widening(TorchFunctionMode):
@@ -66,54 +62,45 @@ class _Widening(TorchFunctionMode):
     ) -> Any:
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             func = Tensor.double
-        wide = {name: _widened(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_widened, args), **wide)
+
+        def widened(value: Any) -> Any:
+            return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+        wide = {name: widened(value) for name, value in (kwargs or {}).items()}
+        return func(*map(widened, args), **wide)
 
 
-def _widened(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+def in_double(net: nn.Module, example: Any) -> tuple[nn.Module, Any]:
+    """Copies of a network and of an example in double precision, on the processor, in evaluation mode."""
 
-
-def in_double(example: Any) -> Any:
-    """The example on the processor, floating-point tensors in double precision."""
-
-    def convert(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
+    def convert(leaf: Tensor) -> Tensor:
         return leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu()
 
-    return tree_map(convert, example)
+    return copy.deepcopy(net).cpu().double().eval(), tree_map_only(Tensor, convert, example)
 
 
-@torch.no_grad()
-def watched(net: nn.Module, example: Any, look: Callable[[str, nn.Module, Any, Any], None]) -> None:
-    """Run a network and look at every layer's name, module, inputs and outputs; attention is one layer."""
-    names = {module: name for name, module in net.named_modules()}
-    attention = [module for module in names if isinstance(module, nn.MultiheadAttention)]
-    inside = {child for module in attention for child in module.children()}
+def watched(
+    net: nn.Module, example: Any, look: Callable[[str, nn.Module, list[Any]], None]
+) -> None:
+    """Run a network, and before every layer look at its name, the module and its inputs."""
 
-    def hook(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        look(names[module], module, [*args, *kwargs.values()], out)
+    def hook(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        look(name, module, [*args, *kwargs.values()])
 
     handles = [
-        module.register_forward_hook(hook, with_kwargs=True)
-        for module in names
-        if module not in inside
+        module.register_forward_pre_hook(partial(hook, name), with_kwargs=True)
+        for name, module in net.named_modules()
     ]
     try:
-        with plain_path():
-            run(net, example)
+        run(net, example)
     finally:
         for handle in handles:
             handle.remove()
 
 
-@torch.no_grad()
 def outputs(net: nn.Module, inputs: list[Any]) -> list[Tensor]:
     """All tensors a network gives for these inputs, floating-point ones."""
-    with plain_path():
-        leaves = [leaf for x in inputs for leaf in tree_leaves(run(net, x))]
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [leaf for x in inputs for leaf in tensors(run(net, x)) if leaf.is_floating_point()]
 
 
 def distance(before: list[Tensor], after: list[Tensor]) -> float:
@@ -129,42 +116,35 @@ def distance(before: list[Tensor], after: list[Tensor]) -> float:
     return worst
 
 
+def gives(net: nn.Module, inputs: list[Any], expected: list[Tensor]) -> bool:
+    """Whether a network runs on these inputs, and gives what is expected up to rounding."""
+    try:
+        return distance(expected, outputs(net, inputs)) <= TOLERANCE
+    except Exception:
+        return False
+
+
 def probes(net: nn.Module, example: Any) -> list[Any]:
     """The example, and inputs like it on which the network runs.
 
     Normal numbers replace floats, and random ones booleans; whole numbers change places. Where these are all
     the same (a mask of ones, lengths of full sequences), smaller ones come in: what depends on them would be
-    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. The
-    last one has other sizes (length of sequences, height and width of pictures) wherever the network runs on
-    these.
+    taken for constant otherwise. A network that cannot run on such inputs keeps those of the example. Then
+    come inputs with other sizes (length of sequences, height or width of pictures) on which the network runs.
 
     Examples:
         >>> [p.shape for p in probes(nn.Linear(3, 1), torch.zeros(2, 3))]
         [torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([2, 3]), torch.Size([1, 3])]
     """
-    whole = [leaf for leaf in tensors(example) if not leaf.is_floating_point()]
-    for least in (0, 1, None) if whole else (None,):
+    for least in (0, 1, None):
         generator = torch.Generator().manual_seed(0)
-
-        def other(leaf: Any, least: int | None = least, by: torch.Generator = generator) -> Any:
-            return _other(leaf, least, by) if isinstance(leaf, Tensor) else leaf
-
-        variants = [tree_map(other, example) for _ in range(COUNT)]
-        if least is None or _runs(net, variants):
+        other = partial(_other, least=least, generator=generator)
+        variants = [tree_map_only(Tensor, other, example) for _ in range(COUNT)]
+        if _runs(net, variants):
             break
-    return [example, *variants, *_resized(net, variants[0])]
-
-
-def _resized(net: nn.Module, example: Any) -> list[Any]:
-    """The example with other sizes: in all dimensions at once, or if that does not run in each."""
     dims = range(max(leaf.dim() for leaf in tensors(example)))
-    singly = [(dim, other) for dim in dims if _runs(net, [other := _other_size(example, dim)])]
-    jointly = example
-    for dim, _ in singly:
-        jointly = _other_size(jointly, dim)
-    if len(singly) > 1 and _runs(net, [jointly]):
-        return [jointly]
-    return [other for _, other in singly]
+    resized = [_other_size(variants[0], dim) for dim in dims]
+    return [example, *variants, *(other for other in resized if _runs(net, [other]))]
 
 
 def _other_size(example: Any, dim: int) -> Any:
@@ -172,15 +152,15 @@ def _other_size(example: Any, dim: int) -> Any:
     size = next(leaf.shape[dim] for leaf in tensors(example) if leaf.dim() > dim)
     new = size + (size + 1) // 2 if dim or size == 1 else (size + 1) // 2
 
-    def resized(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or leaf.dim() <= dim or leaf.shape[dim] != size:
+    def resized(leaf: Tensor) -> Tensor:
+        if leaf.dim() <= dim or leaf.shape[dim] != size:
             return leaf
         return leaf.index_select(dim, torch.arange(new, device=leaf.device) % size)
 
-    return tree_map(resized, example)
+    return tree_map_only(Tensor, resized, example)
 
 
-def _other(leaf: Tensor, least: int | None, generator: torch.Generator) -> Tensor:
+def _other(leaf: Tensor, *, least: int | None, generator: torch.Generator) -> Tensor:
     """A tensor like this one; booleans and whole numbers that are all the same stay if least is None."""
     if leaf.is_floating_point():
         return torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf)
@@ -201,9 +181,7 @@ def _other(leaf: Tensor, least: int | None, generator: torch.Generator) -> Tenso
 
 def _runs(net: nn.Module, inputs: list[Any]) -> bool:
     try:
-        with torch.no_grad(), plain_path():
-            for x in inputs:
-                run(net, x)
+        outputs(net, inputs)
     except Exception:
         return False
     return True
@@ -230,7 +208,6 @@ def unvaried(inputs: list[Any]) -> list[str]:
     return notes
 
 
-@torch.no_grad()
 def check_example(net: nn.Module, example: Any) -> None:
     """Refuse what the network cannot run on, and examples without a dimension that counts them."""
     given = tensors(example)
@@ -244,29 +221,26 @@ def check_example(net: nn.Module, example: Any) -> None:
         raise ValueError(
             f"compress(example=...): the example is empty, with shapes {shapes}; {want}"
         )
-    ids = {id(leaf) for leaf in given}
     single: list[str] = []
 
-    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
+    def look(name: str, module: nn.Module, inputs: list[Any]) -> None:
         x = next(iter(tensors(inputs)), None)
-        if x is not None and id(x) in ids and x.dim() == _unbatched(module):
+        if x is not None and any(x is leaf for leaf in given) and x.dim() == _unbatched(module):
             single.append(f"{type(module).__name__} reads shape {tuple(x.shape)}")
 
-    failed: Exception | None = None
     try:
         watched(net, example, look)
     except Exception as error:
-        failed = error
+        if not single:
+            raise ValueError(
+                f"compress(example=...): the network does not run on it, {described(*given)} "
+                f"({first_line(error)}); {want}"
+            ) from error
     if single:
         raise ValueError(
             f"compress(example=...): this is a single example, not a batch ({single[0]}); write "
             "example.unsqueeze(0)"
-        ) from failed
-    if failed is not None:
-        raise ValueError(
-            f"compress(example=...): the network does not run on it, {described(*given)} "
-            f"({first_line(failed)}); {want}"
-        ) from failed
+        )
 
 
 def _unbatched(module: nn.Module) -> int | None:
@@ -293,31 +267,3 @@ def check_double(net: nn.Module, example: Any) -> None:
             "smaller network can be compared with it; look for noise that is on in evaluation mode too, such "
             "as F.dropout(x) without training=self.training"
         )
-
-
-@torch.no_grad()
-def input_columns(net: nn.Module, example: Any) -> dict[str, Tensor]:
-    """For layers that read units, True where they read inputs of the network itself.
-
-    In a copy all parameters are NaN: what is a number all the same depends on none of them.
-
-    Examples:
-        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        >>> input_columns(net, torch.ones(1, 2, 2))
-        {'1': tensor([True, True, True, True]), '3': tensor([False, False, False])}
-    """
-    blind = copy.deepcopy(net)
-    for parameter in blind.parameters():
-        if parameter.is_floating_point():
-            parameter.fill_(torch.nan)
-    columns: dict[str, Tensor] = {}
-
-    def look(name: str, module: nn.Module, inputs: Any, out: Any) -> None:
-        if IN in sides_of(module):
-            x, dim = tensor_of(inputs[0]), feature_dim(module)
-            here = ~x.isnan().movedim(dim, -1).reshape(-1, x.shape[dim]).any(0)
-            columns[name] = columns.get(name, here) & here
-
-    with suppress(Exception):  # code that refuses NaN: what was seen until then is right
-        watched(blind, example, look)
-    return columns

@@ -1,9 +1,9 @@
-"""What compression did: counts, histograms with their thresholds, what stayed and why; and latency."""
+"""What compression did: counts, what stayed and why; and latency."""
 
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -12,49 +12,8 @@ from torch import Tensor, nn
 
 from kasuri.checks import is_whole
 from kasuri.compression.counting import Counts
-from kasuri.compression.units import Masks
+from kasuri.compression.units import Key, Masks
 from kasuri.inputs import call
-
-BINS = 40
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """A statistic of one side of one layer, and where it was cut.
-
-    Args:
-        layer: name of the layer, or of the weight if weights go one by one.
-        side: "out" for units it makes, "in" for those it reads, and so on.
-        edges: of the bins, logarithms.
-        counts: in the bins.
-        zero: how many are certainly 0, at -inf.
-        level: the cut, a logarithm; -inf if there is none.
-        below: how many are below it.
-        units: how many there are.
-    """
-
-    layer: str
-    side: str
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    zero: int
-    level: float
-    below: int
-    units: int
-
-    @staticmethod
-    def of(layer: str, side: str, logs: Tensor, level: float) -> "Histogram":
-        """From the logarithms themselves."""
-        known = logs[logs.isfinite()].double().flatten()
-        edges: tuple[float, ...] = ()
-        counts: tuple[int, ...] = ()
-        if len(known):
-            low, high = float(known.min()), float(known.max())
-            high = high if high > low else low + 1
-            counts = tuple(map(int, torch.histc(known, BINS, low, high)))
-            edges = tuple(low + (high - low) * i / BINS for i in range(BINS + 1))
-        zero, below = int((logs == -math.inf).sum()), int((logs < level).sum())
-        return Histogram(layer, side, edges, counts, zero, level, below, logs.numel())
 
 
 @dataclass(frozen=True)
@@ -102,6 +61,17 @@ class MatrixLeft:
     def dropped(self) -> float:
         """The share of weights that is dropped."""
         return 1 - self.weights_left / self.weights
+
+    def cells(self) -> tuple[str, ...]:
+        """Its line in a table."""
+        return (
+            self.name,
+            f"{self.weights:,}",
+            f"{self.weights_left:,}",
+            f"{100 * self.dropped:.1f} %",
+            f"{self.rows_left:,} of {self.rows:,}",
+            f"{self.columns_left:,} of {self.columns:,}",
+        )
 
     @staticmethod
     def of(name: str, mask: Tensor) -> "MatrixLeft":
@@ -152,15 +122,15 @@ class CompressionReport:
         after: counts of the small network.
         matrices: what is left of every weight matrix with a posterior.
         units: of every group of layers, heads of attention among them.
-        histograms: of every statistic, with its threshold.
         difference: largest difference between the outputs of the small and of the masked network in
             double precision, on probes, relative to the largest output and at least 1.
-        unused_inputs: by layer, inputs of the network that it no longer looks at.
         trials: validation losses of the masked networks that a search tried, the first one without masks.
         loss: of the masked network on these data, if there was a search.
         variational: parameters of the posterior before and after, if it was kept.
         notes: what stayed, and why.
-        masks: by name of a weight, False where the masked network has 0; not in `as_dict`.
+        masks: by name of a weight, False where the masked network has 0.
+        statistics: by layer (or weight) and side, logarithms of the criterion for every unit.
+        levels: by the same, below which units were not needed.
     """
 
     criterion: str
@@ -169,14 +139,14 @@ class CompressionReport:
     after: Counts
     matrices: tuple[MatrixLeft, ...]
     units: tuple[UnitsLeft, ...] = ()
-    histograms: tuple[Histogram, ...] = ()
     difference: float = 0.0
-    unused_inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
     trials: tuple[float, ...] = ()
     loss: float | None = None
     variational: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     masks: Masks = field(default_factory=dict, repr=False, compare=False)
+    statistics: Mapping[Key, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    levels: Mapping[Key, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def total(self) -> MatrixLeft:
@@ -186,7 +156,7 @@ class CompressionReport:
         return MatrixLeft("total", (), **sums)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON; infinite levels are None."""
+        """All but masks, statistics and levels, ready for JSON; infinite losses are None."""
         entries: dict[str, Any] = _ready(self)
         return entries
 
@@ -211,8 +181,7 @@ class CompressionReport:
         tables = [_aligned(lines)]
         if not self.units:
             head = ("", "weights", "left", "dropped", "rows left", "columns left")
-            matrices = (*self.matrices, self.total)
-            tables.append(_aligned([head, *(_cells(matrix) for matrix in matrices)]))
+            tables.append(_aligned([head, *(m.cells() for m in (*self.matrices, self.total))]))
         return "\n".join([*tables, *(f"- {note}" for note in self.notes)])
 
 
@@ -226,18 +195,6 @@ def _ready(value: Any) -> Any:
         return [_ready(entry) for entry in value]
     is_infinite = isinstance(value, float) and not math.isfinite(value)
     return None if is_infinite else value
-
-
-def _cells(matrix: MatrixLeft) -> tuple[str, ...]:
-    """The line of a matrix in a table."""
-    return (
-        matrix.name,
-        f"{matrix.weights:,}",
-        f"{matrix.weights_left:,}",
-        f"{100 * matrix.dropped:.1f} %",
-        f"{matrix.rows_left:,} of {matrix.rows:,}",
-        f"{matrix.columns_left:,} of {matrix.columns:,}",
-    )
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,7 @@
 """How the weights of a plain layer belong to its units: those it makes, those it reads, its own again."""
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.rnn import PackedSequence
 
+from kasuri.network.random import full_name
 from kasuri.network.views import in_channels_last, is_channels_last
 
 OUT, IN, OWN, FOLLOWS = "out", "in", "own", "follows"
@@ -21,9 +22,13 @@ MAKES, READS = (OUT, HEAD_VALUES), (IN, OWN, HEAD_OUTPUTS)
 Masks = Mapping[str, Tensor]
 """By name of a parameter, False where a weight is set to 0; parameters without one stay whole."""
 
-_SIZES: dict[
-    Any, dict[str, str]
-] = {  # by kind of layer and side, the attribute with the number of units
+Key = tuple[str, str]
+"""A layer by its name in the plain network, and one of its sides."""
+Gone = Mapping[Key, Tensor]
+"""By layer and side, True at the units that go."""
+
+# by kind of layer and side, the attribute with the number of units
+_SIZES: dict[Any, dict[str, str]] = {
     nn.Linear: {OUT: "out_features", IN: "in_features"},
     _ConvNd: {OUT: "out_channels", IN: "in_channels"},
     nn.RNNBase: {OUT: "hidden_size", IN: "input_size", OWN: "hidden_size"},
@@ -113,34 +118,34 @@ def _head_index(module: nn.MultiheadAttention, side: str, heads: Tensor) -> dict
     return index | ({"out_proj.weight": rows} if side == HEAD_OUTPUTS else {})
 
 
-def marked(module: nn.Module, side: str, units: Iterable[int]) -> dict[str, Tensor]:
-    """For each tensor of a side, True at the entries that belong to these units.
+def add_to(gone: dict[Key, Tensor], key: Key, units: Tensor) -> None:
+    """Let these units go as well."""
+    gone[key] = gone[key] | units if key in gone else units
+
+
+def left_of(net: nn.Module, gone: Gone) -> dict[str, Tensor]:
+    """For each tensor of a layer that loses units, True at the entries that belong to none of them.
 
     Examples:
-        >>> marked(nn.Linear(3, 2), IN, [2])["weight"]
-        tensor([[False, False,  True],
-                [False, False,  True]])
+        >>> left_of(nn.Linear(3, 2), {("", IN): torch.tensor([False, False, True])})["weight"]
+        tensor([[ True,  True, False],
+                [ True,  True, False]])
     """
-    chosen = torch.zeros(units_on(module, side) + 1, dtype=torch.bool)  # the last is for -1
-    chosen[list(units)] = True
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {
-        name: chosen[index].expand(tensors[name].shape)
-        for name, index in unit_index(module, side).items()
-    }
-
-
-def masks_without(
-    net: nn.Module, gone: Mapping[tuple[str, str], Iterable[int]]
-) -> dict[str, Tensor]:
-    """Masks that drop all weights of some units, by layer and side; biases stay."""
-    masks: dict[str, Tensor] = {}
+    left: dict[str, Tensor] = {}
     for (layer, side), units in gone.items():
-        for name, dropped in marked(net.get_submodule(layer), side, units).items():
-            full = f"{layer}.{name}" if layer else name
-            if dropped.dim() > 1:
-                masks[full] = masks.get(full, torch.ones_like(dropped)) & ~dropped
-    return masks
+        module = net.get_submodule(layer)
+        chosen = torch.cat([units, units.new_zeros(1)])  # the last is for -1
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        for name, index in unit_index(module, side).items():
+            full = full_name(layer, name)
+            here = ~chosen[index].expand(tensors[name].shape)
+            left[full] = left[full] & here if full in left else here
+    return left
+
+
+def masks_without(net: nn.Module, gone: Gone) -> dict[str, Tensor]:
+    """Masks that drop all weights of some units; biases stay."""
+    return {name: left for name, left in left_of(net, gone).items() if left.dim() > 1}
 
 
 @torch.no_grad()
@@ -183,15 +188,6 @@ def alive(module: nn.Module, side: str) -> Tensor:
     return is_alive
 
 
-def entries_left(module: nn.Module, gone: Mapping[str, Iterable[int]]) -> dict[str, Tensor]:
-    """For each tensor of a layer, True at the entries that stay when these units go, by side."""
-    left: dict[str, Tensor] = {}
-    for side in sides_of(module):
-        for name, dropped in marked(module, side, gone.get(side, ())).items():
-            left[name] = left[name] & ~dropped if name in left else ~dropped
-    return left
-
-
 def part_of(value: Tensor, left: Tensor) -> Tensor:
     """The entries of a tensor that stay, in its new shape."""
     left = left.to(value.device)
@@ -203,23 +199,24 @@ def part_of(value: Tensor, left: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def take_out(module: nn.Module, gone: Mapping[str, Collection[int]]) -> None:
-    """Cut a layer, in place: the units that go, by side."""
-    sizes = {
-        attribute: units_on(module, side) - len(gone.get(side, ()))
-        for side, attribute in sides_of(module).items()
-    }
-    if is_depthwise(module):  # it makes and reads the same channels, a group each
-        sizes = dict.fromkeys((*sizes, "groups"), sizes["out_channels"])
-    for name, left in entries_left(module, gone).items():
-        if name in module._buffers:
-            module._buffers[name] = part_of(module.get_buffer(name), left)
+def take_out(net: nn.Module, gone: Gone) -> None:
+    """Cut units out of all layers that make or read them, in place."""
+    for name, left in left_of(net, gone).items():
+        layer, _, title = name.rpartition(".")
+        module = net.get_submodule(layer)
+        if title in module._buffers:
+            module._buffers[title] = part_of(module.get_buffer(title), left)
         else:
-            old = module.get_parameter(name)
+            old = module.get_parameter(title)
             new = nn.Parameter(part_of(old, left), requires_grad=old.requires_grad)
-            setattr(module, name, new)
-    for attribute, size in sizes.items():
-        setattr(module, attribute, size)
+            setattr(module, title, new)
+    for (layer, side), units in gone.items():
+        module, size = net.get_submodule(layer), int((~units).sum())
+        attributes = {sides_of(module)[side]}
+        if is_depthwise(module):  # it makes and reads the same channels, a group each
+            attributes = {"out_channels", "in_channels", "groups"}
+        for attribute in attributes:
+            setattr(module, attribute, size)
 
 
 def zero_padded(module: nn.Module) -> bool:
@@ -238,6 +235,12 @@ def feature_dim(module: nn.Module) -> int:
     if FOLLOWS in sides_of(module):
         return 1
     return -1 - len(module.kernel_size) if isinstance(module, _ConvNd) else -1
+
+
+def by_unit(module: nn.Module, value: Any) -> Tensor:
+    """What a layer reads or makes as (everything else, units)."""
+    x, dim = tensor_of(value), feature_dim(module)
+    return x.movedim(dim, -1).reshape(-1, x.shape[dim])
 
 
 def tensor_of(value: Any) -> Any:

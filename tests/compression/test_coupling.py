@@ -25,7 +25,7 @@ def test_units_are_followed_to_where_they_are_read() -> None:
     first, last = find_groups(Concatenated().double().eval(), torch.randn(2, 2).double())[0]
     assert (first.obstacle, last.obstacle) == (None, "they are outputs of the network")
     (reader,) = first.readers
-    assert (reader.layer, reader.places) == ("last", ((2,), (3,), (4,)))
+    assert (reader.layer, reader.units.tolist()) == ("last", [3, 3, 0, 1, 2]), "3 is none of them"
 
 
 def test_units_that_are_multiplied_with_each_other_stay() -> None:

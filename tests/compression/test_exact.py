@@ -24,12 +24,9 @@ def compressed(
 ) -> tuple[nn.Module, kasuri.compression.CompressionReport]:
     """The network at the lowest of a few thresholds at which something goes."""
     _, report = kasuri.compress(bnn, x, structure=structure, threshold=0.0)
-    logs = []
-    for one in report.histograms:
-        middles = [(a + b) / 2 for a, b in zip(one.edges, one.edges[1:], strict=False)]
-        logs += [m for m, n in zip(middles, one.counts, strict=True) for _ in range(n)]
+    logs = torch.cat([values.flatten() for values in report.statistics.values()])
     for share in (0.4, 0.6, 0.8, 0.9, 0.97):
-        threshold = float(torch.tensor(logs).double().quantile(share).exp())
+        threshold = float(logs[logs.isfinite()].quantile(share).exp())
         small, report = kasuri.compress(bnn, x, structure=structure, threshold=threshold)
         if sum(one.before - one.after for one in report.units) > 2:
             return small, report

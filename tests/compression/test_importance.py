@@ -30,8 +30,7 @@ def of(
     bnn: nn.Module, criterion: str = "snr", model: nn.Module | None = None, **sides: bool
 ) -> dict:
     asked = frozenset({"rows", "columns"}) - {side for side, wanted in sides.items() if not wanted}
-    found = statistics_of(kasuri.collapse(bnn), matrices_of(model or bnn), criterion, asked)
-    return {key: one.logs for key, one in found.items()}
+    return statistics_of(kasuri.collapse(bnn), matrices_of(model or bnn), criterion, asked)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> None:

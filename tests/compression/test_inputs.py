@@ -6,7 +6,7 @@ from torch import nn
 
 import kasuri
 from kasuri.compression.counting import count
-from kasuri.compression.probes import input_columns
+from kasuri.compression.coupling import inputs_of
 from kasuri.compression.units import masked_net
 
 DEAD = [0, 1, 2]
@@ -68,7 +68,6 @@ def posterior(net, dead):
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)
     small, report = kasuri.compress(bnn, torch.randn(shape), structure="both", threshold=0.05)
-    assert report.unused_inputs == ()
     assert report.masks == {}
     kept = dict(small.named_parameters())[dead]
     assert torch.equal(kept, dict(kasuri.collapse(bnn).named_parameters())[dead])
@@ -77,7 +76,8 @@ def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
 def test_columns_of_inputs_go():
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
     _, report = kasuri.compress(posterior(net, "1.weight"), torch.randn(3, 2, 3), threshold=0.05)
-    assert report.unused_inputs == (("1", tuple(DEAD)),)
+    unread = ~report.masks["1.weight"].any(0)
+    assert unread.nonzero().flatten().tolist() == DEAD
 
 
 def test_columns_of_inputs_are_found_whatever_is_done_to_the_inputs():
@@ -92,12 +92,9 @@ def test_columns_of_inputs_are_found_whatever_is_done_to_the_inputs():
                 hidden = self.two(h)
             return self.three(torch.cat([x[:, :2], hidden], 1))
 
-    columns = input_columns(Twice(), torch.randn(2, 3))
-    assert {name: here.tolist() for name, here in columns.items()} == {
-        "one": [True] * 3,
-        "two": [False] * 3,
-        "three": [True] * 2 + [False] * 3,
-    }
+    groups = inputs_of(Twice(), torch.randn(2, 3))
+    columns = {group.name: group.readers[0].units.tolist() for group in groups}
+    assert columns == {"one": [0, 1, 2], "three": [0, 1, 2, 2, 2]}, "2 is none of the inputs"
 
 
 def test_columns_of_inputs_beside_hidden_units_go():
@@ -114,7 +111,8 @@ def test_columns_of_inputs_beside_hidden_units_go():
     x = torch.randn(5, 4)
     for structure in ("both", "either"):
         small, report = kasuri.compress(bnn, x, structure=structure, threshold=0.05)
-        assert report.unused_inputs == (("last", (3, 4)),)
+        unread = (~report.masks["last.weight"].any(0)).nonzero().flatten().tolist()
+        assert [column for column in unread if column > 2] == [3, 4]
         assert small.first.out_features == (3 if structure == "both" else 2)
         masked = masked_net(kasuri.collapse(bnn), report.masks)
         torch.testing.assert_close(small(x), masked(x))

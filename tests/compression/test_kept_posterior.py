@@ -1,5 +1,6 @@
 """The smaller Bayesian network: marginals of the posterior, and a mean that is the small plain network."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -24,11 +25,7 @@ def test_the_mean_of_the_small_posterior_is_the_small_network(
 ) -> None:
     bnn, x = bayesian(name, family), NETWORKS[name][1](2)
     _, report = compressed(bnn, x, "columns")
-    level = max(one.level for one in report.histograms)
-    options = {
-        "structure": "columns",
-        "threshold": float(torch.tensor(level).double().exp()),
-    }
+    options = {"structure": "columns", "threshold": math.exp(max(report.levels.values()))}
     plain, _ = kasuri.compress(bnn, x, **options)
     small, report = kasuri.compress(bnn, x, keep_posterior=True, **options)
     torch.testing.assert_close(kasuri.collapse(small)(x), plain(x), rtol=0, atol=1e-10)

@@ -5,52 +5,46 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.importance import Statistic
-from kasuri.compression.search import Block, Search, saved_by
+from kasuri.compression.decisions import Decider
+from kasuri.compression.search import PerLayer, Search
 from kasuri.compression.units import masked_net
 from tests.compression.test_compress import left
 
-KEYS = (("a", "out"), ("b", "out"))
 
+def searched(
+    costs: dict[str, list[float]],
+    values: dict[str, list[float]],
+    threshold: PerLayer,
+    a: float = 1.0,
+    b: float = 1.0,
+):
+    """Two layers whose units cost so many nats if they go, at these prices: what stays, and the losses."""
+    whole = nn.ParameterDict({name: torch.ones(len(each)) for name, each in values.items()})
+    statistics = {(name, "weights"): torch.tensor(each).double() for name, each in values.items()}
+    decider = Decider(whole, [], statistics, dict.fromkeys(statistics, 0.0), "weights")
 
-def toy(costs: dict[str, list[float]], values: dict[str, list[float]]):
-    """Two layers whose units cost so many nats if they go; masks of what stays."""
-    statistics = {key: Statistic(torch.tensor(values[key[0]]).double()) for key in KEYS}
-    blocks = [Block((key,), sorted(values[key[0]])) for key in KEYS]
-
-    def keep(levels):
-        return {key[0]: statistics[key].logs >= levels[key] for key in KEYS}
+    def gone(masks, name):
+        return ~masks.get(name, torch.tensor(True).expand(len(values[name])))
 
     def loss(masks):
         return sum(
-            cost
-            for layer, each in costs.items()
-            for cost, stays in zip(each, masks[layer].tolist(), strict=True)
-            if not stays
+            c
+            for name in costs
+            for c, g in zip(costs[name], gone(masks, name).tolist(), strict=True)
+            if g
         )
 
-    return blocks, statistics, keep, lambda levels: loss(keep(levels))
-
-
-def savings(keep, a: float = 1.0, b: float = 1.0):
-    """What is saved at certain levels of a toy."""
-
-    def saved(levels):
-        masks = keep(levels)
-        whole = nn.ParameterDict({name: torch.ones(len(mask)) for name, mask in masks.items()})
-        return saved_by(masks, whole, {"a": a, "b": b})
-
-    return saved
+    cut = Search(decider, threshold, loss, {"a": a, "b": b}).run()
+    masks = decider.masks(cut.levels)
+    return {name: (~gone(masks, name)).tolist() for name in values}, cut.trials
 
 
 def test_units_go_where_they_cost_least_whatever_their_statistics_say_across_layers() -> None:
     """By one level for all, the units of a would go first: each of them costs too much."""
     costs = {"a": [1.0, 1.0, 1.0], "b": [0.01, 0.01, 0.5]}
-    blocks, statistics, keep, loss = toy(costs, {"a": [-3.0, -2.0, -1.0], "b": [1.0, 2.0, 3.0]})
-    search = Search(blocks, statistics, loss, savings(keep), 0.1)
-    masks, trials = keep(search.run()), search.trials
-    assert masks["a"].tolist() == [True] * 3
-    assert masks["b"].tolist() == [False, False, True]
+    values = {"a": [-3.0, -2.0, -1.0], "b": [1.0, 2.0, 3.0]}
+    stays, trials = searched(costs, values, PerLayer(0.1))
+    assert stays == {"a": [True] * 3, "b": [False, False, True]}
     assert trials[0] == 0
 
 
@@ -58,21 +52,17 @@ def test_what_is_dear_goes_first() -> None:
     costs = {"a": [0.1, 0.1], "b": [0.1, 0.1]}
     values = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
     for prices, gone in (({"a": 10.0, "b": 1.0}, "a"), ({"a": 1.0, "b": 10.0}, "b")):
-        blocks, statistics, keep, loss = toy(costs, values)
-        search = Search(blocks, statistics, loss, savings(keep, **prices), 0.2)
-        masks = keep(search.run())
-        assert [not bool(masks[name].any()) for name in ("a", "b")] == [gone == "a", gone == "b"]
+        stays, _ = searched(costs, values, PerLayer(0.2), **prices)
+        assert [not any(stays[name]) for name in ("a", "b")] == [gone == "a", gone == "b"]
 
 
 def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
     costs = {"a": [0.0] * 19 + [9.0] * 5, "b": [9.0]}
     values = {"a": [float(n) for n in range(24)], "b": [0.0]}
-    blocks, statistics, keep, loss = toy(costs, values)
-    search = Search(blocks, statistics, loss, savings(keep), 0.0)
-    masks = keep(search.run())
-    assert int((~masks["a"]).sum()) == 19
-    assert bool(masks["b"].all())
-    assert len(search.trials) < 24, "not one by one"
+    stays, trials = searched(costs, values, PerLayer(0.0))
+    assert stays["a"].count(False) == 19
+    assert all(stays["b"])
+    assert len(trials) < 24, "not one by one"
 
 
 def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> None:
@@ -153,11 +143,9 @@ def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
 def test_more_than_the_budget_asks_may_go_within_the_tolerance() -> None:
     costs = {"a": [0.0, 0.0, 1.0], "b": [0.0, 1.0, 1.0]}
     values = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]}
-    for wanted, gone in ((1.0, 3), (4.0, 4), (5.0, 5)):
-        blocks, statistics, keep, loss = toy(costs, values)
-        search = Search(blocks, statistics, loss, savings(keep), 0.1, wanted)
-        masks = keep(search.run())
-        assert sum(int((~mask).sum()) for mask in masks.values()) == gone
+    for budget, left_over in ((5, 3), (2, 2), (1, 1)):
+        stays, _ = searched(costs, values, PerLayer(0.1, budget=budget))
+        assert stays["a"].count(True) + stays["b"].count(True) == left_over
 
 
 def compressed(bnn: nn.Module, x, y, **how):
@@ -247,9 +235,9 @@ def test_all_inputs_but_one_may_go() -> None:
     x = torch.randn(300, 6)
     for how in ({"threshold": 0.05}, {"threshold": kasuri.compression.Gap()}, {"tolerance": 0.001}):
         _, report = compressed(bnn, x, (x[:, 0] > 0).long(), **how)
-        assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),)
+        assert report.masks["0.weight"].any(0).tolist() == [True] + [False] * 5
     _, report = compressed(bnn, x, (x[:, 0] > 0).long(), threshold=1e9, structure="columns")
-    assert report.unused_inputs == (("0", (1, 2, 3, 4, 5)),), "one always stays"
+    assert report.masks["0.weight"].any(0).tolist() == [True] + [False] * 5, "one always stays"
 
 
 def test_the_loss_told_is_that_of_the_masked_network() -> None:

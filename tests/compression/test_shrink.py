@@ -11,11 +11,11 @@ from kasuri.compression.shrink import Shrunk, shrink
 from tests.compression.networks import Beside, Grouped, Recurrent, Residual
 
 
-def shrunk(net: nn.Module, x: Tensor, carry: bool = True) -> Shrunk:
+def shrunk(net: nn.Module, x: Tensor, keep_posterior: bool = False) -> Shrunk:
     """Shrink, and compare with the network itself on inputs that it did not see."""
     net = net.double().eval()
     groups, _ = find_groups(net, x)
-    done = shrink(net, probes(net, x), groups, carry)
+    done = shrink(net, probes(net, x), groups, keep_posterior)
     torch.manual_seed(99)
     for _ in range(2):
         fresh = torch.randn_like(x) if x.is_floating_point() else x.flip(0)
@@ -58,8 +58,8 @@ def test_units_that_read_constants_only_go_after_them() -> None:
     net[2].weight.data[4, [1, 3]] = 1.0
     done = shrunk(net, torch.randn(4, 3).double())
     assert (done.net[0].out_features, done.net[2].out_features) == (3, 4)
-    assert done.plan["2"] == {"out": {0, 4}, "in": {1, 3}}
-    assert done.plan["3"] == {"follows": {0, 4}}
+    gone = {key: units.nonzero().flatten().tolist() for key, units in done.gone.items()}
+    assert (gone["2", "out"], gone["2", "in"], gone["3", "follows"]) == ([0, 4], [1, 3], [0, 4])
 
 
 def test_a_constant_zero_goes_past_zero_padding() -> None:
@@ -76,7 +76,7 @@ def test_constants_before_zero_padding_share_one_carrier() -> None:
 
 
 def test_without_carriers_they_stay() -> None:
-    done = shrunk(residual(2.0), images(2), carry=False)
+    done = shrunk(residual(2.0), images(2), keep_posterior=True)
     assert done.net.stem.out_channels == 8
     assert "meets zero padding" in done.notes[0]
 
@@ -302,14 +302,14 @@ def test_units_beside_an_input_are_read_where_they_are(dims: int) -> None:
     x = torch.randn(*((2, 5) if dims == 2 else (2, 7, 5))).double()
     groups, _ = find_groups(net, x)
     read = {
-        (member.layer, group.name): member.places
+        (member.layer, group.name): member.units.tolist()
         for group in groups
         for member in group.on("in")
         if group.name != "out"
     }
-    assert read["second", "first"] == tuple((5 + unit,) for unit in range(8))
-    assert read["out", "first"] == tuple((6 + unit,) for unit in range(8))
-    assert read["out", "second"] == tuple((unit,) for unit in range(6))
+    assert read["second", "first"] == [8] * 5 + [*range(8)]
+    assert read["out", "first"] == [8] * 6 + [*range(8)]
+    assert read["out", "second"] == [*range(6)] + [6] * 8
     for unit in (0, 7):
         net.first.weight.data[unit] = 0.0
         net.second.weight.data[:, 5 + unit] = net.out.weight.data[:, 6 + unit] = 0.0

@@ -27,9 +27,9 @@ def linear(means, scales):
 def ratios(model, criterion="snr"):
     """Ratios of weights, rows and columns, nothing being taken away."""
     (weight,) = matrices_of(model).values()
-    by_row, by_column = signal_and_noise("weight", weight, criterion)
-    rows, columns = peel(by_row, by_column, rows=False)
-    return quotient(*by_row), rows, columns
+    parts = signal_and_noise("weight", weight, criterion)
+    rows, columns = peel(parts, rows=False)
+    return quotient(*parts[0]), rows, columns
 
 
 def left(bnn, threshold, structure):
