@@ -19,17 +19,31 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
-    """The network as a program of torch operations, with any batch size."""
+def file_of(
+    network: Servable,
+    inputs: tuple[Tensor, ...],
+    format: str,
+    metadata: Mapping[str, str],
+    labels: Sequence[str],
+    outputs: Sequence[str],
+) -> bytes:
+    """The network as a file, with any batch size; labels are the names of its inputs."""
+    module: nn.Module = network
     if isinstance(network.functions, SamplingFree):
-        return exported(_Flat(_with_backward(network, inputs)), inputs)
-    return exported(network, inputs)
+        module = _Flat(_with_backward(network, inputs))
+    program = exported(module, inputs)
+    if format == "onnx":
+        return _onnx_bytes(program, metadata, labels, outputs)
+    buffer = io.BytesIO()
+    with quiet():
+        torch.export.save(program, buffer, extra_files={"kasuri.json": json.dumps(dict(metadata))})
+    return buffer.getvalue()
 
 
 class _Flat(nn.Module):
-    """A function of tensors as a module of positional tensors."""
+    """A module as one of positional tensors."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 
@@ -76,18 +90,7 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     return module
 
 
-LARGE = 1000  # nodes of a graph
-
-
-def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
-    """The file that torch.export.load reads; the description is its extra file "kasuri.json"."""
-    buffer = io.BytesIO()
-    with quiet():
-        torch.export.save(program, buffer, extra_files={"kasuri.json": json.dumps(dict(metadata))})
-    return buffer.getvalue()
-
-
-def onnx_bytes(
+def _onnx_bytes(
     program: "ExportedProgram",
     metadata: Mapping[str, str],
     inputs: Sequence[str],
@@ -117,7 +120,7 @@ def onnx_bytes(
                 output_names=[f"kasuri.{name}" for name in outputs],
                 verbose=False,
                 # looking for patterns takes minutes in a graph of thousands; onnxruntime does its own
-                optimize=len(program.graph.nodes) < LARGE,
+                optimize=len(program.graph.nodes) < 1000,
             )
         except torch.onnx.OnnxExporterError as error:
             raise ExportError(
@@ -240,27 +243,22 @@ def largest_error(network: Servable, data: bytes, format: str, inputs: tuple[Ten
         rows = torch.arange(size) % count
         batch = tuple(part[rows] for part in inputs)
         with torch.no_grad():
-            expected = network(*batch)
-        for mine, theirs in zip(expected, runner(batch), strict=True):
+            expected, found = network(*batch), runner(*batch)
+        for mine, theirs in zip(expected, found, strict=True):
             if mine.shape != theirs.shape:
                 raise ExportError(f"shapes {tuple(theirs.shape)} instead of {tuple(mine.shape)}")
             difference = (mine.double() - theirs.double()).abs() / mine.double().abs().clamp(min=1)
-            worst = (
-                max(worst, float(difference.max())) if not difference.isnan().any() else math.inf
-            )
+            worst = max(worst, float(difference.nan_to_num(math.inf).max()))
     return worst
 
 
-_Runner = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
-
-
-def _onnx_runner(data: bytes) -> _Runner:
+def _onnx_runner(data: bytes) -> Callable[..., Sequence[Tensor]]:
     try:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            'verify=True compares with onnxruntime, which is not installed: pip install "kasuri[export]", '
-            "or write verify=False"
+            "the file is compared with PyTorch by onnxruntime, which is not installed: "
+            'pip install "kasuri[export]"'
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -268,19 +266,13 @@ def _onnx_runner(data: bytes) -> _Runner:
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
 
-    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+    def run(*inputs: Tensor) -> Sequence[Tensor]:
         fed = dict(zip(names, (part.numpy() for part in inputs), strict=True))
         return [torch.from_numpy(part) for part in session.run(None, fed)]
 
     return run
 
 
-def _torch_runner(data: bytes) -> _Runner:
+def _torch_runner(data: bytes) -> Callable[..., Sequence[Tensor]]:
     with quiet():
-        module = torch.export.load(io.BytesIO(data)).module()
-
-    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        with torch.no_grad():
-            return module(*inputs)
-
-    return run
+        return torch.export.load(io.BytesIO(data)).module()

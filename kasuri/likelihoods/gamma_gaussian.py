@@ -17,7 +17,6 @@ from kasuri.checks import is_number, is_whole
 from kasuri.likelihoods.base import Likelihood, same_shape
 from kasuri.numerics.gamma import (
     expected_normal_log_prob,
-    gamma_kl,
     student_t_log_prob,
     sums_of_squares,
 )
@@ -135,8 +134,9 @@ class GammaGaussian(Likelihood):
 
     def kl(self) -> Tensor:
         """KL(q(τ) ‖ prior), summed over precisions."""
-        prior = self.concentration.new_tensor(self.prior)
-        return gamma_kl(self.concentration, self.rate, prior[0], prior[1]).sum()
+        prior = td.Gamma(*self.concentration.new_tensor(self.prior), validate_args=False)
+        q = td.Gamma(self.concentration, self.rate, validate_args=False)
+        return td.kl_divergence(q, prior).sum()
 
     @property
     def updates(self) -> bool:
@@ -179,7 +179,7 @@ class GammaGaussian(Likelihood):
         return sums_of_squares(y - f, self.log_spread)
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        return f, self.variance.detach().to(f).expand_as(f), None
+        return f, self.variance.detach().to(f) * torch.ones_like(f), None
 
     def options(self) -> dict[str, Any]:
         return {"prior": list(self.prior), "learn": self.learn, "outputs": self.outputs}

@@ -1,4 +1,4 @@
-"""Normal noise whose precision is Gamma distributed: expectations, KL, and the Student-t it makes.
+"""Normal noise whose precision is Gamma distributed: expectations, and the Student-t it makes.
 
 τ ~ Gamma(a, b) with concentration a and rate b; y = f + ε/√τ. Functions of (a, b) alone are computed in
 double precision: log Γ(a + ½) - log Γ(a) would lose two digits of a nat in single precision at a = 20,000.
@@ -8,17 +8,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import Gamma, StudentT, kl_divergence
 
 # the smallest concentration for which so many normals make a Student-t's distribution function to 1e-6
 # (below 6 the error grows, to 5e-4 at 1.5)
 _NODES = ((1000.0, 2), (250.0, 3), (100.0, 4), (20.0, 8), (6.0, 16), (0.0, 32))
-
-
-def gamma_kl(a: Tensor, b: Tensor, prior_a: Tensor, prior_b: Tensor) -> Tensor:
-    """KL(Gamma(a, b) ‖ Gamma(prior_a, prior_b)), elementwise, in double precision."""
-    q = Gamma(a.double(), b.double(), validate_args=False)
-    return kl_divergence(q, Gamma(prior_a.double(), prior_b.double(), validate_args=False))
 
 
 def sums_of_squares(residuals: Tensor, a: Tensor) -> tuple[Tensor, int]:
@@ -49,11 +42,6 @@ def student_t_log_prob(squares: Tensor, count: int, a: Tensor, b: Tensor) -> Ten
     constant = torch.lgamma(more) - torch.lgamma(a) - 0.5 * count * (2 * math.pi * b).log()
     tail = torch.log1p((0.5 / b).to(squares.dtype) * squares)
     return constant.to(squares.dtype) - more.to(squares.dtype) * tail
-
-
-def student_t_entropy(a: Tensor) -> Tensor:
-    """Differential entropy of the Student-t with 2a degrees of freedom and scale 1, in double precision."""
-    return StudentT(2 * a.double(), validate_args=False).entropy()
 
 
 def normals_of_student_t(a: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole
+from kasuri.checks import at_least_one
 from kasuri.inputs import batches, run, split
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
@@ -104,13 +104,6 @@ def predict(
 def summarise(draws: Draws, likelihood: Likelihood | None) -> Prediction:
     """The prediction made of draws; without a likelihood, of values of a function."""
     return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
-
-
-def at_least_one(**counts: int | None) -> None:
-    """Refuse counts below 1; None is left to the default."""
-    for name, value in counts.items():
-        if value is not None and not is_whole(value, 1):
-            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
 
 
 @contextmanager

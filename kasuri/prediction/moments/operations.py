@@ -91,21 +91,15 @@ def _cat(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
     return join(mean_of(parts), dim), spread
 
 
-def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor | None]:
-    """torch.select or a slice along one dimension."""
+def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Any, Any]:
+    """What lies along one dimension: a slice, an entry, or a list of slices."""
     mean, dim = mean_of(x), dim % mean_of(x).dim()
     spread = op(x.variance, dim, *where) if is_random(x) else None
     return linear(lambda lead, x: op(x, dim + lead, *where), mean), spread
 
 
 def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
-    mean, dim = mean_of(x), dim % mean_of(x).dim()
-
-    def piece(index: int) -> Tensor:
-        return linear(lambda lead, x: op(x, sizes, dim + lead)[index], mean)
-
-    means = [piece(index) for index in range(len(op(mean, sizes, dim)))]
-    return means, op(x.variance, sizes, dim) if is_random(x) else None
+    return _part(lambda x, dim: op(x, sizes, dim), x, dim)
 
 
 # arithmetic
@@ -263,39 +257,28 @@ def _attention(
 # pooling
 
 
-def per_dimension(value: Any, dims: int) -> list[int]:
+def _per_dimension(value: Any, dims: int) -> list[int]:
     """A size for every dimension of the pictures."""
     value = [value] if isinstance(value, int) else list(value)
     return value * dims if len(value) == 1 else value
 
 
-def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
-    """F.pad, by joining tensors: torch's own makes a constant of the batch size when it is traced."""
-    for index in range(len(pads) // 2):
-        dim = x.dim() - 1 - index
-        widths = pads[2 * index : 2 * index + 2]
-        left, right = (
-            x.new_full((*x.shape[:dim], width, *x.shape[dim + 1 :]), value) for width in widths
-        )
-        if any(widths):
-            x = join([left, x, right], dim)
-    return x
-
-
-def windows(
+def _windows(
     x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float
 ) -> list[Tensor]:
     """The places of every window, one picture for each place of the kernel."""
     sizes, pads, gaps, steps = (
-        per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
+        _per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
     )
-    x = padded(x, [pad for pad in reversed(pads) for _ in range(2)], fill)
+    around = [pad for pad in reversed(pads) for _ in range(2)]
+    edge = F.pad(torch.zeros(x.shape, dtype=x.dtype, device=x.device), around, value=fill)
+    x = linear(lambda lead, x: F.pad(x, around), x) + edge
     counts = [
         (length - gap * (size - 1) - 1) // step + 1
         for length, size, gap, step in zip(x.shape[2:], sizes, gaps, steps, strict=True)
     ]
 
-    def window(place: tuple[int, ...]) -> Tensor:
+    def window(place: tuple[int, ...]) -> Any:
         rows = [
             slice(at * gap, at * gap + (count - 1) * step + 1, step)
             for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
@@ -320,10 +303,10 @@ def _max_pool(
             "there is no rule for max pooling with ceil_mode=True: use kasuri.predict with draws"
         )
     where = kernel, stride, padding, dilation
-    means = windows(mean_of(x), *where, fill=_LOWEST)
+    means = _windows(mean_of(x), *where, fill=_LOWEST)
     if not is_random(x):
         return functools.reduce(torch.maximum, means), None
-    players = list(zip(means, windows(x.variance, *where, fill=0.0), strict=True))
+    players = list(zip(means, _windows(x.variance, *where, fill=0.0), strict=True))
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
         left = players[len(pairs) * 2 :]
@@ -333,7 +316,7 @@ def _max_pool(
 
 
 def _avg_pool(op: Call, x: Gauss, kernel: Any, *options: Any) -> tuple[Tensor, Tensor]:
-    number = math.prod(per_dimension(kernel, x.mean.dim() - 2))
+    number = math.prod(_per_dimension(kernel, x.mean.dim() - 2))
     return op(x.mean, kernel, *options), op(x.variance, kernel, *options) / number
 
 

@@ -1,10 +1,11 @@
 """Predictions with uncertainty from one pass forward and one backward for each output."""
 
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import one_of
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
@@ -54,9 +55,8 @@ def predict_moments(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
+    one_of(covariance=(covariance, Covariance))
     net, likelihood, output = model_of(bnn, likelihood, output)
-    if covariance not in get_args(Covariance):
-        raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
     require_posteriors(net)
     names, inputs = positional(x)
     network = MomentNetwork(net, inputs, covariance, names, output)

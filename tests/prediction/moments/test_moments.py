@@ -172,7 +172,7 @@ def test_refusals_are_sentences():
         kasuri.predict_moments(bnn, x, covariance="diagonal")
     with pytest.raises(ValueError, match="no Bayesian layer"):
         kasuri.predict_moments(Scaled(), x)
-    with pytest.raises(ValueError, match='"full" or "diagonal"'):
+    with pytest.raises(ValueError, match="'diagonal', 'full'"):
         kasuri.predict_moments(bnn, x, covariance="half")
     pool = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten())
     with pytest.raises(ValueError, match="ceil_mode"):
