@@ -4,11 +4,13 @@ import io
 import json
 import logging
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from kasuri.exporting.networks import SamplingFree, Servable
 from kasuri.prediction.moments.trace import ExportError, exported, quiet
@@ -52,28 +54,39 @@ class _Flat(nn.Module):
 
 
 def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
-    """The network with its backward pass as operations like any others; only the batch has a free size."""
+    """The network with its backward pass as operations like any others, for any batch size.
+
+    torch's rules for derivatives of one example at a time make constants of the batch size. So two sizes are
+    traced: numbers that differ grow with the batch.
+    """
     # imported here: slow, and `import kasuri` needs none of it
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    def free_batch(dims: int) -> Any:
-        sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
-        return StatelessSymbolicContext(dynamic_sizes=sizes)
-
-    if len(inputs[0]) == 1:  # torch takes a size of 1 for a constant
-        inputs = tuple(torch.cat([part, part]) for part in inputs)
     table = torch.export.default_decompositions().items()
     # torch.onnx takes some derivatives apart only while it traces them itself
     rules = {op: rule for op, rule in table if "backward" in str(op)}
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    few, more = 7, 11
     with quiet():
-        shapes = [
-            mode.from_tensor(part, symbolic_context=free_batch(part.dim())) for part in inputs
-        ]
-        with mode:
-            module = make_fx(network, rules, "fake", _allow_non_fake_inputs=True)(*shapes)
+        module, other = (
+            make_fx(network, rules)(*(part[torch.arange(size) % len(part)] for part in inputs))
+            for size in (few, more)
+        )
+    graph = module.graph
+    first, *_ = graph.find_nodes(op="placeholder")
+    with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+        batch = graph.call_function(aten.sym_size.int, (first, 0))
+    pairs = [node for node in graph.nodes if node is not batch], other.graph.nodes
+    for node, twin in zip(*pairs, strict=True):
+
+        def grown(number: Any, larger: Any, node: Any = node) -> Any:
+            if not isinstance(number, int) or number == larger:
+                return number
+            slope = (larger - number) // (more - few)
+            with graph.inserting_before(node):
+                product = graph.call_function(operator.mul, (batch, slope))
+                return graph.call_function(operator.add, (product, number - slope * few))
+
+        node.args, node.kwargs = tree_map(grown, (node.args, node.kwargs), (twin.args, twin.kwargs))
     for node in list(module.graph.nodes):  # nothing will be differentiated
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])

@@ -179,7 +179,7 @@ class GammaGaussian(Likelihood):
         return sums_of_squares(y - f, self.log_spread)
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        return f, self.variance.detach().to(f) * torch.ones_like(f), None
+        return f, self.variance.detach().to(f).expand_as(f), None
 
     def options(self) -> dict[str, Any]:
         return {"prior": list(self.prior), "learn": self.learn, "outputs": self.outputs}

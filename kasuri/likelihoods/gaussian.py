@@ -51,7 +51,7 @@ class Gaussian(Likelihood):
         return -per_example(0.5 * z.square() + log_scale + 0.5 * math.log(2 * math.pi))
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
-        return f, self.scale.detach().to(f).square() * torch.ones_like(f), None
+        return f, self.scale.detach().to(f).square().expand_as(f), None
 
     def options(self) -> dict[str, Any]:
         """The scale, None if learned (the learned value is in the state)."""

@@ -19,6 +19,7 @@ from kasuri.numerics.mixture import mixture_quantile
 if TYPE_CHECKING:
     from kasuri.likelihoods.base import Likelihood
 
+_DENSE = torch.contiguous_format
 Columns = dict[str, Tensor]  # by name, one row per example
 
 
@@ -39,7 +40,8 @@ class Draws:
     def add(self, fs: Tensor, likelihood: "Likelihood | None" = None) -> None:
         """Take in the outputs (S, batch, ...) of S draws."""
         value, noise, entropy = (
-            None if part is None else part.unflatten(0, (len(fs), -1))
+            # a copy: views of expanded tensors hinder torch.export
+            None if part is None else part.clone(memory_format=_DENSE).unflatten(0, (len(fs), -1))
             for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
         )
         assert value is not None

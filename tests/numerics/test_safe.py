@@ -1,6 +1,5 @@
 """Safe elementary functions: right where the plain ones are, finite where they are not."""
 
-
 import pytest
 import torch
 

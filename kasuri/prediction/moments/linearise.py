@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from kasuri.posteriors.base import Elementwise
-from kasuri.prediction.moments.folding import convolve, join
 from kasuri.prediction.moments.operations import CONVOLUTIONS, mean_of, variance_of
 from kasuri.prediction.moments.trace import RandomWeight, Traced
 
@@ -119,7 +118,7 @@ def directions(
 def _linear_part(tap: Tap, x: Tensor, weight: Tensor) -> Tensor:
     """The call without its bias."""
     if tap.op in CONVOLUTIONS:
-        return convolve(tap.op, x, weight, tap.node.args[3:])
+        return tap.op(x, weight, None, *tap.node.args[3:])
     return F.linear(x, weight)
 
 
@@ -143,8 +142,8 @@ def _embedded(uses: Sequence[Use], variance: Tensor) -> Tensor:
 
     Rows are taken as independent of each other, which they are unless the family covaries rows.
     """
-    ids = join([use.source.reshape(-1) for use in uses], 0)
-    slope = join([use.slope for use in uses], 1)
+    ids = torch.cat([use.source.reshape(-1) for use in uses])
+    slope = torch.cat([use.slope for use in uses], 1)
     same = (ids.unsqueeze(0) == ids.unsqueeze(1)).to(slope)
     left, right = slope * F.embedding(ids, variance), same @ slope
     return left.flatten(1) @ right.flatten(1).mT
@@ -159,5 +158,5 @@ def _patches(tap: Tap, x: Tensor) -> Tensor:
     places = math.prod(kernel)
     ones = torch.eye(places, dtype=x.dtype, device=x.device).reshape(places, 1, *kernel)
     stride_padding_dilation = tap.node.args[3:6]
-    met = convolve(tap.op, x.flatten(0, 1).unsqueeze(1), ones, stride_padding_dilation)
+    met = tap.op(x.flatten(0, 1).unsqueeze(1), ones, None, *stride_padding_dilation)
     return met.flatten(2).unflatten(0, (x.shape[0], -1, channels)).flatten(2, 3)

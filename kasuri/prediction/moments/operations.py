@@ -4,7 +4,6 @@ A rule gives mean and variance of the result, (op, *arguments) -> (mean, varianc
 are taken at the mean of their arguments, and the variance of what they give is unknown.
 """
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -16,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.numerics import gaussian_moments as gm
-from kasuri.prediction.moments.folding import convolve, join, linear
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
+_BATCH_NORM = aten._native_batch_norm_legit_no_training.default
 _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
 
 
@@ -34,7 +33,8 @@ def apply(op: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operation: a Gauss, or its value at the means if no variance is known."""
     # a view as a reshape: other strides than those of the traced network may come about
     op = aten.reshape.default if op is aten.view.default else op
-    if op in _RULES and (op in _SPELT_OUT or is_random(args)):
+    # vmap has no rule of its own for batch norm
+    if op is _BATCH_NORM or (op in _RULES and is_random(args)):
         return _joined(*_RULES[op](op, *args, **kwargs))
     return op(*mean_of(args), **{key: mean_of(value) for key, value in kwargs.items()})
 
@@ -85,23 +85,6 @@ def _moved(op: Call, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     return op(*mean_of(args), **kwargs), op(*map(variances, args), **kwargs)
 
 
-def _cat(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
-    """Those that are certain have no variance."""
-    spread = join([known_variance(part) for part in parts], dim) if is_random(parts) else None
-    return join(mean_of(parts), dim), spread
-
-
-def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Any, Any]:
-    """What lies along one dimension: a slice, an entry, or a list of slices."""
-    mean, dim = mean_of(x), dim % mean_of(x).dim()
-    spread = op(x.variance, dim, *where) if is_random(x) else None
-    return linear(lambda lead, x: op(x, dim + lead, *where), mean), spread
-
-
-def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
-    return _part(lambda x, dim: op(x, sizes, dim), x, dim)
-
-
 # arithmetic
 
 
@@ -146,7 +129,7 @@ def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tens
     (xm, wm), (xv, wv) = mean_of((x, w)), (variance_of(x), variance_of(w))
 
     def product(x: Tensor, w: Tensor) -> Tensor:
-        return convolve(op, x, w, plain[1:]) if op in CONVOLUTIONS else op(x, w, *plain, **kwargs)
+        return op(x, w, *plain, **kwargs)
 
     mean = product(xm, wm)
     if bias is not None:
@@ -270,20 +253,18 @@ def _windows(
     sizes, pads, gaps, steps = (
         _per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
     )
-    around = [pad for pad in reversed(pads) for _ in range(2)]
-    edge = F.pad(torch.zeros(x.shape, dtype=x.dtype, device=x.device), around, value=fill)
-    x = linear(lambda lead, x: F.pad(x, around), x) + edge
+    x = F.pad(x, [pad for pad in reversed(pads) for _ in range(2)], value=fill)
     counts = [
         (length - gap * (size - 1) - 1) // step + 1
         for length, size, gap, step in zip(x.shape[2:], sizes, gaps, steps, strict=True)
     ]
 
-    def window(place: tuple[int, ...]) -> Any:
+    def window(place: tuple[int, ...]) -> Tensor:
         rows = [
             slice(at * gap, at * gap + (count - 1) * step + 1, step)
             for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
         ]
-        return linear(lambda lead, x: x[(slice(None),) * (2 + lead) + tuple(rows)], x)
+        return x[:, :, *rows]
 
     return [window(place) for place in product(*map(range, sizes))]
 
@@ -303,9 +284,7 @@ def _max_pool(
             "there is no rule for max pooling with ceil_mode=True: use kasuri.predict with draws"
         )
     where = kernel, stride, padding, dilation
-    means = _windows(mean_of(x), *where, fill=_LOWEST)
-    if not is_random(x):
-        return functools.reduce(torch.maximum, means), None
+    means = _windows(x.mean, *where, fill=_LOWEST)
     players = list(zip(means, _windows(x.variance, *where, fill=0.0), strict=True))
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
@@ -351,6 +330,12 @@ _MOVES = (
     aten.embedding.default,
     aten.dropout.default,
     operator.getitem,
+    aten.cat.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.select.int,
+    aten.slice.Tensor,
 )
 _SMOOTH: dict[Any, Call] = {
     aten.tanh.default: torch.tanh,
@@ -361,25 +346,15 @@ _SMOOTH: dict[Any, Call] = {
     aten.softplus.default: F.softplus,
     aten.exp.default: torch.exp,
 }
-# even where no variance is known: torch's own form cannot be exported with its backward pass and any batch
-_SPELT_OUT: dict[Any, Call] = {
-    **dict.fromkeys(CONVOLUTIONS, _bilinear),
-    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
-    aten._native_batch_norm_legit_no_training.default: _batch_norm,
-    aten.scaled_dot_product_attention.default: _attention,
-    aten.layer_norm.default: _layer_norm,
-    aten.cat.default: _cat,
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split,
-    aten.chunk.default: _split,
-    aten.select.int: _part,
-    aten.slice.Tensor: _part,
-}
 _RULES: dict[Any, Call] = {
     **dict.fromkeys(_MOVES, _moved),
     aten.linear.default: _bilinear,
     **{op: _smooth(function) for op, function in _SMOOTH.items()},
-    **_SPELT_OUT,
+    **dict.fromkeys(CONVOLUTIONS, _bilinear),
+    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
+    _BATCH_NORM: _batch_norm,
+    aten.scaled_dot_product_attention.default: _attention,
+    aten.layer_norm.default: _layer_norm,
     aten.matmul.default: _bilinear,
     aten.bmm.default: _bilinear,
     aten.mm.default: _bilinear,
