@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.checks import at_least_one, one_of
-from kasuri.exporting.networks import Members, SamplingFree, Scale, Servable
+from kasuri.exporting.networks import Members, Scale, Servable
 from kasuri.exporting.programs import file_of, largest_error
 from kasuri.likelihoods import Likelihood
 from kasuri.network.contexts import evaluating, plain_path
@@ -136,12 +136,12 @@ def export(
         parts = mean.tried(*inputs)
         if kind == "variance" or units or (kind == "ensemble" and likelihood is not None):
             _check_unit(single(parts), likelihood, units)
-        functions: Positional | Members | SamplingFree = mean
+        functions: Positional | Members | MomentNetwork = mean
         if kind == "ensemble":
             functions = _members(net, mean, members, seed)
         elif kind == "variance":
             frozen = copy.deepcopy(net).requires_grad_(False)
-            functions = SamplingFree(MomentNetwork(frozen, inputs, covariance, names, output))
+            functions = MomentNetwork(frozen, inputs, covariance, names, output)
         network = Servable(functions, likelihood, standardise, units).eval().requires_grad_(False)
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import ClassPrediction, Draws, moments
 from kasuri.prediction.moments.moment_network import MomentNetwork
-from kasuri.prediction.moments.points import normal_points, spread_out
 from kasuri.prediction.moments.trace import Positional
 from kasuri.prediction.predict import summarise
 
@@ -49,21 +48,6 @@ class Members(nn.Module):
         return {name: torch.stack([parts[name] for parts in outputs]) for name in outputs[0]}
 
 
-class SamplingFree(nn.Module):
-    """Points (S, batch, ...) that stand for the normal output that moments say."""
-
-    points: Tensor
-
-    def __init__(self, network: MomentNetwork) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("points", normal_points(network.outputs))
-
-    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
-        mean, covariance = self.network(*inputs)
-        return {"output": spread_out(mean, covariance, self.points)}
-
-
 class Servable(nn.Module):
     """Inputs as they come to named outputs, both in their own units.
 
@@ -76,7 +60,7 @@ class Servable(nn.Module):
 
     def __init__(
         self,
-        functions: Positional | Members | SamplingFree,
+        functions: Positional | Members | MomentNetwork,
         likelihood: Likelihood | None,
         inputs: Scale | None,
         targets: Scale | None,

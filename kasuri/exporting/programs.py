@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from kasuri.exporting.networks import SamplingFree, Servable
+from kasuri.exporting.networks import Servable
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.trace import ExportError, exported, quiet
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def file_of(
 ) -> bytes:
     """The network as a file, with any batch size; labels are the names of its inputs."""
     module: nn.Module = network
-    if isinstance(network.functions, SamplingFree):
+    if isinstance(network.functions, MomentNetwork):
         module = _Flat(_with_backward(network, inputs))
     program = exported(module, inputs)
     if format == "onnx":
@@ -120,10 +121,7 @@ def _onnx_bytes(
     # it notes which libraries are not installed, and not needed
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with quiet():
-        if any(map(_lacking, program.graph.nodes)):
-            table: Any = torch.export.default_decompositions()
-            table.update(_OWN)
-            program = program.run_decompositions(table)
+        program = program.run_decompositions(_OWN)
         try:
             written = torch.onnx.export(
                 program,
@@ -160,15 +158,6 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).partition("\n")[0]
-
-
-def _lacking(node: Any) -> bool:
-    """Whether the operation, or what it consists of, is one of `_OWN`."""
-    if node.target is aten.convolution_backward.default:
-        return True
-    value = node.meta.get("val")
-    double = isinstance(value, Tensor) and value.dtype == torch.float64
-    return double and any(word in str(node.target) for word in ("erf", "gelu", "softplus", "ndtr"))
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:

@@ -147,13 +147,12 @@ def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tens
 # activations
 
 
-def _relu(op: Call, x: Gauss, slope: float = 0.0) -> tuple[Tensor, Tensor]:
-    pair = x.mean, x.variance
-    return gm.rectified_mean(*pair, slope), gm.rectified_variance(*pair, slope)
+def _relu(op: Call, x: Gauss) -> tuple[Tensor, Tensor]:
+    return gm.rectified(x.mean, x.variance)
 
 
 def _leaky_relu(op: Call, x: Gauss, slope: float = 0.01) -> tuple[Tensor, Tensor]:
-    return _relu(op, x, slope)
+    return gm.rectified(x.mean, x.variance, slope)
 
 
 def _smooth(function: Call) -> Call:
@@ -289,8 +288,8 @@ def _max_pool(
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
         left = players[len(pairs) * 2 :]
-        spreads = [gm.larger_variance(*(part.detach() for part in pair)) for pair in pairs]
-        players = [(gm.larger_mean(*a), b) for a, b in zip(pairs, spreads, strict=True)] + left
+        won = [gm.larger(*pair) for pair in pairs]
+        players = [(mean, spread.detach()) for mean, spread in won] + left
     return players[0]
 
 

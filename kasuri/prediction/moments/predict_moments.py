@@ -11,7 +11,7 @@ from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained
 from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
-from kasuri.prediction.moments.points import normal_points, spread_out
+from kasuri.prediction.moments.points import spread_out
 from kasuri.prediction.moments.trace import positional
 from kasuri.prediction.predict import Output, model_of, summarise
 
@@ -60,10 +60,9 @@ def predict_moments(
     require_posteriors(net)
     names, inputs = positional(x)
     network = MomentNetwork(net, inputs, covariance, names, output)
-    mean, spread = in_chunks(network, inputs)
+    draws = Draws()
     with torch.no_grad():
-        points, draws = normal_points(mean.shape[1:].numel()), Draws()
-        draws.add(spread_out(mean, spread, points), likelihood)
+        draws.add(spread_out(*in_chunks(network, inputs), network.points), likelihood)
     return summarise(draws, likelihood)
 
 
@@ -71,5 +70,5 @@ def in_chunks(network: MomentNetwork, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     """Means and covariances of all examples, as many at a time as fit a few hundred megabytes."""
     chunk = network.affordable(_NUMBERS)
     pieces = zip(*(part.split(chunk) for part in inputs), strict=True)
-    means, spreads = zip(*(network(*piece) for piece in pieces), strict=True)
+    means, spreads = zip(*(network.moments(*piece) for piece in pieces), strict=True)
     return torch.cat(means), torch.cat(spreads)
