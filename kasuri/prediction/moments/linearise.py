@@ -49,7 +49,9 @@ def find_taps(traced: Traced) -> list[Tap]:
     taps = []
     for node in traced.graph.nodes:
         used = {place.name for place in node.all_input_nodes} & traced.random.keys()
-        source = weight = bias = None
+        source: Any = None
+        weight: Any = None
+        bias: Any = None
         if node.target in (aten.linear.default, *CONVOLUTIONS):
             source, weight, bias = (*node.args[:3], None)[:3]
         elif node.target is aten.embedding.default:
@@ -154,7 +156,8 @@ def _patches(tap: Tap, x: Tensor) -> Tensor:
 
     By the same convolution with kernels that are 1 at one place each.
     """
-    _, channels, *kernel = tap.node.args[1].meta["val"].shape
+    weight: Any = tap.node.args[1]
+    _, channels, *kernel = weight.meta["val"].shape
     places = math.prod(kernel)
     ones = torch.eye(places, dtype=x.dtype, device=x.device).reshape(places, 1, *kernel)
     stride_padding_dilation = tap.node.args[3:6]
