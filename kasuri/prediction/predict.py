@@ -61,7 +61,7 @@ def predict(
             network of linear layers, cheaper, but no coherent function; seeds are then not reusable.
         chunk: at most so many examples run at once.
         seed: makes the result reproducible; otherwise torch's global generator decides.
-        keep_draws: keep all S outputs (needed for intervals, scores and the entropy of regressions); without,
+        keep_draws: keep all S outputs (needed for intervals, `draws` and the scores of regressions); without,
             memory does not depend on S.
         output: takes the tensor out of what the network returns.
 
