@@ -110,18 +110,12 @@ def directions(
             else:
                 add(name, random[name].without_padding(_derivative(use, random[name])))
             if squares is not None:
-                noise = _linear_part(use.tap, squares, variances[name])
+                options = use.tap.node.args[3:]
+                noise = use.tap.op(squares, variances[name], None, *options)
                 spread = use.slope.flatten(1)
                 own = per_feature(use.tap, noise.unsqueeze(0)).flatten()
                 rest = rest + (spread * own) @ spread.mT
     return derivatives, rest
-
-
-def _linear_part(tap: Tap, x: Tensor, weight: Tensor) -> Tensor:
-    """The call without its bias."""
-    if tap.op in CONVOLUTIONS:
-        return tap.op(x, weight, None, *tap.node.args[3:])
-    return F.linear(x, weight)
 
 
 def _derivative(use: Use, weight: RandomWeight) -> Tensor:

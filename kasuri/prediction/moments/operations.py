@@ -18,7 +18,7 @@ from kasuri.numerics import gaussian_moments as gm
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
-_BATCH_NORM = aten._native_batch_norm_legit_no_training.default
+_VIEWS = aten.view.default, aten._unsafe_view.default
 _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
 
 
@@ -32,9 +32,8 @@ class Gauss(NamedTuple):
 def apply(op: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operation: a Gauss, or its value at the means if no variance is known."""
     # a view as a reshape: other strides than those of the traced network may come about
-    op = aten.reshape.default if op is aten.view.default else op
-    # vmap has no rule of its own for batch norm
-    if op is _BATCH_NORM or (op in _RULES and is_random(args)):
+    op = aten.reshape.default if op in _VIEWS else op
+    if op in _RULES and is_random(args):
         return _joined(*_RULES[op](op, *args, **kwargs))
     return op(*mean_of(args), **{key: mean_of(value) for key, value in kwargs.items()})
 
@@ -162,12 +161,6 @@ def _smooth(function: Call) -> Call:
     return rule
 
 
-def _gelu(z: Tensor, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        return z * gm.ndtr(z)
-    return 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
-
-
 def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
     """To first order."""
     probs = op(x.mean, dim, *rest)
@@ -175,16 +168,6 @@ def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
 
 
 # layers
-
-
-def _batch_norm(op: Call, x: Any, *rest: Any) -> tuple[Any, Any]:
-    """With the statistics of training: a gain and a shift for each channel."""
-    weight, bias, mean, variance, _, eps = mean_of(rest)
-    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
-    shift = (0 if bias is None else bias) - mean * gain
-    centre, spread = mean_of(x), variance_of(x)
-    gain, shift = (part.reshape([-1, *[1] * (centre.dim() - 2)]) for part in (gain, shift))
-    return [centre * gain + shift], None if spread is None else [spread * gain.square()]
 
 
 def _layer_norm(
@@ -200,40 +183,9 @@ def _layer_norm(
     centre, weight, bias = mean_of((x, weight, bias))
     dims, spread = tuple(range(-len(shape), 0)), variance_of(x)
     gain = (centre.var(dims, correction=0, keepdim=True) + eps).rsqrt()
-    gain = gain if weight is None else gain * weight
-    mean = (centre - centre.mean(dims, keepdim=True)) * gain
-    mean = mean if bias is None else mean + bias
+    gain = gain * (1 if weight is None else weight)
+    mean = (centre - centre.mean(dims, keepdim=True)) * gain + (0 if bias is None else bias)
     return mean, None if spread is None else spread * gain.square()
-
-
-def _attention(
-    op: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
-
-    Variances of values and, through the softmax to first order, of scores.
-    """
-    query, key, value, mask = mean_of((q, k, v, attn_mask))
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.mT * scale
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = scores.softmax(-1)
-    if not is_random((q, k, v)):
-        return weights @ value, None
-    pair = Gauss(query, known_variance(q)), Gauss(key.mT, known_variance(k).mT)
-    spread = gm.softmax_variance(weights, _bilinear(torch.matmul, *pair)[1] * scale**2, -1)
-    return _bilinear(torch.matmul, Gauss(weights, spread), Gauss(value, known_variance(v)))
 
 
 # pooling
@@ -339,7 +291,7 @@ _MOVES = (
 _SMOOTH: dict[Any, Call] = {
     aten.tanh.default: torch.tanh,
     aten.sigmoid.default: torch.sigmoid,
-    aten.gelu.default: _gelu,
+    aten.gelu.default: F.gelu,
     aten.silu.default: F.silu,
     aten.elu.default: F.elu,
     aten.softplus.default: F.softplus,
@@ -351,8 +303,6 @@ _RULES: dict[Any, Call] = {
     **{op: _smooth(function) for op, function in _SMOOTH.items()},
     **dict.fromkeys(CONVOLUTIONS, _bilinear),
     **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
-    _BATCH_NORM: _batch_norm,
-    aten.scaled_dot_product_attention.default: _attention,
     aten.layer_norm.default: _layer_norm,
     aten.matmul.default: _bilinear,
     aten.bmm.default: _bilinear,

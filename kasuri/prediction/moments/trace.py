@@ -1,5 +1,6 @@
 """The graph of a converted network: what torch.export sees of its mean, and which weights are random."""
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from kasuri.network.views import View
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.predict import Output
 
+aten = torch.ops.aten
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -148,7 +150,10 @@ def trace(
     program = exported(plain, inputs)
     table = torch.export.default_decompositions().items()
     with quiet():
-        program = program.run_decompositions({op: rule for op, rule in table if _is_recurrent(op)})
+        rules = {op: rule for op, rule in table if _is_recurrent(op)}
+        rules[aten.scaled_dot_product_attention.default] = _attention
+        rules[aten._native_batch_norm_legit_no_training.default] = _batch_norm
+        program = program.run_decompositions(rules)
     signature = program.graph_signature
     targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     targets |= signature.inputs_to_lifted_tensor_constants
@@ -161,6 +166,35 @@ def trace(
 
 def _is_recurrent(op: Any) -> bool:
     return str(op).removeprefix("aten.").partition(".")[0] in _RECURRENT
+
+
+def _batch_norm(
+    x: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With the statistics of training: a gain and a shift for each channel."""
+    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - mean * gain
+    gain, shift = (part.reshape([-1, *[1] * (x.dim() - 2)]) for part in (gain, shift))
+    return x * gain + shift, x.new_zeros(0), x.new_zeros(0)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Softmax of scaled products, spelt out in operations that have rules."""
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    return (scores if mask is None else scores + mask).softmax(-1) @ value
 
 
 def _random_weights(bnn: nn.Module) -> Iterator[RandomWeight]:
