@@ -4,7 +4,7 @@ import difflib
 import fnmatch
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 
 def is_number(value: Any) -> bool:
@@ -26,6 +26,20 @@ def is_whole(value: Any, least: int | None = None) -> bool:
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     return whole and (least is None or int(value) >= least)
+
+
+def at_least_one(**counts: int | None) -> None:
+    """Refuse counts below 1; None is left to the default."""
+    for name, value in counts.items():
+        if value is not None and not is_whole(value, 1):
+            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
+
+
+def one_of(**asked: tuple[Any, Any]) -> None:
+    """Refuse a value, given by its name, that is none of a `Literal` type's."""
+    for name, (value, known) in asked.items():
+        if value not in get_args(known):
+            raise ValueError(f"{name}={value!r}: {near_misses(str(value), get_args(known))}")
 
 
 def near_misses(asked: str, known: Iterable[str]) -> str:

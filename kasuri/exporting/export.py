@@ -5,22 +5,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import described, first_line, near_misses
-from kasuri.exporting.networks import Members, Plain, SamplingFree, Scale, Servable, parts_of
-from kasuri.exporting.programs import largest_error, onnx_bytes, program_of, torch_bytes
+from kasuri.checks import at_least_one, one_of
+from kasuri.exporting.networks import Members, Scale, Servable
+from kasuri.exporting.programs import file_of, largest_error
 from kasuri.likelihoods import Likelihood
 from kasuri.network.contexts import evaluating, plain_path
 from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers, require_posteriors
 from kasuri.objectives.trained import Trained
 from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
-from kasuri.prediction.moments.trace import ExportError, positional
-from kasuri.prediction.predict import Output, at_least_one, model_of
+from kasuri.prediction.moments.trace import ExportError, Positional, positional, single
+from kasuri.prediction.predict import Output, model_of
 from kasuri.storage import write_atomically
 from kasuri.streams import mix
 
@@ -114,7 +114,7 @@ def export(
         >>> file.outputs
         ('mean', 'std', 'entropy', 'mutual_information')
     """
-    _check_choices(kind=(kind, Kind), format=(format, Format), covariance=(covariance, Covariance))
+    one_of(kind=(kind, Kind), format=(format, Format), covariance=(covariance, Covariance))
     at_least_one(members=members)
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
@@ -132,11 +132,16 @@ def export(
     standardise = None if input_scaling is None else Scale(*input_scaling)
     units = _target_scale(target_mean, target_scale)
     with evaluating(net) as net, plain_path():
-        mean = Plain(collapse(net), names, output)
-        _check_outputs(mean, inputs, kind, likelihood, units)
-        # members are numbered as kasuri.predict numbers draws
-        seeds = [mix(seed, member) for member in range(members)]
-        functions = _functions(net, mean, inputs, kind, covariance, seeds)
+        mean = Positional(collapse(net), names, output)
+        parts = mean.tried(*inputs)
+        if kind == "variance" or units or (kind == "ensemble" and likelihood is not None):
+            _check_unit(single(parts), likelihood, units)
+        functions: Positional | Members | MomentNetwork = mean
+        if kind == "ensemble":
+            functions = _members(net, mean, members, seed)
+        elif kind == "variance":
+            frozen = copy.deepcopy(net).requires_grad_(False)
+            functions = MomentNetwork(frozen, inputs, covariance, names, output)
         network = Servable(functions, likelihood, standardise, units).eval().requires_grad_(False)
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))
@@ -145,13 +150,9 @@ def export(
                 f"export: {', '.join(map(repr, both))} would be an input and an output of the file; "
                 "give outputs other names, e.g. output=lambda out: {'score': out}"
             )
-        program = program_of(network, inputs)
         drawn = {"members": members, "seed": seed} if kind == "ensemble" else {}
         metadata = _metadata(net, kind, likelihood, labels, outputs, **drawn)
-        if format == "onnx":
-            data = onnx_bytes(program, metadata, labels, outputs)
-        else:
-            data = torch_bytes(program, metadata)
+        data = file_of(network, inputs, format, metadata, labels, outputs)
         error = largest_error(network, data, format, inputs)
     if not error <= tolerance:
         raise ExportError(
@@ -165,14 +166,6 @@ def export(
     return exported
 
 
-def _check_choices(**asked: tuple[Any, Any]) -> None:
-    for name, (value, known) in asked.items():
-        if value not in get_args(known):
-            raise ValueError(
-                f"export({name}={value!r}): {near_misses(str(value), get_args(known))}"
-            )
-
-
 def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
     """None if it changes nothing."""
     unit = Scale(*(torch.as_tensor(part, dtype=torch.float64) for part in (mean, scale)))
@@ -181,59 +174,19 @@ def _target_scale(mean: float | Tensor, scale: float | Tensor) -> Scale | None:
     return None if bool((unit.mean == 0).all() and (unit.scale == 1).all()) else unit
 
 
-def _check_outputs(
-    network: Plain,
-    inputs: tuple[Tensor, ...],
-    kind: Kind,
-    likelihood: Likelihood | None,
-    units: Scale | None,
-) -> None:
-    """Run the network; refuse several outputs where one is meant, and units of classes."""
-    try:
-        with torch.no_grad():
-            out = network.returned(*inputs)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"export(example=...): the network does not run on it, {described(*inputs)} "
-            f"({first_line(error)}); give inputs as the network takes them"
-        ) from error
-    first, *others = parts_of(out).items()
-    one_meant = kind == "variance" or (kind == "ensemble" and likelihood is not None)
-    if others and (one_meant or units is not None):
-        raise ValueError(
-            f"export: the network returns {', '.join(map(repr, parts_of(out)))}, but moments, a likelihood "
-            "and a target's unit belong to a single output. Say to which one, e.g. "
-            "output=lambda out: out[0] or output=lambda out: out.logits"
-        )
-    if units is not None and likelihood is not None and likelihood.moments(first[1])[1] is None:
+def _check_unit(out: Tensor, likelihood: Likelihood | None, units: Scale | None) -> None:
+    """Refuse units of classes."""
+    if units is not None and likelihood is not None and likelihood.moments(out)[1] is None:
         raise ValueError(
             f"target_mean and target_scale: classes have no unit, and {type(likelihood).__name__} "
             "says that the outputs are classes"
         )
 
 
-def _functions(
-    net: nn.Module,
-    mean: Plain,
-    inputs: tuple[Tensor, ...],
-    kind: Kind,
-    covariance: Covariance,
-    seeds: Sequence[int],
-) -> Plain | Members | SamplingFree:
-    """What gives the outputs of the functions that the file is made of."""
-    if kind == "mean":
-        return mean
-    if kind == "ensemble":
-        nets = [collapse(net, "sample", seed=seed) for seed in seeds]
-        return Members([Plain(drawn, mean.names, mean.output) for drawn in nets])
-
-    def only(out: Any) -> Tensor:
-        """The one output, taken out of whatever it is in."""
-        (part,) = parts_of(out if mean.output is None else mean.output(out)).values()
-        return part
-
-    frozen = copy.deepcopy(net).requires_grad_(False)
-    return SamplingFree(MomentNetwork(frozen, inputs, covariance, mean.names, only))
+def _members(net: nn.Module, mean: Positional, members: int, seed: int) -> Members:
+    """Draws of the network, numbered as `kasuri.predict` numbers them."""
+    nets = [collapse(net, "sample", seed=mix(seed, member)) for member in range(members)]
+    return Members([Positional(drawn, mean.names, mean.output) for drawn in nets])
 
 
 def _metadata(

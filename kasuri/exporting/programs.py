@@ -4,13 +4,16 @@ import io
 import json
 import logging
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-from kasuri.exporting.networks import SamplingFree, Servable
+from kasuri.exporting.networks import Servable
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.trace import ExportError, exported, quiet
 
 if TYPE_CHECKING:
@@ -19,17 +22,31 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def program_of(network: Servable, inputs: tuple[Tensor, ...]) -> "ExportedProgram":
-    """The network as a program of torch operations, with any batch size."""
-    if isinstance(network.functions, SamplingFree):
-        return exported(_Flat(_with_backward(network, inputs)), inputs)
-    return exported(network, inputs)
+def file_of(
+    network: Servable,
+    inputs: tuple[Tensor, ...],
+    format: str,
+    metadata: Mapping[str, str],
+    labels: Sequence[str],
+    outputs: Sequence[str],
+) -> bytes:
+    """The network as a file, with any batch size; labels are the names of its inputs."""
+    module: nn.Module = network
+    if isinstance(network.functions, MomentNetwork):
+        module = _Flat(_with_backward(network, inputs))
+    program = exported(module, inputs)
+    if format == "onnx":
+        return _onnx_bytes(program, metadata, labels, outputs)
+    buffer = io.BytesIO()
+    with quiet():
+        torch.export.save(program, buffer, extra_files={"kasuri.json": json.dumps(dict(metadata))})
+    return buffer.getvalue()
 
 
 class _Flat(nn.Module):
-    """A function of tensors as a module of positional tensors."""
+    """A module as one of positional tensors."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 
@@ -38,28 +55,39 @@ class _Flat(nn.Module):
 
 
 def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
-    """The network with its backward pass as operations like any others; only the batch has a free size."""
+    """The network with its backward pass as operations like any others, for any batch size.
+
+    torch's rules for derivatives of one example at a time make constants of the batch size. So two sizes are
+    traced: numbers that differ grow with the batch.
+    """
     # imported here: slow, and `import kasuri` needs none of it
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    def free_batch(dims: int) -> Any:
-        sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (dims - 1)]
-        return StatelessSymbolicContext(dynamic_sizes=sizes)
-
-    if len(inputs[0]) == 1:  # torch takes a size of 1 for a constant
-        inputs = tuple(torch.cat([part, part]) for part in inputs)
     table = torch.export.default_decompositions().items()
     # torch.onnx takes some derivatives apart only while it traces them itself
     rules = {op: rule for op, rule in table if "backward" in str(op)}
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    few, more = 7, 11
     with quiet():
-        shapes = [
-            mode.from_tensor(part, symbolic_context=free_batch(part.dim())) for part in inputs
-        ]
-        with mode:
-            module = make_fx(network, rules, "fake", _allow_non_fake_inputs=True)(*shapes)
+        module, other = (
+            make_fx(network, rules)(*(part[torch.arange(size) % len(part)] for part in inputs))
+            for size in (few, more)
+        )
+    graph = module.graph
+    first, *_ = graph.find_nodes(op="placeholder")
+    with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+        batch = graph.call_function(aten.sym_size.int, (first, 0))
+    pairs = [node for node in graph.nodes if node is not batch], other.graph.nodes
+    for node, twin in zip(*pairs, strict=True):
+
+        def grown(number: Any, larger: Any, node: Any = node) -> Any:
+            if not isinstance(number, int) or number == larger:
+                return number
+            slope = (larger - number) // (more - few)
+            with graph.inserting_before(node):
+                product = graph.call_function(operator.mul, (batch, slope))
+                return graph.call_function(operator.add, (product, number - slope * few))
+
+        node.args, node.kwargs = tree_map(grown, (node.args, node.kwargs), (twin.args, twin.kwargs))
     for node in list(module.graph.nodes):  # nothing will be differentiated
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
@@ -76,18 +104,7 @@ def _with_backward(network: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     return module
 
 
-LARGE = 1000  # nodes of a graph
-
-
-def torch_bytes(program: "ExportedProgram", metadata: Mapping[str, str]) -> bytes:
-    """The file that torch.export.load reads; the description is its extra file "kasuri.json"."""
-    buffer = io.BytesIO()
-    with quiet():
-        torch.export.save(program, buffer, extra_files={"kasuri.json": json.dumps(dict(metadata))})
-    return buffer.getvalue()
-
-
-def onnx_bytes(
+def _onnx_bytes(
     program: "ExportedProgram",
     metadata: Mapping[str, str],
     inputs: Sequence[str],
@@ -104,10 +121,7 @@ def onnx_bytes(
     # it notes which libraries are not installed, and not needed
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with quiet():
-        if any(map(_lacking, program.graph.nodes)):
-            table: Any = torch.export.default_decompositions()
-            table.update(_OWN)
-            program = program.run_decompositions(table)
+        program = program.run_decompositions(_OWN)
         try:
             written = torch.onnx.export(
                 program,
@@ -117,7 +131,7 @@ def onnx_bytes(
                 output_names=[f"kasuri.{name}" for name in outputs],
                 verbose=False,
                 # looking for patterns takes minutes in a graph of thousands; onnxruntime does its own
-                optimize=len(program.graph.nodes) < LARGE,
+                optimize=len(program.graph.nodes) < 1000,
             )
         except torch.onnx.OnnxExporterError as error:
             raise ExportError(
@@ -144,15 +158,6 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).partition("\n")[0]
-
-
-def _lacking(node: Any) -> bool:
-    """Whether the operation, or what it consists of, is one of `_OWN`."""
-    if node.target is aten.convolution_backward.default:
-        return True
-    value = node.meta.get("val")
-    double = isinstance(value, Tensor) and value.dtype == torch.float64
-    return double and any(word in str(node.target) for word in ("erf", "gelu", "softplus", "ndtr"))
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
@@ -240,27 +245,22 @@ def largest_error(network: Servable, data: bytes, format: str, inputs: tuple[Ten
         rows = torch.arange(size) % count
         batch = tuple(part[rows] for part in inputs)
         with torch.no_grad():
-            expected = network(*batch)
-        for mine, theirs in zip(expected, runner(batch), strict=True):
+            expected, found = network(*batch), runner(*batch)
+        for mine, theirs in zip(expected, found, strict=True):
             if mine.shape != theirs.shape:
                 raise ExportError(f"shapes {tuple(theirs.shape)} instead of {tuple(mine.shape)}")
             difference = (mine.double() - theirs.double()).abs() / mine.double().abs().clamp(min=1)
-            worst = (
-                max(worst, float(difference.max())) if not difference.isnan().any() else math.inf
-            )
+            worst = max(worst, float(difference.nan_to_num(math.inf).max()))
     return worst
 
 
-_Runner = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
-
-
-def _onnx_runner(data: bytes) -> _Runner:
+def _onnx_runner(data: bytes) -> Callable[..., Sequence[Tensor]]:
     try:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            'verify=True compares with onnxruntime, which is not installed: pip install "kasuri[export]", '
-            "or write verify=False"
+            "the file is compared with PyTorch by onnxruntime, which is not installed: "
+            'pip install "kasuri[export]"'
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -268,19 +268,13 @@ def _onnx_runner(data: bytes) -> _Runner:
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
 
-    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+    def run(*inputs: Tensor) -> Sequence[Tensor]:
         fed = dict(zip(names, (part.numpy() for part in inputs), strict=True))
         return [torch.from_numpy(part) for part in session.run(None, fed)]
 
     return run
 
 
-def _torch_runner(data: bytes) -> _Runner:
+def _torch_runner(data: bytes) -> Callable[..., Sequence[Tensor]]:
     with quiet():
-        module = torch.export.load(io.BytesIO(data)).module()
-
-    def run(inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        with torch.no_grad():
-            return module(*inputs)
-
-    return run
+        return torch.export.load(io.BytesIO(data)).module()

@@ -2,11 +2,12 @@
 
 y ~ N(f, 1/τ), p(τ) = Gamma(a₀, b₀), q(τ) = Gamma(a, b) with rates b. Two numbers per precision. Exact
 are the expected log-likelihood, the KL, and the Student-t that a draw of the weights predicts; that τ and the
-weights are independent is the approximation.
+weights are independent is the approximation. Functions of (a, b) alone are computed in double precision:
+log Γ(a + ½) - log Γ(a) would lose two digits of a nat in single precision at a = 20,000.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -15,12 +16,6 @@ from torch import distributions as td
 
 from kasuri.checks import is_number, is_whole
 from kasuri.likelihoods.base import Likelihood, same_shape
-from kasuri.numerics.gamma import (
-    expected_normal_log_prob,
-    gamma_kl,
-    student_t_log_prob,
-    sums_of_squares,
-)
 
 Learn = Literal["gradient", "closed form"]
 _SPREAD = (-10.0, 3.5)  # bounds of log 1/√a: within them log Γ and its gradients are exact enough
@@ -122,21 +117,33 @@ class GammaGaussian(Likelihood):
         return td.StudentT(df.expand_as(f), f, scale.expand_as(f))
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """Log of the Student-t density; outputs with a common precision are scored jointly."""
-        return self._summed(student_t_log_prob, f, y)
+        """Log of the Student-t density; outputs with a common precision are scored jointly.
+
+        log Γ(a + n/2) - log Γ(a) - n/2 log(2πb) - (a + n/2) log(1 + Σ r² / 2b) of n residuals r.
+        """
+        squares, count = self._squares(f, y)
+        a, b = self.concentration, self.rate
+        more = a + 0.5 * count
+        constant = torch.lgamma(more) - torch.lgamma(a) - 0.5 * count * (2 * math.pi * b).log()
+        tail = torch.log1p((0.5 / b).to(squares) * squares)
+        return self._summed(constant.to(squares) - more.to(squares) * tail)
 
     def expected_log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """E_q log N(y; f, 1/τ), summed over outputs."""
-        return self._summed(expected_normal_log_prob, f, y)
+        """E_q log N(y; f, 1/τ) = n/2 (ψ(a) - log b - log 2π) - a/(2b) Σ r², summed over outputs."""
+        squares, count = self._squares(f, y)
+        a, b = self.concentration, self.rate
+        constant = 0.5 * count * (torch.digamma(a) - b.log() - math.log(2 * math.pi))
+        return self._summed(constant.to(squares) - (0.5 * a / b).to(squares) * squares)
 
-    def _summed(self, log_density: Callable[..., Tensor], f: Tensor, y: Tensor) -> Tensor:
-        logs = log_density(*self._squares(f, y), self.concentration, self.rate)
+    def _summed(self, logs: Tensor) -> Tensor:
         return logs if self.outputs is None else logs.sum(-1)
 
     def kl(self) -> Tensor:
         """KL(q(τ) ‖ prior), summed over precisions."""
-        prior = self.concentration.new_tensor(self.prior)
-        return gamma_kl(self.concentration, self.rate, prior[0], prior[1]).sum()
+        concentration, rate = self.concentration.new_tensor(self.prior)
+        prior = td.Gamma(concentration, rate, validate_args=False)
+        q = td.Gamma(self.concentration, self.rate, validate_args=False)
+        return td.kl_divergence(q, prior).sum()
 
     @property
     def updates(self) -> bool:
@@ -170,13 +177,16 @@ class GammaGaussian(Likelihood):
         self.log_scale.copy_(0.5 * (b / a).log())
 
     def _squares(self, f: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        """Σ r², (batch,) or (batch, outputs), over what shares a precision, and how many r that are."""
         same_shape("GammaGaussian", f, y)
         if self.outputs is not None and (f.dim() < 2 or f.shape[-1] != self.outputs):
             raise ValueError(
                 f"GammaGaussian(outputs={self.outputs}): the last dimension of the network's outputs must "
                 f"have this size, got shape {tuple(f.shape)}"
             )
-        return sums_of_squares(y - f, self.log_spread)
+        squares = (y - f).square().reshape(f.shape[0], -1, self.outputs or 1)
+        sums = squares.sum(1)
+        return (sums.squeeze(1) if self.outputs is None else sums), squares.shape[1]
 
     def moments(self, f: Tensor) -> tuple[Tensor, Tensor, None]:
         return f, self.variance.detach().to(f).expand_as(f), None

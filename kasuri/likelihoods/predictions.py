@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from kasuri.numerics import scores
-from kasuri.numerics.gamma import student_t_entropy
-from kasuri.numerics.mixture import mixture_entropy, mixture_quantile
+from kasuri.numerics.mixture import mixture_quantile
 
 if TYPE_CHECKING:
     from kasuri.likelihoods.base import Likelihood
 
+_DENSE = torch.contiguous_format
 Columns = dict[str, Tensor]  # by name, one row per example
 
 
@@ -41,19 +41,13 @@ class Draws:
         """Take in the outputs (S, batch, ...) of S draws."""
         value, noise, entropy = (
             # a copy: views of expanded tensors hinder torch.export
-            None
-            if part is None
-            else part.clone(memory_format=torch.contiguous_format).unflatten(0, (len(fs), -1))
+            None if part is None else part.clone(memory_format=_DENSE).unflatten(0, (len(fs), -1))
             for part in moments(fs.flatten(0, 1), likelihood)  # draws are examples to it
         )
         assert value is not None
         deviation = value - self.sums.setdefault("first", value[0])
-        terms = {
-            "deviations": deviation,
-            "squares": deviation.square(),
-            "noise": noise,
-            "entropy": entropy,
-        }
+        terms: dict[str, Tensor | None] = {"deviations": deviation, "squares": deviation.square()}
+        terms |= {"noise": noise, "entropy": entropy}
         for name, values in terms.items():
             if values is not None:
                 self.sums[name] = values.sum(0) + self.sums.get(name, 0)
@@ -96,12 +90,24 @@ def moments(
 
 
 class Prediction(ABC):
-    """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s."""
+    """Summary of S draws for each input; `frozen(bnn, pred.seeds[s])` is the function of draw s.
+
+    Attributes:
+        mean: predictive mean.
+        std: predictive standard deviation.
+        aleatoric: the part of the uncertainty that no amount of data removes.
+        epistemic: the part that comes from not knowing the weights.
+        seeds: of the draws.
+    """
+
+    std: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
 
     def __init__(self, moments: Draws) -> None:
         self.moments = moments
         self.seeds = tuple(moments.seeds)
-        self.mean, self.spread = moments.mean, moments.spread
+        self.mean = moments.mean
 
     @property
     def draws(self) -> Tensor:
@@ -112,38 +118,13 @@ class Prediction(ABC):
         if not self.moments.outputs:
             raise ValueError(
                 "the draws were not kept: call kasuri.predict(..., keep_draws=True) for intervals, "
-                "draws, and the entropy and scores of a regression"
+                "draws, and the scores of a regression"
             )
         return self.moments.outputs
-
-    @property
-    @abstractmethod
-    def std(self) -> Tensor:
-        """Predictive standard deviation."""
 
     @abstractmethod
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the central interval with this probability."""
-
-    @property
-    @abstractmethod
-    def entropy(self) -> Tensor:
-        """Entropy of the predictive distribution in nats."""
-
-    @property
-    @abstractmethod
-    def mutual_information(self) -> Tensor:
-        """What knowing the weights would tell about the output, in nats."""
-
-    @property
-    @abstractmethod
-    def aleatoric(self) -> Tensor:
-        """The part of the uncertainty that no amount of data removes."""
-
-    @property
-    @abstractmethod
-    def epistemic(self) -> Tensor:
-        """The part of the uncertainty that comes from not knowing the weights."""
 
     @abstractmethod
     def uncertainty(self) -> Columns:
@@ -183,43 +164,28 @@ class Prediction(ABC):
 class ClassPrediction(Prediction):
     """Class probabilities. `mean` is their average over draws, `std` their spread.
 
-    entropy (batch,) = aleatoric + epistemic, in nats; epistemic is the mutual information.
     For Bernoulli outputs (`dim` is None) the entropies are per output.
+
+    Attributes:
+        entropy: of the averaged probabilities, (batch,), in nats: aleatoric + epistemic.
+        aleatoric: average over draws of each draw's entropy.
+        mutual_information: what knowing the weights would tell about the class: epistemic.
     """
 
     def __init__(self, moments: Draws, dim: int | None = -1) -> None:
         super().__init__(moments)
         self.dim = dim
-
-    @property
-    def std(self) -> Tensor:
-        """Standard deviation of the probabilities over draws."""
-        return self.spread.sqrt()
+        self.std = moments.spread.sqrt()
+        self.entropy = class_entropy(self.mean, dim)
+        within = moments.within("entropy")
+        assert within is not None
+        self.aleatoric = within
+        # never below 0 by Jensen's inequality
+        self.epistemic = self.mutual_information = (self.entropy - within).clamp(min=0)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Quantiles of the probabilities over draws."""
         return _quantiles(self.draws, _check_level(level))
-
-    @property
-    def entropy(self) -> Tensor:
-        """Entropy of the averaged probabilities."""
-        return class_entropy(self.mean, self.dim)
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """Average over draws of each draw's entropy."""
-        within = self.moments.within("entropy")
-        assert within is not None
-        return within
-
-    @property
-    def mutual_information(self) -> Tensor:
-        """Entropy minus aleatoric part; never below 0 by Jensen's inequality."""
-        return (self.entropy - self.aleatoric).clamp(min=0)
-
-    @property
-    def epistemic(self) -> Tensor:
-        return self.mutual_information
 
     def uncertainty(self) -> Columns:
         return {"entropy": self.entropy, "mutual_information": self.mutual_information}
@@ -259,97 +225,70 @@ class ClassPrediction(Prediction):
 class RealPrediction(Prediction):
     """Real outputs. `mean`, and `std` with noise and weight uncertainty together.
 
-    std² = aleatoric + epistemic: the variance of the noise and of the function.
+    Attributes:
+        std: √(aleatoric + epistemic).
+        aleatoric: variance of the noise, averaged over draws; 0 without a likelihood.
+        epistemic: variance of the function over draws.
     """
 
-    @property
-    def concentration(self) -> Tensor | None:
-        """Half the degrees of freedom of Student-t noise; None for normal noise."""
-        a: Tensor | None = getattr(self._outputs()[0][0], "concentration", None)
-        return None if a is None else a.detach()
+    def __init__(self, moments: Draws) -> None:
+        super().__init__(moments)
+        noise = moments.within("noise")
+        self.has_density = noise is not None  # without noise, draws are values of a function
+        self.aleatoric = (
+            torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
+        )
+        self.epistemic = moments.spread
+        self.std = (self.epistemic + self.aleatoric).sqrt()
 
-    @property
-    def has_density(self) -> bool:
-        """Whether there is noise; without, draws are values of a function."""
-        return "noise" in self.moments.sums
+    def _mixture(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Centres and scales of the noise of all draws, (S, batch, ...), and half the degrees of freedom.
 
-    @property
-    def scale(self) -> Tensor:
-        """Scale of the noise of every draw, (S, batch, ...).
-
-        The standard deviation of normal noise; of Student-t noise √(variance · (a - 1)/a).
+        The scale is the standard deviation of normal noise; of Student-t noise √(variance · (a - 1)/a).
         """
         if not self.has_density:
             raise ValueError(
                 "draws of a function have no density: give kasuri.predict the likelihood, e.g. "
                 "likelihood=kasuri.Gaussian(0.1) for regression or kasuri.Categorical() for classes"
             )
-        variances = [moments(f, likelihood)[1] for likelihood, f in self._outputs()]
+        outputs = self._outputs()
+        variances = (moments(f, likelihood)[1] for likelihood, f in outputs)
         noise = torch.stack([variance for variance in variances if variance is not None])
-        if self.concentration is None:
-            return noise.sqrt()
-        a = self.concentration
+        a: Tensor | None = getattr(outputs[0][0], "concentration", None)
+        if a is None:  # normal noise
+            return self.draws, noise.sqrt(), None
+        a = a.detach()
         if not bool((a > 1).all()):
             raise ValueError(
                 f"noise with {2 * float(a.min()):.3g} degrees of freedom has no variance: train first, or "
                 "choose a prior with a concentration above 1"
             )
-        return (noise * ((a - 1) / a).to(noise)).sqrt()
-
-    @property
-    def std(self) -> Tensor:
-        """√(aleatoric + epistemic)."""
-        return (self.epistemic + self.aleatoric).sqrt()
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """Variance of the noise, averaged over draws; 0 without a likelihood."""
-        noise = self.moments.within("noise")
-        return torch.zeros_like(self.mean) if noise is None else noise.expand_as(self.mean)
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Variance of the function over draws."""
-        return self.spread
+        return self.draws, (noise * ((a - 1) / a).to(noise)).sqrt(), a
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Quantiles of the predictive mixture (noise included)."""
-        level, draws = _check_level(level), self.draws
+        level = _check_level(level)
         if not self.has_density:
-            return _quantiles(draws, level)
-        scale, a = self.scale, self.concentration
+            return _quantiles(self.draws, level)
+        centres, scale, a = self._mixture()
         low, high = (
-            mixture_quantile(draws, scale, p, a) for p in ((1 - level) / 2, (1 + level) / 2)
+            mixture_quantile(centres, scale, p, a) for p in ((1 - level) / 2, (1 + level) / 2)
         )
         return low, high
-
-    @property
-    def entropy(self) -> Tensor:
-        """Differential entropy of the predictive mixture of each output, by quadrature."""
-        return mixture_entropy(self.draws, self.scale, self.concentration)
-
-    @property
-    def mutual_information(self) -> Tensor:
-        """Entropy of the mixture minus that of the noise."""
-        logs = self.scale.log().mean(0)
-        standard = torch.as_tensor(0.5 * (1 + math.log(2 * math.pi)))
-        if self.concentration is not None:
-            standard = student_t_entropy(self.concentration)
-        return (self.entropy - logs - standard.to(logs)).clamp(min=0)
 
     def uncertainty(self) -> Columns:
         """Standard deviation of a new target, and of the function."""
         return {"std": self.std, "epistemic": self.epistemic.sqrt()}
 
     def _scores(self, y: Tensor) -> Columns:
-        mixture = self.draws, self.scale, y, self.concentration
+        centres, scale, a = self._mixture()
         lower, upper = self.interval(0.9)
         return {
             "label": y,
             "guess": self.mean,
             "squared_error": (self.mean.double() - y).square(),
-            "crps": scores.crps(*mixture),
-            "pit": scores.pit(*mixture),
+            "crps": scores.crps(centres, scale, y, a),
+            "pit": scores.pit(centres, scale, y, a),
             "interval_width_90": upper - lower,
         } | self._nlls(y)
 

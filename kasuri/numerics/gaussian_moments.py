@@ -38,29 +38,23 @@ def _standardised(mean: Tensor, scale: Tensor) -> Tensor:
     return (mean / scale.clamp(min=tiny)).clamp(-_STEEPEST, _STEEPEST)
 
 
-def rectified_mean(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
-    """E max(z, slope · z) for z ~ N(mean, variance), slope ≤ 1; its derivative is the mean slope."""
+def rectified(mean: Tensor, variance: Tensor, slope: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Mean and variance of max(z, slope · z) for z ~ N(mean, variance), slope ≤ 1.
+
+    The derivative of the mean is the mean slope.
+    """
     scale = variance.sqrt()
     z = _standardised(mean, scale)
-    positive = mean * ndtr(z) + scale * density(z)
-    return positive if slope == 0 else (1 - slope) * positive + slope * mean
-
-
-def rectified_variance(mean: Tensor, variance: Tensor, slope: float = 0.0) -> Tensor:
-    """Var max(z, slope · z) for z ~ N(mean, variance)."""
-    scale = variance.sqrt()
-    z = _standardised(mean, scale)
-    second = (mean.square() + variance) * ndtr(z) + mean * scale * density(z)
-    first = rectified_mean(mean, variance)
-    rectified = (second - first.square()).clamp(min=0)
+    above, height = ndtr(z), scale * density(z)
+    first = mean * above + height
+    second = (mean.square() + variance) * above + mean * height
+    spread = (second - first.square()).clamp(min=0)
     if slope == 0:
-        return rectified
+        return first, spread
     # max(z, az) = (1-a) r + a z with Cov(r, z) = variance · Φ
-    return (
-        (1 - slope) ** 2 * rectified
-        + slope**2 * variance
-        + 2 * slope * (1 - slope) * variance * ndtr(z)
-    )
+    spread = (1 - slope) ** 2 * spread + slope**2 * variance
+    spread = spread + 2 * slope * (1 - slope) * variance * above
+    return (1 - slope) * first + slope * mean, spread
 
 
 def smooth_moments(
@@ -74,22 +68,16 @@ def smooth_moments(
     return centre, (weights * (values - centre).square()).sum(0)
 
 
-def larger_mean(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
-    """E max(z₁, z₂) of independent normals (Clark's formula)."""
-    spread = (v1 + v2).sqrt()
-    z = _standardised(m1 - m2, spread)
-    # not from one mean on: the other one may be that of a padded place, far below everything
-    return m1 * ndtr(z) + m2 * ndtr(-z) + spread * density(z)
-
-
-def larger_variance(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> Tensor:
-    """Var max(z₁, z₂) of independent normals (Clark's formula)."""
+def larger(m1: Tensor, v1: Tensor, m2: Tensor, v2: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of max(z₁, z₂) of independent normals (Clark's formula)."""
     spread = (v1 + v2).sqrt()
     z = _standardised(m1 - m2, spread)
     # of each number the share of the cases in which it is the larger one, and what lies between the means
     over, under, height = ndtr(z), ndtr(-z), density(z)
     between = z.square() * over * under - z * height * (over - under) - height.square()
-    return (v1 * over + v2 * under + (v1 + v2) * between).clamp(min=0)
+    variance = (v1 * over + v2 * under + (v1 + v2) * between).clamp(min=0)
+    # not from one mean on: the other one may be that of a padded place, far below everything
+    return m1 * over + m2 * under + spread * height, variance
 
 
 def softmax_variance(probs: Tensor, variance: Tensor, dim: int) -> Tensor:

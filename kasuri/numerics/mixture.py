@@ -1,4 +1,4 @@
-"""Equal mixtures over draws: quantiles by bisection, entropy by quadrature.
+"""Equal mixtures over draws: distribution function, and quantiles by bisection.
 
 The components are normals, or Student-ts with 2a degrees of freedom, where `concentration` is a. In all
 functions `means` (S, ...) are their centres, `scale` is (...), common to all, or (S, ...), one each, and
@@ -10,22 +10,25 @@ import math
 import torch
 from torch import Tensor
 
-from kasuri.numerics.gamma import normals_of_student_t, student_t_cdf, student_t_log_prob
-from kasuri.numerics.quadrature import gauss_hermite
-
-_NODES = 12
-_SQRT_TWO = math.sqrt(2)
+# the smallest concentration for which so many normals make a Student-t's distribution function to 1e-6
+# (below 6 the error grows, to 5e-4 at 1.5)
+_NODES = ((1000.0, 2), (250.0, 3), (100.0, 4), (20.0, 8), (6.0, 16), (0.0, 32))
 
 
 def mixture_cdf(
     y: Tensor, means: Tensor, scale: Tensor, concentration: Tensor | None = None
 ) -> Tensor:
-    """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t."""
+    """(1/S) Σ_s F((y - means_s)/scale_s), F that of a standard normal or Student-t.
+
+    Examples:
+        >>> mixture_cdf(torch.tensor([0.0, 2.1788]), torch.zeros(1, 2), torch.ones(1), torch.tensor(6.0))
+        tensor([0.5000, 0.9750])
+    """
     z = (y - means) / scale
-    probabilities = (
-        torch.special.ndtr(z) if concentration is None else student_t_cdf(z, concentration)
-    )
-    return probabilities.mean(0)
+    total = torch.zeros_like(z)
+    for width, weight in normals_of(concentration):
+        total = total + weight.to(z) * torch.special.ndtr(z / width.to(z))
+    return total.mean(0)
 
 
 def mixture_quantile(
@@ -39,9 +42,8 @@ def mixture_quantile(
     """
     # in double precision: in single 2p - 1 is 1 for p above 1 - 3e-8, and the reach infinite
     tail = torch.erfinv(torch.tensor(2 * probability - 1.0, dtype=torch.float64)).abs()
-    reach = scale * (_SQRT_TWO * float(tail) + 1)
-    if concentration is not None:
-        reach = reach * normals_of_student_t(concentration)[0].amax(0).to(reach)
+    reach = scale * (math.sqrt(2) * float(tail) + 1)
+    reach = reach * torch.stack([width for width, _ in normals_of(concentration)]).amax(0).to(reach)
     low, high = (means - reach).amin(0), (means + reach).amax(0)
     for _ in range(2 - round(math.log2(torch.finfo(low.dtype).eps))):
         middle = (low + high) / 2
@@ -50,31 +52,26 @@ def mixture_quantile(
     return (low + high) / 2
 
 
-def mixture_entropy(means: Tensor, scale: Tensor, concentration: Tensor | None = None) -> Tensor:
-    """Differential entropy of each mixture by Gauss quadrature around every component.
+def normals_of(concentration: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    """Standard deviations and weights, shaped like a in double precision, of normals that make the noise.
 
-    H = -(1/S) Σ_s E_{y ~ p_s} log (1/S) Σ_t p_t(y), S² terms an output. Exact for coinciding normals;
-    12 nodes were within 2e-4 nats for others of one scale.
+    One for normal noise. A Student-t with 2a degrees of freedom and scale 1 is taken as few, by Gauss
+    quadrature over the precision τ ~ Gamma(a, a), exact for polynomials in τ of degree 2K - 1: the
+    fewer normals the larger a (2 from 1000 on, 32 below 6). What is made of them is good to 1e-6 for a ≥ 6,
+    except for densities far out, which a normal does not reach.
+
+    Examples:
+        >>> normals_of(torch.tensor(2000.0))[0]
+        (tensor(1.0111, dtype=torch.float64), tensor(0.5112, dtype=torch.float64))
     """
-    nodes, weights = (part.to(means) for part in gauss_hermite(_NODES))
-    wide, count = scale.expand_as(means), means.shape[0]
-    widths = [(torch.ones_like(means[0]), torch.ones_like(means[0]))]
-    if concentration is not None:
-        parts = zip(*normals_of_student_t(concentration), strict=True)
-        widths = [(width.to(means), weight.to(means)) for width, weight in parts]
-    total = torch.zeros_like(means[0])
-    for centre, own in zip(means, wide, strict=True):
-        for width, weight in widths:  # one at a time bounds the memory to 12·S values an output
-            y = centre + own * width * nodes.reshape(-1, *[1] * centre.dim())
-            z = (y.unsqueeze(1) - means) / wide  # (nodes, S, ...)
-            log_density = torch.logsumexp(_log_density(z, concentration) - wide.log(), 1)
-            terms = weights.reshape(-1, *[1] * centre.dim()) * log_density
-            total += weight * terms.sum(0)
-    return math.log(count) - total / count
-
-
-def _log_density(z: Tensor, concentration: Tensor | None) -> Tensor:
-    """Of a standard normal, or of a Student-t with scale 1 (for which the rate is a)."""
     if concentration is None:
-        return -0.5 * z.square() - 0.5 * math.log(2 * math.pi)
-    return student_t_log_prob(z.square(), 1, concentration, concentration)
+        return [(torch.ones((), dtype=torch.float64), torch.ones((), dtype=torch.float64))]
+    a, index = concentration.detach().double().unique(return_inverse=True)
+    count = next(nodes for least, nodes in _NODES if float(a.min()) >= least)
+    k = torch.arange(count, dtype=torch.float64, device=a.device)
+    off = (k[1:] * (k[1:] + a.unsqueeze(-1) - 1)).sqrt()
+    jacobi = torch.diag_embed(2 * k + a.unsqueeze(-1))
+    jacobi = jacobi + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
+    nodes, vectors = torch.linalg.eigh(jacobi)
+    scales, weights = (a.unsqueeze(-1) / nodes).sqrt(), vectors[..., 0, :].square()
+    return list(zip(scales.T[:, index], weights.T[:, index], strict=True))

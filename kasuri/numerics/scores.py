@@ -9,8 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from kasuri.numerics.gamma import normals_of_student_t
-from kasuri.numerics.mixture import mixture_cdf
+from kasuri.numerics.mixture import mixture_cdf, normals_of
 
 
 def correct(probs: Tensor, y: Tensor) -> Tensor:
@@ -86,7 +85,7 @@ def crps(
     CRPS = (1/S) Σ_s A(y - μ_s, σ_s) - (1/2S²) Σ_st A(μ_s - μ_t, √(σ_s² + σ_t²))
 
     (Grimit et al. 2006). S² terms an output, one row of them in memory. A scale of 0 scores the
-    draws themselves. A Student-t counts as the K normals that make it (`normals_of_student_t`): K²
+    draws themselves. A Student-t counts as the K normals that make it (`normals_of`): K²
     times as many terms.
 
     Args:
@@ -104,9 +103,7 @@ def crps(
     """
     means, scale, y = _mixture(means, scale, y)
     count, total = len(means), torch.zeros_like(y)
-    parts = [(1.0, 1.0)]
-    if concentration is not None:
-        parts = list(zip(*normals_of_student_t(concentration), strict=True))
+    parts = [(width.to(y), weight.to(y)) for width, weight in normals_of(concentration)]
     for width, weight in parts:
         total += weight * _expected_distance(y - means, scale * width).mean(0)
         for other, share in parts:

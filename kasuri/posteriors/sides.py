@@ -128,7 +128,7 @@ class Side(nn.Module, ABC):
         """That of diag(w) F Fᵀ diag(w), O(n³) unless the side is diagonal; no gradient in vectors."""
         factor = self.factor(torch.float64)
         factor = factor if weights is None else factor * weights.unsqueeze(-1)
-        return covariances.spectrum(factor, self.log_scale.dtype)
+        return covariances.spectrum(factor)
 
     @abstractmethod
     def parts(self) -> tuple[Tensor | None, Tensor | None]:

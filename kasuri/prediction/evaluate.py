@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import at_least_one
 from kasuri.inputs import Labelled, batches, count, take
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Columns, Prediction
@@ -20,7 +21,7 @@ from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.objectives.schedules import Constant
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.prediction.metrics import auroc, bootstrap_sem, calibration_bins, mean_sem
-from kasuri.prediction.predict import Output, at_least_one, predict
+from kasuri.prediction.predict import Output, predict
 
 CHUNK = 1000
 LEVELS = (50, 90, 95)

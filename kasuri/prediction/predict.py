@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole
+from kasuri.checks import at_least_one
 from kasuri.inputs import batches, run, split
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
@@ -61,7 +61,7 @@ def predict(
             network of linear layers, cheaper, but no coherent function; seeds are then not reusable.
         chunk: at most so many examples run at once.
         seed: makes the result reproducible; otherwise torch's global generator decides.
-        keep_draws: keep all S outputs (needed for intervals, scores and the entropy of regressions); without,
+        keep_draws: keep all S outputs (needed for intervals, `draws` and the scores of regressions); without,
             memory does not depend on S.
         output: takes the tensor out of what the network returns.
 
@@ -104,13 +104,6 @@ def predict(
 def summarise(draws: Draws, likelihood: Likelihood | None) -> Prediction:
     """The prediction made of draws; without a likelihood, of values of a function."""
     return RealPrediction(draws) if likelihood is None else likelihood.summarise(draws)
-
-
-def at_least_one(**counts: int | None) -> None:
-    """Refuse counts below 1; None is left to the default."""
-    for name, value in counts.items():
-        if value is not None and not is_whole(value, 1):
-            raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from kasuri.checks import at_least_one
 from kasuri.network.contexts import evaluating, using
 from kasuri.network.estimators import shared
 from kasuri.objectives.trained import Trained, objective_of
 from kasuri.posteriors.base import LOG_TWO_PI
 from kasuri.prediction.metrics import mean_sem
-from kasuri.prediction.predict import at_least_one
 from kasuri.streams import mix, seeded
 from kasuri.vae.latents import LatentNormal
 from kasuri.vae.objective import VAE

@@ -22,7 +22,7 @@ def factor_of(folded: Tensor, logs: Tensor, weights: Tensor | None = None) -> Te
 
 
 def triangular_spectrum(folded: Tensor, logs: Tensor, weights: Tensor | None = None):
-    return spectrum(factor_of(folded, logs, weights), folded.dtype)
+    return spectrum(factor_of(folded, logs, weights))
 
 
 def dense(folded: Tensor, logs: Tensor, weights: Tensor | None) -> Tensor:
@@ -94,7 +94,7 @@ def test_extreme_parameters_have_finite_gradients(trial):
 
 def test_what_is_below_rounding_is_nothing_and_has_no_gradient():
     factor = torch.tensor([[1.0], [2.0], [2.0]], dtype=torch.float64, requires_grad=True)
-    values, vectors = spectrum(factor, torch.float64)
+    values, vectors = spectrum(factor)
     assert torch.equal(values[:2], torch.zeros(2).double())
     torch.testing.assert_close(values[2].item(), 9.0)
     assert not vectors.requires_grad

@@ -62,25 +62,12 @@ def test_regression_of_a_linear_model_has_the_exact_predictive_distribution():
     )
 
 
-def test_entropy_of_a_regression_and_its_mutual_information():
-    torch.manual_seed(0)
-    bnn = kasuri.bayesianize(nn.Linear(4, 1, bias=False).double(), kasuri.MeanField(scale=0.4))
-    x = torch.randn(5, 4).double()
-    pred = kasuri.predict(bnn, x, samples=400, likelihood=kasuri.Gaussian(0.3), seed=0)
-    ((_, q),) = kasuri.named_posteriors(bnn)
-    total = ((x.square() @ q.variance.T) + 0.09).sqrt().detach()
-    exact = td.Normal(torch.zeros_like(total), total).entropy()
-    torch.testing.assert_close(pred.entropy, exact, atol=0.08, rtol=0)
-    noise_entropy = 0.5 * math.log(2 * math.pi * math.e * 0.09)
-    torch.testing.assert_close(pred.mutual_information, pred.entropy - noise_entropy)
-
-
 def test_without_a_likelihood_the_draws_of_the_function_are_summarised():
     pred = kasuri.predict(classifier(), torch.randn(3, 4), samples=12)
     torch.testing.assert_close(pred.std, pred.draws.std(0, correction=0))
     assert pred.interval(0.5)[0].shape == (3, 3)
     with pytest.raises(ValueError, match="likelihood="):
-        _ = pred.entropy
+        pred.score(torch.zeros(3, 3))
 
 
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])

@@ -5,6 +5,7 @@ of an output in the call's result, the derivative of that output in the weight i
 and calls; the posterior says what variance that makes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from kasuri.posteriors.base import Elementwise
-from kasuri.prediction.moments.folding import convolve, join
-from kasuri.prediction.moments.operations import (
-    CONVOLUTIONS,
-    mean_of,
-    padded,
-    per_dimension,
-    variance_of,
-    windows,
-)
+from kasuri.prediction.moments.operations import CONVOLUTIONS, mean_of, variance_of
 from kasuri.prediction.moments.trace import RandomWeight, Traced
 
 aten = torch.ops.aten
@@ -53,30 +46,25 @@ class Use:
 
 def find_taps(traced: Traced) -> list[Tap]:
     """Every call with a random weight; refuse uses that cannot be linearised."""
-
-    def random(node: Any) -> str | None:
-        return node.name if isinstance(node, fx.Node) and node.name in traced.random else None
-
-    taps, covered = [], set()
+    taps = []
     for node in traced.graph.nodes:
+        used = {place.name for place in node.all_input_nodes} & traced.random.keys()
+        source: Any = None
+        weight: Any = None
+        bias: Any = None
         if node.target in (aten.linear.default, *CONVOLUTIONS):
             source, weight, bias = (*node.args[:3], None)[:3]
         elif node.target is aten.embedding.default:
-            weight, source, bias = node.args[0], node.args[1], None
-        else:
-            continue
-        names = random(weight), random(bias)
-        if any(names):
-            taps.append(Tap(node, source, *names))
-            covered |= {(name, node) for name in names if name}
-    for place in traced.graph.nodes:
-        for user in place.users if place.name in traced.random else ():
-            if (place.name, user) not in covered:
-                name = traced.random[place.name].name
-                raise ValueError(
-                    f'covariance="full": {name} is used by {user.target}, which cannot be linearised; '
-                    'use covariance="diagonal" or kasuri.predict with draws'
-                )
+            weight, source = node.args[:2]
+        names = [place.name if place is not None else None for place in (weight, bias)]
+        weight, bias = (name if name in used else None for name in names)
+        for name in used - {weight, bias}:
+            raise ValueError(
+                f'covariance="full": {traced.random[name].name} is used by {node.target}, which cannot be '
+                'linearised; use covariance="diagonal" or kasuri.predict with draws'
+            )
+        if used:
+            taps.append(Tap(node, source, weight, bias))
     return taps
 
 
@@ -98,10 +86,14 @@ def directions(
     outputs = uses[0].slope.shape[0]
     rest = uses[0].slope.new_zeros(outputs, outputs)
     derivatives: dict[str, Tensor] = {}
+
+    def add(name: str, value: Tensor) -> None:
+        derivatives[name] = derivatives[name] + value if name in derivatives else value
+
     by_weight: dict[str, list[Use]] = {}
     for use in uses:
         if use.tap.bias is not None:
-            _add(derivatives, use.tap.bias, use.slope.sum(1))
+            add(use.tap.bias, use.slope.sum(1))
         if use.tap.weight is not None:
             by_weight.setdefault(use.tap.weight, []).append(use)
     for name, mine in by_weight.items():
@@ -116,26 +108,14 @@ def directions(
                 square = mean_of(use.source).square()
                 squares = square if squares is None else squares + square
             else:
-                _add(
-                    derivatives, name, random[name].without_padding(_derivative(use, random[name]))
-                )
+                add(name, random[name].without_padding(_derivative(use, random[name])))
             if squares is not None:
-                noise = _linear_part(use.tap, squares, variances[name])
+                options = use.tap.node.args[3:]
+                noise = use.tap.op(squares, variances[name], None, *options)
                 spread = use.slope.flatten(1)
                 own = per_feature(use.tap, noise.unsqueeze(0)).flatten()
                 rest = rest + (spread * own) @ spread.mT
     return derivatives, rest
-
-
-def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
-    sums[name] = sums[name] + value if name in sums else value
-
-
-def _linear_part(tap: Tap, x: Tensor, weight: Tensor) -> Tensor:
-    """The call without its bias."""
-    if tap.op in CONVOLUTIONS:
-        return convolve(tap.op, x, weight, tap.node.args[3:])
-    return F.linear(x, weight)
 
 
 def _derivative(use: Use, weight: RandomWeight) -> Tensor:
@@ -158,32 +138,22 @@ def _embedded(uses: Sequence[Use], variance: Tensor) -> Tensor:
 
     Rows are taken as independent of each other, which they are unless the family covaries rows.
     """
-    ids = join([use.source.reshape(-1) for use in uses], 0)
-    slope = join([use.slope for use in uses], 1)
+    ids = torch.cat([use.source.reshape(-1) for use in uses])
+    slope = torch.cat([use.slope for use in uses], 1)
     same = (ids.unsqueeze(0) == ids.unsqueeze(1)).to(slope)
     left, right = slope * F.embedding(ids, variance), same @ slope
     return left.flatten(1) @ right.flatten(1).mT
 
 
 def _patches(tap: Tap, x: Tensor) -> Tensor:
-    """What a convolution's kernel meets at every position, (pictures, groups, in, positions)."""
-    defaults: tuple[Any, ...] = (None, None, None, 1, 0, 1, 1)
-    given: tuple[Any, ...] = tap.node.args
-    _, weight, _, stride, padding, dilation, groups = (*given, *defaults[len(given) :])
-    kernel = list(weight.meta["val"].shape[2:])
-    x = padded(x, _pads(padding, kernel, per_dimension(dilation, len(kernel))))
-    met = torch.stack(windows(x, kernel, stride, 0, dilation, fill=0.0), 2)
-    return met.flatten(3).flatten(1, 2).unflatten(1, (groups, -1))
+    """What a convolution's kernel meets at every position, (pictures, groups, in, positions).
 
-
-def _pads(padding: Any, kernel: list[int], dilation: list[int]) -> list[int]:
-    """As F.pad wants it: last dimension first, left and right."""
-    pads: list[int] = []
-    for index in reversed(range(len(kernel))):
-        if padding == "same":
-            whole = dilation[index] * (kernel[index] - 1)
-            pads += [whole // 2, whole - whole // 2]
-        else:
-            width = 0 if padding == "valid" else per_dimension(padding, len(kernel))[index]
-            pads += [width, width]
-    return pads
+    By the same convolution with kernels that are 1 at one place each.
+    """
+    weight: Any = tap.node.args[1]
+    _, channels, *kernel = weight.meta["val"].shape
+    places = math.prod(kernel)
+    ones = torch.eye(places, dtype=x.dtype, device=x.device).reshape(places, 1, *kernel)
+    stride_padding_dilation = tap.node.args[3:6]
+    met = tap.op(x.flatten(0, 1).unsqueeze(1), ones, None, *stride_padding_dilation)
+    return met.flatten(2).unflatten(0, (x.shape[0], -1, channels)).flatten(2, 3)

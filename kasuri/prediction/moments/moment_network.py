@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 
 from kasuri.prediction.moments.linearise import Tap, Use, directions, find_taps, per_feature
 from kasuri.prediction.moments.operations import Gauss, apply, is_random, known_variance, mean_of
+from kasuri.prediction.moments.points import normal_points, spread_out
 from kasuri.prediction.moments.trace import Traced, trace
 from kasuri.prediction.predict import Output
 
@@ -16,7 +17,7 @@ Covariance = Literal["full", "diagonal"]
 
 
 class MomentNetwork(nn.Module):
-    """Inputs to (mean, covariance) of the outputs under the posterior.
+    """Inputs to points (S, batch, ...) that stand for the outputs under the posterior, taken as normal.
 
     Means and variances of independent numbers go forward through the graph. With "diagonal" that is all:
     the covariance is diagonal, and the result is variances. With "full" the network, its
@@ -24,6 +25,8 @@ class MomentNetwork(nn.Module):
     pass for each output, holds all that weights shared by positions and time steps, and layers
     one after the other, have in common.
     """
+
+    points: Tensor
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class MomentNetwork(nn.Module):
         with torch.no_grad():
             values = self._run(first, lost=lost)
         self.outputs = mean_of(values[self._output]).numel()
+        self.register_buffer("points", normal_points(self.outputs))
         if kind == "diagonal" and lost:
             raise ValueError(
                 f'covariance="diagonal": there is no rule for the variance of {lost[0]}; '
@@ -61,7 +65,11 @@ class MomentNetwork(nn.Module):
         sizes = [weight.posterior.numel() for weight in self.traced.random.values()]
         return max(1, min(1024, numbers // (outputs * max(sizes))))
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The points, under the name of the output."""
+        return {"output": spread_out(*self.moments(*inputs), self.points)}
+
+    def moments(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means (batch, ...), and covariances (batch, O, O) of the O outputs or variances (batch, ...)."""
         if self.kind == "diagonal":
             with torch.no_grad():

@@ -4,7 +4,6 @@ A rule gives mean and variance of the result, (op, *arguments) -> (mean, varianc
 are taken at the mean of their arguments, and the variance of what they give is unknown.
 """
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -16,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kasuri.numerics import gaussian_moments as gm
-from kasuri.prediction.moments.folding import convolve, join, linear
 
 aten = torch.ops.aten
 Call = Callable[..., Any]
+_VIEWS = aten.view.default, aten._unsafe_view.default
 _LOWEST = -1e30  # mean of a padded place: never the largest, and its square is finite in float64
 
 
@@ -33,8 +32,8 @@ class Gauss(NamedTuple):
 def apply(op: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operation: a Gauss, or its value at the means if no variance is known."""
     # a view as a reshape: other strides than those of the traced network may come about
-    op = aten.reshape.default if op is aten.view.default else op
-    if op in _RULES and (op in _SPELT_OUT or is_random(args)):
+    op = aten.reshape.default if op in _VIEWS else op
+    if op in _RULES and is_random(args):
         return _joined(*_RULES[op](op, *args, **kwargs))
     return op(*mean_of(args), **{key: mean_of(value) for key, value in kwargs.items()})
 
@@ -85,29 +84,6 @@ def _moved(op: Call, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     return op(*mean_of(args), **kwargs), op(*map(variances, args), **kwargs)
 
 
-def _cat(op: Call, parts: Any, dim: int = 0) -> tuple[Tensor, Tensor | None]:
-    """Those that are certain have no variance."""
-    spread = join([known_variance(part) for part in parts], dim) if is_random(parts) else None
-    return join(mean_of(parts), dim), spread
-
-
-def _part(op: Call, x: Any, dim: int = 0, *where: Any) -> tuple[Tensor, Tensor | None]:
-    """torch.select or a slice along one dimension."""
-    mean, dim = mean_of(x), dim % mean_of(x).dim()
-    spread = op(x.variance, dim, *where) if is_random(x) else None
-    return linear(lambda lead, x: op(x, dim + lead, *where), mean), spread
-
-
-def _split(op: Call, x: Any, sizes: Any, dim: int = 0) -> tuple[Any, Any]:
-    mean, dim = mean_of(x), dim % mean_of(x).dim()
-
-    def piece(index: int) -> Tensor:
-        return linear(lambda lead, x: op(x, sizes, dim + lead)[index], mean)
-
-    means = [piece(index) for index in range(len(op(mean, sizes, dim)))]
-    return means, op(x.variance, sizes, dim) if is_random(x) else None
-
-
 # arithmetic
 
 
@@ -152,7 +128,7 @@ def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tens
     (xm, wm), (xv, wv) = mean_of((x, w)), (variance_of(x), variance_of(w))
 
     def product(x: Tensor, w: Tensor) -> Tensor:
-        return convolve(op, x, w, plain[1:]) if op in CONVOLUTIONS else op(x, w, *plain, **kwargs)
+        return op(x, w, *plain, **kwargs)
 
     mean = product(xm, wm)
     if bias is not None:
@@ -170,13 +146,12 @@ def _bilinear(op: Call, x: Any, w: Any, *rest: Any, **kwargs: Any) -> tuple[Tens
 # activations
 
 
-def _relu(op: Call, x: Gauss, slope: float = 0.0) -> tuple[Tensor, Tensor]:
-    pair = x.mean, x.variance
-    return gm.rectified_mean(*pair, slope), gm.rectified_variance(*pair, slope)
+def _relu(op: Call, x: Gauss) -> tuple[Tensor, Tensor]:
+    return gm.rectified(x.mean, x.variance)
 
 
 def _leaky_relu(op: Call, x: Gauss, slope: float = 0.01) -> tuple[Tensor, Tensor]:
-    return _relu(op, x, slope)
+    return gm.rectified(x.mean, x.variance, slope)
 
 
 def _smooth(function: Call) -> Call:
@@ -186,12 +161,6 @@ def _smooth(function: Call) -> Call:
     return rule
 
 
-def _gelu(z: Tensor, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        return z * gm.ndtr(z)
-    return 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
-
-
 def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
     """To first order."""
     probs = op(x.mean, dim, *rest)
@@ -199,16 +168,6 @@ def _softmax(op: Call, x: Gauss, dim: int, *rest: Any) -> tuple[Tensor, Tensor]:
 
 
 # layers
-
-
-def _batch_norm(op: Call, x: Any, *rest: Any) -> tuple[Any, Any]:
-    """With the statistics of training: a gain and a shift for each channel."""
-    weight, bias, mean, variance, _, eps = mean_of(rest)
-    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
-    shift = (0 if bias is None else bias) - mean * gain
-    centre, spread = mean_of(x), variance_of(x)
-    gain, shift = (part.reshape([-1, *[1] * (centre.dim() - 2)]) for part in (gain, shift))
-    return [centre * gain + shift], None if spread is None else [spread * gain.square()]
 
 
 def _layer_norm(
@@ -224,72 +183,28 @@ def _layer_norm(
     centre, weight, bias = mean_of((x, weight, bias))
     dims, spread = tuple(range(-len(shape), 0)), variance_of(x)
     gain = (centre.var(dims, correction=0, keepdim=True) + eps).rsqrt()
-    gain = gain if weight is None else gain * weight
-    mean = (centre - centre.mean(dims, keepdim=True)) * gain
-    mean = mean if bias is None else mean + bias
+    gain = gain * (1 if weight is None else weight)
+    mean = (centre - centre.mean(dims, keepdim=True)) * gain + (0 if bias is None else bias)
     return mean, None if spread is None else spread * gain.square()
-
-
-def _attention(
-    op: Call,
-    q: Any,
-    k: Any,
-    v: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Softmax of scaled products, spelt out: the fused form has no backward pass that can be exported.
-
-    Variances of values and, through the softmax to first order, of scores.
-    """
-    query, key, value, mask = mean_of((q, k, v, attn_mask))
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.mT * scale
-    if is_causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = scores.softmax(-1)
-    if not is_random((q, k, v)):
-        return weights @ value, None
-    pair = Gauss(query, known_variance(q)), Gauss(key.mT, known_variance(k).mT)
-    spread = gm.softmax_variance(weights, _bilinear(torch.matmul, *pair)[1] * scale**2, -1)
-    return _bilinear(torch.matmul, Gauss(weights, spread), Gauss(value, known_variance(v)))
 
 
 # pooling
 
 
-def per_dimension(value: Any, dims: int) -> list[int]:
+def _per_dimension(value: Any, dims: int) -> list[int]:
     """A size for every dimension of the pictures."""
     value = [value] if isinstance(value, int) else list(value)
     return value * dims if len(value) == 1 else value
 
 
-def padded(x: Tensor, pads: list[int], value: float = 0.0) -> Tensor:
-    """F.pad, by joining tensors: torch's own makes a constant of the batch size when it is traced."""
-    for index in range(len(pads) // 2):
-        dim = x.dim() - 1 - index
-        widths = pads[2 * index : 2 * index + 2]
-        left, right = (
-            x.new_full((*x.shape[:dim], width, *x.shape[dim + 1 :]), value) for width in widths
-        )
-        if any(widths):
-            x = join([left, x, right], dim)
-    return x
-
-
-def windows(
+def _windows(
     x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float
 ) -> list[Tensor]:
     """The places of every window, one picture for each place of the kernel."""
     sizes, pads, gaps, steps = (
-        per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
+        _per_dimension(part, x.dim() - 2) for part in (kernel, padding, dilation, stride or kernel)
     )
-    x = padded(x, [pad for pad in reversed(pads) for _ in range(2)], fill)
+    x = F.pad(x, [pad for pad in reversed(pads) for _ in range(2)], value=fill)
     counts = [
         (length - gap * (size - 1) - 1) // step + 1
         for length, size, gap, step in zip(x.shape[2:], sizes, gaps, steps, strict=True)
@@ -300,7 +215,7 @@ def windows(
             slice(at * gap, at * gap + (count - 1) * step + 1, step)
             for at, gap, count, step in zip(place, gaps, counts, steps, strict=True)
         ]
-        return linear(lambda lead, x: x[(slice(None),) * (2 + lead) + tuple(rows)], x)
+        return x[:, :, *rows]
 
     return [window(place) for place in product(*map(range, sizes))]
 
@@ -320,20 +235,18 @@ def _max_pool(
             "there is no rule for max pooling with ceil_mode=True: use kasuri.predict with draws"
         )
     where = kernel, stride, padding, dilation
-    means = windows(mean_of(x), *where, fill=_LOWEST)
-    if not is_random(x):
-        return functools.reduce(torch.maximum, means), None
-    players = list(zip(means, windows(x.variance, *where, fill=0.0), strict=True))
+    means = _windows(x.mean, *where, fill=_LOWEST)
+    players = list(zip(means, _windows(x.variance, *where, fill=0.0), strict=True))
     while len(players) > 1:
         pairs = [(*a, *b) for a, b in zip(players[::2], players[1::2], strict=False)]
         left = players[len(pairs) * 2 :]
-        spreads = [gm.larger_variance(*(part.detach() for part in pair)) for pair in pairs]
-        players = [(gm.larger_mean(*a), b) for a, b in zip(pairs, spreads, strict=True)] + left
+        won = [gm.larger(*pair) for pair in pairs]
+        players = [(mean, spread.detach()) for mean, spread in won] + left
     return players[0]
 
 
 def _avg_pool(op: Call, x: Gauss, kernel: Any, *options: Any) -> tuple[Tensor, Tensor]:
-    number = math.prod(per_dimension(kernel, x.mean.dim() - 2))
+    number = math.prod(_per_dimension(kernel, x.mean.dim() - 2))
     return op(x.mean, kernel, *options), op(x.variance, kernel, *options) / number
 
 
@@ -368,35 +281,29 @@ _MOVES = (
     aten.embedding.default,
     aten.dropout.default,
     operator.getitem,
+    aten.cat.default,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.select.int,
+    aten.slice.Tensor,
 )
 _SMOOTH: dict[Any, Call] = {
     aten.tanh.default: torch.tanh,
     aten.sigmoid.default: torch.sigmoid,
-    aten.gelu.default: _gelu,
+    aten.gelu.default: F.gelu,
     aten.silu.default: F.silu,
     aten.elu.default: F.elu,
     aten.softplus.default: F.softplus,
     aten.exp.default: torch.exp,
 }
-# even where no variance is known: torch's own form cannot be exported with its backward pass and any batch
-_SPELT_OUT: dict[Any, Call] = {
-    **dict.fromkeys(CONVOLUTIONS, _bilinear),
-    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
-    aten._native_batch_norm_legit_no_training.default: _batch_norm,
-    aten.scaled_dot_product_attention.default: _attention,
-    aten.layer_norm.default: _layer_norm,
-    aten.cat.default: _cat,
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split,
-    aten.chunk.default: _split,
-    aten.select.int: _part,
-    aten.slice.Tensor: _part,
-}
 _RULES: dict[Any, Call] = {
     **dict.fromkeys(_MOVES, _moved),
     aten.linear.default: _bilinear,
     **{op: _smooth(function) for op, function in _SMOOTH.items()},
-    **_SPELT_OUT,
+    **dict.fromkeys(CONVOLUTIONS, _bilinear),
+    **dict.fromkeys(_ops("max_pool{}d"), _max_pool),
+    aten.layer_norm.default: _layer_norm,
     aten.matmul.default: _bilinear,
     aten.bmm.default: _bilinear,
     aten.mm.default: _bilinear,

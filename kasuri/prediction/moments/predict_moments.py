@@ -1,16 +1,17 @@
 """Predictions with uncertainty from one pass forward and one backward for each output."""
 
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import one_of
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained
 from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
-from kasuri.prediction.moments.points import normal_points, spread_out
+from kasuri.prediction.moments.points import spread_out
 from kasuri.prediction.moments.trace import positional
 from kasuri.prediction.predict import Output, model_of, summarise
 
@@ -54,16 +55,14 @@ def predict_moments(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
+    one_of(covariance=(covariance, Covariance))
     net, likelihood, output = model_of(bnn, likelihood, output)
-    if covariance not in get_args(Covariance):
-        raise ValueError(f'covariance={covariance!r}: write "full" or "diagonal"')
     require_posteriors(net)
     names, inputs = positional(x)
     network = MomentNetwork(net, inputs, covariance, names, output)
-    mean, spread = in_chunks(network, inputs)
+    draws = Draws()
     with torch.no_grad():
-        points, draws = normal_points(mean.shape[1:].numel()), Draws()
-        draws.add(spread_out(mean, spread, points), likelihood)
+        draws.add(spread_out(*in_chunks(network, inputs), network.points), likelihood)
     return summarise(draws, likelihood)
 
 
@@ -71,5 +70,5 @@ def in_chunks(network: MomentNetwork, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     """Means and covariances of all examples, as many at a time as fit a few hundred megabytes."""
     chunk = network.affordable(_NUMBERS)
     pieces = zip(*(part.split(chunk) for part in inputs), strict=True)
-    means, spreads = zip(*(network(*piece) for piece in pieces), strict=True)
+    means, spreads = zip(*(network.moments(*piece) for piece in pieces), strict=True)
     return torch.cat(means), torch.cat(spreads)

@@ -1,7 +1,8 @@
 """The graph of a converted network: what torch.export sees of its mean, and which weights are random."""
 
+import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from kasuri.checks import described, first_line
-from kasuri.inputs import call, count, run, tensors
+from kasuri.inputs import call, count, tensors
 from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers, posterior_of
 from kasuri.network.views import View
 from kasuri.posteriors.base import Posterior
 from kasuri.prediction.predict import Output
 
+aten = torch.ops.aten
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -37,7 +39,7 @@ def positional(x: Any) -> tuple[tuple[str, ...] | None, tuple[Tensor, ...]]:
 
 
 class Positional(nn.Module):
-    """A network whose inputs, named or not, come by position."""
+    """A network whose inputs, named or not, come by position, and whose outputs have names."""
 
     def __init__(
         self, net: nn.Module, names: tuple[str, ...] | None = None, output: Output = None
@@ -45,16 +47,65 @@ class Positional(nn.Module):
         super().__init__()
         self.net, self.names, self.output = net, names, output
 
-    def forward(self, *inputs: Tensor) -> Any:
-        return run(self.net, self._arranged(inputs), self.output)
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        return parts_of(self.returned(*inputs))
 
     def returned(self, *inputs: Tensor) -> Any:
         """What the network returns, or what `output` takes out of it."""
-        out = call(self.net, self._arranged(inputs))
+        x = inputs if self.names is None else dict(zip(self.names, inputs, strict=True))
+        out = call(self.net, x)
         return out if self.output is None else self.output(out)
 
-    def _arranged(self, inputs: tuple[Tensor, ...]) -> Any:
-        return inputs if self.names is None else dict(zip(self.names, inputs, strict=True))
+    def tried(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The outputs for an example; errors are said before torch.export says them at length."""
+        try:
+            with torch.no_grad():
+                out = self.returned(*inputs)
+        except Exception as error:
+            raise ValueError(
+                f"the network does not run on a batch of inputs, {described(*inputs)}: {first_line(error)}; "
+                "give inputs as the network takes them"
+            ) from error
+        return parts_of(out)
+
+
+def parts_of(out: Any) -> dict[str, Tensor]:
+    """What a network returned, by name: its own names if it has any; one without a name is "output".
+
+    Examples:
+        >>> sorted(parts_of((torch.zeros(2), None, torch.ones(2))))
+        ['output_0', 'output_2']
+    """
+    named: Iterable[tuple[Any, Any]] = [("output", out)]
+    if isinstance(out, Mapping):
+        named = out.items()
+    elif isinstance(out, tuple | list):
+        names = getattr(out, "_fields", [f"output_{index}" for index in range(len(out))])
+        named = zip(names, out, strict=True)
+    parts = {str(name): part for name, part in named if part is not None}
+    others = [
+        f"{type(part).__name__} {name!r}"
+        for name, part in parts.items()
+        if not isinstance(part, Tensor)
+    ]
+    if others or not parts:
+        raise TypeError(
+            f"the network returned {', '.join(others) or 'nothing'}; outputs must be tensors. Say which part "
+            "is meant: output=lambda out: out[0] or output=lambda out: out.logits"
+        )
+    return parts
+
+
+def single(parts: Mapping[str, Tensor]) -> Tensor:
+    """The only output; refuse several where one is meant."""
+    if len(parts) > 1:
+        raise ValueError(
+            f"the network returns {', '.join(map(repr, parts))}, but moments, a likelihood and a target's "
+            "unit belong to a single output. Say to which one, e.g. output=lambda out: out[0] or "
+            "output=lambda out: out.logits"
+        )
+    (part,) = parts.values()
+    return part
 
 
 @dataclass(frozen=True)
@@ -95,17 +146,14 @@ def trace(
 ) -> Traced:
     """The graph of a converted network's mean, with any batch size."""
     plain = Positional(collapse(bnn, seed=0), names, output).eval().requires_grad_(False)
-    try:
-        with torch.no_grad():
-            plain(*inputs)
-    except Exception as error:  # said before torch.export says so at length
-        raise ValueError(
-            f"the network does not run on a batch of inputs, {described(*inputs)}: {first_line(error)}"
-        ) from error
+    single(plain.tried(*inputs))
     program = exported(plain, inputs)
     table = torch.export.default_decompositions().items()
     with quiet():
-        program = program.run_decompositions({op: rule for op, rule in table if _is_recurrent(op)})
+        rules = {op: rule for op, rule in table if _is_recurrent(op)}
+        rules[aten.scaled_dot_product_attention.default] = _attention
+        rules[aten._native_batch_norm_legit_no_training.default] = _batch_norm
+        program = program.run_decompositions(rules)
     signature = program.graph_signature
     targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     targets |= signature.inputs_to_lifted_tensor_constants
@@ -118,6 +166,35 @@ def trace(
 
 def _is_recurrent(op: Any) -> bool:
     return str(op).removeprefix("aten.").partition(".")[0] in _RECURRENT
+
+
+def _batch_norm(
+    x: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With the statistics of training: a gain and a shift for each channel."""
+    gain = (variance + eps).rsqrt() * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - mean * gain
+    gain, shift = (part.reshape([-1, *[1] * (x.dim() - 2)]) for part in (gain, shift))
+    return x * gain + shift, x.new_zeros(0), x.new_zeros(0)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Softmax of scaled products, spelt out in operations that have rules."""
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    return (scores if mask is None else scores + mask).softmax(-1) @ value
 
 
 def _random_weights(bnn: nn.Module) -> Iterator[RandomWeight]:
