@@ -14,7 +14,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from kasuri.network import random
 from kasuri.network.contexts import frozen, using
-from kasuri.network.estimators import Estimator, check, mean, resolve, shared
+from kasuri.network.estimators import Estimator, check, mean, resolve
 from kasuri.network.select import Where, select
 from kasuri.network.views import View, has_op, view_of
 from kasuri.posteriors.base import Builder, Family, FamilyLike, Posterior

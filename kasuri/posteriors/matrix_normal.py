@@ -144,7 +144,9 @@ class KroneckerPosterior(Located, Marginal):
         moves: dict[str, Tensor] = {}
         outs, ins = self.shape[-2:]
         for name, side, copies in (("rows", self.rows, ins), ("columns", self.columns, outs)):
-            own = {k: gradients[f"{name}.{k}"] for k in side._parameters if f"{name}.{k}" in gradients}
+            own = {
+                k: gradients[f"{name}.{k}"] for k in side._parameters if f"{name}.{k}" in gradients
+            }
             moves |= {f"{name}.{k}": v for k, v in side.natural_step(own, copies).items()}
         return moves
 

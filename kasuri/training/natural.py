@@ -101,7 +101,9 @@ class Natural(Optimizer):
         }
         for kind, group in groups.items():
             group["params"] = [
-                p for p in elbo.parameters() if p.requires_grad and kinds.get(id(p), "scales") == kind
+                p
+                for p in elbo.parameters()
+                if p.requires_grad and kinds.get(id(p), "scales") == kind
             ]
         super().__init__(list(groups.values()), {"lr": lr})
 
@@ -117,9 +119,9 @@ class Natural(Optimizer):
         rate = max(widths["lr"], SMALLEST_RATE)
         self._adam(others)
         self._adam(scales)
-        for posterior in self.located:
-            if posterior.loc.grad is not None and posterior.loc.requires_grad:
-                self._move_mean(posterior, others["lr"], means)
+        for located in self.located:
+            if located.loc.grad is not None and located.loc.requires_grad:
+                self._move_mean(located, others["lr"], means)
         for posterior, known in self.natural:
             gradients = {name: _in_nats(p, rate, factor) for name, p in known.items()}
             for name, move in posterior.natural_step(gradients).items():
