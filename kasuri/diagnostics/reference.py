@@ -1,7 +1,7 @@
 """What the posterior really is, on problems small enough to know, and how far a family is from it.
 
-`conjugate` is exact where the network is linear in its random weights; `nuts` samples anything small (extra
-`reference`). `distances` puts families beside the truth.
+`conjugate` is exact where the network is linear in its random weights. `LogJoint` is the density that any
+sampler takes, NUTS of Pyro for example. `distances` puts families beside the truth.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from kasuri.objectives.elbo import ELBO
 from kasuri.posteriors.base import Located
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import at_its_scale, normal_precisions
-from kasuri.streams import globally_seeded, normal, normal_like, seeded
+from kasuri.streams import normal, normal_like, seeded
 from kasuri.training.batches import tensors
 
 
@@ -32,12 +32,10 @@ class Truth:
     Args:
         weights: (S, D) draws, in the order of `LogJoint`.
         exact: the normal distribution they come from, if it is one.
-        notes: what the sampler says about itself.
     """
 
     weights: Tensor
     exact: td.MultivariateNormal | None = None
-    notes: Mapping[str, float] | None = None
 
 
 class LogJoint:
@@ -136,8 +134,8 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     noise = joint.elbo.likelihood
     if not isinstance(noise, Gaussian):
         raise ValueError(
-            f"conjugate: the noise must be kasuri.Gaussian, got {type(noise).__name__}; sample with "
-            "kasuri.diagnostics.reference.nuts"
+            f"conjugate: the noise must be kasuri.Gaussian, got {type(noise).__name__}; give the LogJoint to "
+            "a sampler, such as Pyro's"
         )
     priors = []
     for name, q in joint.posteriors.items():
@@ -166,59 +164,9 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
         if not torch.allclose(there, straight, rtol=1e-3, atol=1e-3 * float(there.abs().max() + 1)):
             raise ValueError(
                 "conjugate: the output must be linear in the random weights; make the last layer alone "
-                "random (where=kasuri.last_layer(net)), or sample with kasuri.diagnostics.reference.nuts"
+                "random (where=kasuri.last_layer(net)), or give the LogJoint to a sampler"
             )
     return Truth((exact.mean + draws).to(origin), exact)
-
-
-def nuts(joint: LogJoint, samples: int = 500, warmup: int = 500, seed: int = 0) -> Truth:
-    """Draws by Hamiltonian Monte Carlo with adapted step and path length, of Pyro (extra `reference`).
-
-    One chain, from the mean of the objective's posterior; all training data at every step, so it is for
-    small networks. `notes` tells the smallest effective number of draws and the largest r-hat (of
-    the halves of the chain, 1 if they agree) over the weights. A network has many equivalent posteriors
-    (its hidden units can change places), of which a chain usually sees one: compare
-    predictions rather than weights then.
-
-    Args:
-        joint: the density to sample.
-        samples: draws kept.
-        warmup: draws that adapt the step and are thrown away.
-        seed: of the chain.
-
-    Examples:
-        >>> import kasuri
-        >>> from torch import nn
-        >>> bnn = kasuri.bayesianize(nn.Linear(1, 1, bias=False), kasuri.MeanField())
-        >>> elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(1.0), num_data=3)
-        >>> joint = LogJoint(elbo, (torch.ones(3, 1), torch.full((3, 1), 2.0)))
-        >>> truth = nuts(joint, samples=200, warmup=100)
-        >>> abs(float(truth.weights.mean()) - 1.5) < 0.2
-        True
-    """
-    try:
-        from pyro.infer import MCMC, NUTS
-    except ImportError:
-        raise ImportError(
-            "kasuri.diagnostics.reference.nuts needs pyro: pip install kasuri[reference]"
-        ) from None
-    start = joint.mean()
-    kernel = NUTS(potential_fn=lambda at: -joint(at["weights"]), max_tree_depth=8)
-    chain = MCMC(
-        kernel,
-        num_samples=samples,
-        warmup_steps=warmup,
-        initial_params={"weights": start},
-        disable_progbar=True,
-    )
-    with globally_seeded(seed, start.device):
-        chain.run()
-    quality = chain.diagnostics()["weights"]
-    notes = {
-        "smallest_n_eff": float(torch.as_tensor(quality["n_eff"]).min()),
-        "largest_r_hat": float(torch.as_tensor(quality["r_hat"]).max()),
-    }
-    return Truth(chain.get_samples()["weights"].detach(), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -245,7 +193,7 @@ def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -
 
     Args:
         elbo: whose posterior is compared.
-        truth: from `conjugate` or `nuts`.
+        truth: from `conjugate`, or draws of a sampler.
         data: the training data.
         x: inputs at which predictions are compared.
         samples: draws of the posterior; as many of the truth's are used as there are.

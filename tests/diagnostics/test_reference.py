@@ -1,4 +1,4 @@
-"""Known posteriors: the exact one, a sampler, and distances from them."""
+"""Known posteriors: the exact one, draws of its density, and distances from them."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances, nuts
+from kasuri.diagnostics.reference import LogJoint, conjugate, distance, distances
 from tests.diagnostics.networks import Laplace
 
 NOISE, PRIOR, ETA = 0.5, 0.8, 0.4
@@ -102,25 +102,19 @@ def test_a_prior_that_is_not_normal_has_no_exact_posterior():
         conjugate(LogJoint(elbo, (torch.randn(5, 3), torch.randn(5, 2))))
 
 
-def test_nuts_finds_the_exact_posterior_and_repeats_itself():
+def test_a_sampler_finds_the_exact_posterior():
+    """NUTS of Pyro, as the how-to page calls it."""
+    infer = pytest.importorskip("pyro.infer")
     elbo, data = linear()
     joint, (mean, covariance) = LogJoint(elbo, data), textbook(*data)
-    state = torch.get_rng_state()
-    truth = nuts(joint, samples=200, warmup=60, seed=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    spread = covariance.diagonal().sqrt()
-    assert ((truth.weights.mean(0) - mean) / spread).abs().max() < 0.35
-    assert (truth.weights.std(0) / spread - 1).abs().max() < 0.2
-    assert truth.notes["largest_r_hat"] < 1.1
-    again = nuts(joint, samples=5, warmup=5, seed=3)
-    assert torch.equal(nuts(joint, samples=5, warmup=5, seed=3).weights, again.weights)
-
-
-def test_without_pyro_the_extra_is_named(monkeypatch):
-    elbo, data = linear()
-    monkeypatch.setitem(__import__("sys").modules, "pyro.infer", None)
-    with pytest.raises(ImportError, match=r"kasuri\[reference\]"):
-        nuts(LogJoint(elbo, data), samples=2, warmup=2)
+    kernel = infer.NUTS(potential_fn=lambda at: -joint(at["weights"]))
+    start = {"weights": joint.mean()}
+    chain = infer.MCMC(kernel, 200, 60, initial_params=start, disable_progbar=True)
+    torch.manual_seed(3)
+    chain.run()
+    weights, spread = chain.get_samples()["weights"], covariance.diagonal().sqrt()
+    assert ((weights.mean(0) - mean) / spread).abs().max() < 0.35
+    assert (weights.std(0) / spread - 1).abs().max() < 0.2
 
 
 def test_distances_are_those_of_normal_distributions():
