@@ -28,7 +28,6 @@ from torch import Tensor
 
 ITERATIONS = 500
 _EVERY = 10  # iterations between looks at the loss
-_POWER = 30  # steps of the power iteration that finds the residual's direction
 _SMALLEST = 2e-9  # of the largest factor at the same position: no logarithm of 0
 
 
@@ -97,34 +96,20 @@ def _split(scale: Tensor, fit: Factors) -> tuple[Tensor, Tensor]:
     """
     product = fit.rows.T @ fit.columns
     residual = (1 - (product / scale).square()) / 2  # minus the slope in log τ, about log σ/τ
-    shares = (torch.outer(r, c) / product for r, c in zip(fit.rows, fit.columns, strict=True))
-    directions = [_direction(residual * share) for share in shares]
-    best = max(range(len(directions)), key=lambda k: directions[k][0])
-    _, a, b = directions[best]
+    parts = [
+        residual * torch.outer(r, c) / product for r, c in zip(fit.rows, fit.columns, strict=True)
+    ]
+    best = max(range(len(parts)), key=lambda k: float(parts[k].norm()))
+    left, sizes, right = torch.linalg.svd(parts[best], full_matrices=False)
+    # shortened to at most 0.9 in their own direction: that is the one in which the loss falls
+    tilts = (sizes[0].sqrt() * tilt for tilt in (left[:, 0], right[0]))
+    a, b = (tilt * (0.9 / tilt.abs().max().clamp_min(0.9)) for tilt in tilts)
     for step in (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 0):  # at 0 two halves of the same: never worse
         rows = _divided(fit.rows, best, step * a, 1.0)
         columns = _divided(fit.columns, best, step * b, 0.5)
         if loss_per_weight(scale, rows, columns) <= fit.loss:
             break
     return rows, columns
-
-
-def _direction(matrix: Tensor) -> tuple[float, Tensor, Tensor]:
-    """(size, a, b) of the largest singular component, by power iteration."""
-    tiny = torch.finfo(matrix.dtype).tiny
-    right = matrix[matrix.square().sum(1).argmax()]
-    for _ in range(_POWER):
-        left = matrix @ right
-        left = left / left.norm().clamp_min(tiny)
-        right = left @ matrix
-        size = right.norm()
-        right = right / size.clamp_min(tiny)
-    return float(size), _bounded(size.sqrt() * left), _bounded(size.sqrt() * right)
-
-
-def _bounded(tilt: Tensor) -> Tensor:
-    """Shortened to at most 0.9, in its own direction: that is the one in which the loss falls."""
-    return tilt * (0.9 / tilt.abs().max().clamp_min(0.9))
 
 
 def _divided(factor: Tensor, which: int, tilt: Tensor, share: float) -> Tensor:
