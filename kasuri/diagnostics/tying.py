@@ -4,12 +4,11 @@ import copy
 import math
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole, near_misses
+from kasuri.checks import at_least_one, near_misses
 from kasuri.diagnostics import factors
 from kasuri.diagnostics.spectra import matrix_posteriors, scale_of
 from kasuri.network.convert import replace_posteriors
@@ -43,7 +42,7 @@ def truncate(bnn: nn.Module, rank: int) -> nn.Module:
         >>> int(torch.linalg.matrix_rank(scale, rtol=1e-4))
         1
     """
-    _check_rank("truncate", rank)
+    at_least_one(rank=rank)
     new: New = {}
     for name, (q, scale) in _independent(bnn, "truncate").items():
         if rank < _full_rank(scale):
@@ -85,7 +84,7 @@ def tie(bnn: nn.Module, rank: int | Mapping[str, int]) -> nn.Module:
     ranks = rank if isinstance(rank, Mapping) else dict.fromkeys(matrices, rank)
     new: New = {}
     for name, wanted in ranks.items():
-        _check_rank("tie", wanted)
+        at_least_one(rank=wanted)
         if name not in matrices:
             raise ValueError(f"tie: {name!r} is no matrix to tie; {near_misses(name, matrices)}")
         q, scale = matrices[name]
@@ -135,11 +134,6 @@ def choose_rank(bnn: nn.Module, *, tolerance: float = TOLERANCE) -> dict[str, in
         enough = (k for k, loss in enumerate(losses, 1) if k == most or loss < tolerance)
         ranks[name] = next(enough)
     return ranks
-
-
-def _check_rank(task: str, rank: Any) -> None:
-    if not is_whole(rank, 1):
-        raise ValueError(f"{task}: rank must be a whole number, at least 1, got {rank!r}")
 
 
 def _full_rank(scale: Tensor) -> int:

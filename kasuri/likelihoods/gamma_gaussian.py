@@ -8,13 +8,13 @@ log Γ(a + ½) - log Γ(a) would lose two digits of a nat in single precision at
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
-from kasuri.checks import is_number, is_whole
+from kasuri.checks import at_least_one, is_number, one_of
 from kasuri.likelihoods.base import Likelihood, same_shape
 
 Learn = Literal["gradient", "closed form"]
@@ -66,15 +66,8 @@ class GammaGaussian(Likelihood):
                 f"GammaGaussian(prior={prior!r}): must be a concentration and a rate, both above 0, e.g. "
                 "(6.0, 6.0)"
             )
-        if learn not in get_args(Learn):
-            raise ValueError(
-                f'GammaGaussian(learn={learn!r}): write "gradient" or "closed form"; for noise of a known '
-                "size write kasuri.Gaussian(scale)"
-            )
-        if outputs is not None and not is_whole(outputs, 1):
-            raise ValueError(
-                f"GammaGaussian(outputs={outputs!r}): must be a whole number, at least 1, or None"
-            )
+        one_of(learn=(learn, Learn))
+        at_least_one(outputs=outputs)
         self.prior = (float(prior[0]), float(prior[1]))
         self.learn, self.outputs = learn, outputs
         shape = () if outputs is None else (outputs,)

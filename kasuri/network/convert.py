@@ -4,7 +4,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from kasuri.checks import one_of
 from kasuri.network import random
 from kasuri.network.contexts import frozen, using
 from kasuri.network.estimators import Estimator, check, mean, resolve
@@ -308,7 +309,9 @@ def replace_posteriors(net: nn.Module, new: Mapping[str, tuple[Posterior, Builde
                 conversion.families[name] = family
 
 
-def collapse(net: nn.Module, draw: str = "mean", *, seed: int | None = None) -> nn.Module:
+def collapse(
+    net: nn.Module, draw: Literal["mean", "sample"] = "mean", *, seed: int | None = None
+) -> nn.Module:
     """The ordinary network again: `bayesianize` undone, on a copy.
 
     Classes, names, order of parameters and ties are the original ones; nothing of kasuri is left.
@@ -325,8 +328,7 @@ def collapse(net: nn.Module, draw: str = "mean", *, seed: int | None = None) -> 
         >>> torch.equal(net.weight, again.weight)
         True
     """
-    if draw not in ("mean", "sample"):
-        raise ValueError(f'collapse(draw={draw!r}): write draw="mean" or draw="sample"')
+    one_of(draw=(draw, Literal["mean", "sample"]))
     net = copy.deepcopy(net)
     parameters: dict[int, nn.Parameter] = {}
     weights = using(net, mean)

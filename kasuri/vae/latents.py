@@ -24,13 +24,13 @@ Reference: Sparse Bayesian variational learning with matrix normal distributions
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch import Tensor
 
-from kasuri.checks import is_whole
+from kasuri.checks import at_least_one
 from kasuri.numerics import triangular
 from kasuri.numerics.safe import capped_exp, held
 from kasuri.posteriors.base import LOG_TWO_PI
@@ -137,12 +137,7 @@ class Latent(ABC):
     """
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if not is_whole(value, 1):
-                raise ValueError(
-                    f"{type(self).__name__}: {option.name} must be a whole number, at least 1, got {value!r}"
-                )
+        at_least_one(**vars(self))
 
     @property
     @abstractmethod

@@ -294,7 +294,7 @@ def test_collapse_draws_anew_without_a_seed_and_the_mean_needs_no_randomness() -
     assert torch.equal(torch.get_rng_state(), state)
     first, second = (kasuri.collapse(bnn, "sample").body.weight for _ in range(2))
     assert not torch.equal(first, second)
-    with pytest.raises(ValueError, match="'draw'"):
+    with pytest.raises(ValueError, match="draw='draw'"):
         kasuri.collapse(bnn, "draw")
 
 

@@ -18,27 +18,25 @@ Reference: Radial and directional posteriors for Bayesian neural networks.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from kasuri.checks import is_number
+from kasuri.checks import is_number, one_of
 from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.polar import Directions, Polar, Side, concentration_at, to_vectors
 from kasuri.posteriors.radial.posterior import INSTEAD, RadialPosterior, is_too_narrow
 from kasuri.posteriors.radial.radii import LogNormal, Radii
 
-SIDES: dict[str, tuple[Side, ...]] = {
+Grouping = Literal["row", "column", "double"]
+Double = Literal["hadamard", "scales"]
+Concentration = Literal["layer", "group"]
+SIDES: dict[Grouping, tuple[Side, ...]] = {
     "row": ("rows",),
     "column": ("columns",),
     "double": ("rows", "columns"),
-}
-_CHOICES = {
-    "grouping": tuple(SIDES),
-    "double": ("hadamard", "scales"),
-    "concentration": ("layer", "group"),
 }
 LONGEST = 20_000  # radii are held at e^10
 FILL = 0.01  # in units of the scale: what stands for rows and columns of zeros, which have no direction
@@ -76,19 +74,16 @@ class Radial(MatrixFamily):
         MeanFieldPosterior(1x20, instead of Radial: a side has length 1)
     """
 
-    grouping: str = "row"
-    double: str = "hadamard"
-    concentration: str = "layer"
+    grouping: Grouping = "row"
+    double: Double = "hadamard"
+    concentration: Concentration = "layer"
     gap: float | None = None
     positions: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                options = " or ".join(f"{name}={choice!r}" for choice in choices)
-                raise ValueError(f"Radial({name}={value!r}): write {options}")
+        one_of(grouping=(self.grouping, Grouping), double=(self.double, Double))
+        one_of(concentration=(self.concentration, Concentration))
         if self.gap is not None and not (is_number(self.gap) and 0 < self.gap < 1):
             raise ValueError(f"Radial(gap={self.gap!r}): must be a number between 0 and 1")
         if self.max_scale is not None:

@@ -10,12 +10,12 @@ half-Cauchy prior without augmentation, which takes sums over nodes.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from kasuri.checks import is_number
+from kasuri.checks import is_number, one_of
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.radial.polar import Directions, concentration_at, to_vectors
@@ -24,6 +24,8 @@ from kasuri.posteriors.radial.radii import kl_to_half_cauchy, kl_to_half_cauchy_
 from kasuri.priors.base import Prior
 from kasuri.priors.normal import Normal
 
+Form = Literal["direct", "augmented"]
+Mean = Literal["posterior", "uniform"]
 FORMS = {"direct": kl_to_half_cauchy, "augmented": kl_to_half_cauchy_augmented}
 NOT_OF_WEIGHTS = "RadialPrior has no log_prob of weights; write prior.kl(posterior)"
 
@@ -76,10 +78,7 @@ class RadialPrior(Prior):
                 raise ValueError(
                     f"RadialPrior({name}={value!r}): must be a number between 0 and {top}"
                 )
-        if mean not in ("posterior", "uniform"):
-            raise ValueError(f'RadialPrior(mean={mean!r}): write "posterior" or "uniform"')
-        if form not in FORMS:
-            raise ValueError(f'RadialPrior(form={form!r}): write form="direct" or form="augmented"')
+        one_of(form=(form, Form), mean=(mean, Mean))
         self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
 

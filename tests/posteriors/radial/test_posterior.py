@@ -193,9 +193,9 @@ def test_modes_are_of_one_side_and_leave_out_the_layer():
 
 def test_impossible_options_are_refused():
     for options, words in (
-        ({"grouping": "rows"}, "grouping='row'"),
-        ({"double": "sum"}, "double='hadamard'"),
-        ({"concentration": "row"}, "concentration='group'"),
+        ({"grouping": "rows"}, "'row'"),
+        ({"double": "sum"}, "'hadamard'"),
+        ({"concentration": "row"}, "'group'"),
         ({"max_scale": 1.0}, "no bound of their own"),
         ({"gap": 1.5}, "between 0 and 1"),
         ({"double": "scales"}, 'belongs to grouping="double"'),

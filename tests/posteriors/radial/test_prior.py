@@ -169,8 +169,8 @@ def test_files_keep_family_and_prior(family, mean, tmp_path):
         ({"layer": True}, "layer=True"),
         ({"gap": 0.0}, "gap=0.0"),
         ({"gap": "a"}, "gap='a'"),
-        ({"form": "exact"}, 'form="direct"'),
-        ({"mean": "zero"}, '"uniform"'),
+        ({"form": "exact"}, "'direct'"),
+        ({"mean": "zero"}, "'uniform'"),
     ],
 )
 def test_impossible_options_are_refused(options, words):
