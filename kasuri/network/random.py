@@ -191,6 +191,9 @@ class RandomContainer(Random):
         named = isinstance(self, nn.ModuleDict)
         return iter(self._items() if named else self._items().values())
 
+    def __contains__(self, key: object) -> bool:
+        return key in list(self)
+
     def __getitem__(self, key: Any) -> Any:
         container: Any = super()
         if not isinstance(key, slice):

@@ -148,6 +148,8 @@ def test_containers_with_parameters_of_their_own_are_read_like_plain_ones() -> N
     named: Any = kasuri.bayesianize(Named(), kasuri.MeanField())
     assert list(named) == list(named.keys()) == ["a", "b"]
     assert [name for name, _ in named.items()] == ["a", "b"]
+    assert "a" in named
+    assert "posteriors" not in named
     assert len(list(named.values())) == len(named) == 2
     assert isinstance(named["b"], nn.Linear)
     row: Any = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), kasuri.MeanField())

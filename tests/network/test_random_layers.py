@@ -119,42 +119,6 @@ def test_a_weight_that_is_read_is_the_one_that_is_used(estimator: str) -> None:
     assert calls.state.call is None
 
 
-class Mix(nn.ModuleDict):
-    """A dictionary of modules with a parameter of its own."""
-
-    def __init__(self) -> None:
-        super().__init__({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
-        self.mix = nn.Parameter(torch.randn(3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert "posteriors" not in self
-        assert [*self] == [*self.keys()] == ["a", "b"]
-        for layer in self.values():
-            x = layer(x)
-        return x @ self.mix
-
-
-class Chain(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
-        self.mix = nn.Parameter(torch.randn(3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert len(self) == 3
-        return super().forward(x) @ self.mix
-
-
-@pytest.mark.parametrize("kind", [Mix, Chain])
-def test_containers_do_not_count_their_posteriors(kind: type[nn.Module]) -> None:
-    net, x = kind().eval(), torch.randn(2, 3)
-    bnn = kasuri.bayesianize(net, LOUD)
-    assert torch.equal(bnn.eval()(x), net(x))
-    assert not torch.equal(bnn.train()(x), bnn(x))
-    assert torch.equal(kasuri.collapse(bnn)(x), net(x))
-    if isinstance(bnn, nn.Sequential):
-        assert bnn[-1] is [*bnn][-1]
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("estimator", ["shared", "local", "flipout"])
