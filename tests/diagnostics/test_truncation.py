@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch import distributions as td
 from torch import nn
 
 import kasuri
@@ -67,36 +66,6 @@ def test_full_rank_changes_nothing_at_all():
     bnn = randomised(dense(), kasuri.MeanField())
     same = truncate(bnn, 100)
     assert all(torch.equal(a, b) for a, b in zip(bnn.parameters(), same.parameters(), strict=True))
-
-
-def test_points_are_passed_over():
-    bnn = kasuri.bayesianize(dense(), kasuri.Point(), where="0")
-    bnn = kasuri.bayesianize(bnn, kasuri.MeanField(), where="2")
-    small = truncate(bnn, 1)
-    kinds = [type(q).__name__ for _, q in kasuri.named_posteriors(small)]
-    assert kinds == ["PointPosterior", "PointPosterior", *["MeanFieldPosterior"] * 2]
-
-
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-@pytest.mark.parametrize("make", INPUTS)
-def test_result_predicts_trains_and_goes_through_a_file(family, make, tmp_path):
-    small = truncate(randomised(make(), family, spread=0.3, blocks=True, bias=False), 2)
-    x, y = INPUTS[make](), torch.randint(3, (8,))
-    assert kasuri.predict(small, x, samples=3).mean.shape == (8, 3)
-    elbo = kasuri.ELBO(small, kasuri.Categorical(), kasuri.Normal(1.0), num_data=8)
-    oracle = sum(
-        td.kl_divergence(td.Normal(q.mean, q.scale), td.Normal(0.0, 1.0)).sum()
-        for _, q in kasuri.named_posteriors(small)
-    )
-    torch.testing.assert_close(elbo.kl(), oracle, rtol=1e-4, atol=1e-3)
-    elbo(x, y).loss.backward()
-    assert all(p.grad is not None for p in small.parameters())
-    kasuri.save(small, tmp_path / "small.safetensors", objective=elbo)
-    again = kasuri.load(tmp_path / "small.safetensors", make())
-    for a, b in zip(small.state_dict().values(), again.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
-    with kasuri.frozen(small, 3), kasuri.frozen(again, 3):
-        assert torch.equal(small(x), again(x))
 
 
 def test_tied_weights_stay_one_posterior():

@@ -8,7 +8,6 @@ from torch import distributions as td
 from torch import nn
 
 import kasuri
-from kasuri.numerics.mixture import mixture_quantile
 
 
 def scales(raw, least=1e-3):
@@ -78,18 +77,6 @@ def test_prediction_has_every_draw_s_own_noise():
     torch.testing.assert_close(short.std, pred.std)
     with pytest.raises(ValueError, match="keep_draws=True"):
         short.interval()
-
-
-def test_quantile_of_mixtures_with_different_scales():
-    torch.manual_seed(4)
-    means, scale = torch.randn(4, 2).double(), torch.rand(4, 2).double() + 0.3
-    middle = mixture_quantile(means, scale, 0.4)
-    torch.testing.assert_close(
-        td.Normal(means, scale).cdf(middle).mean(0),
-        torch.full((2,), 0.4).double(),
-        atol=1e-6,
-        rtol=0,
-    )
 
 
 @pytest.mark.parametrize("convert", [True, False])

@@ -350,14 +350,6 @@ def test_blocks_change_the_posterior_not_the_layer(name: str) -> None:
     assert bool(stacked) == ("rnn" not in name)
 
 
-@pytest.mark.parametrize("padding_idx", [0, -1])
-def test_padding_vectors_stay_what_they_are(padding_idx: int) -> None:
-    net = nn.Embedding(7, 4, padding_idx=padding_idx)
-    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.5))
-    pad = torch.tensor([padding_idx % 7])
-    assert torch.equal(bnn(pad), net(pad))
-
-
 def test_hooks_of_the_user_run_once_with_the_layers_input_and_output() -> None:
     net, seen = nn.Sequential(nn.Linear(3, 3), nn.LSTM(3, 2)), []
     net[0].register_forward_pre_hook(lambda m, args: (args[0] + 1,))

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
@@ -276,23 +275,6 @@ def test_compile(make: Make, backend: str, estimators: list[str]) -> None:
             grads = gradients(bnn, lambda first=first: first.loss)
             assert grads.keys() == {name for name, _ in bnn.named_parameters()}
             assert all(g.isfinite().all() and g.any() for g in grads.values())
-
-
-@each_family
-def test_stacked_parameters_are_an_ensemble(family: kasuri.Family) -> None:
-    nets = [kasuri.bayesianize(mlp(), family) for _ in range(2)]
-    base, x = copy.deepcopy(nets[0]).to("meta"), torch.randn(5, 4)
-    parameters, buffers = stack_module_state(nets)
-
-    def run(p: Grads, b: Grads) -> Tensor:
-        return functional_call(base, (p, b), (x,))
-
-    with kasuri.using(base, "mean"):
-        together = torch.func.vmap(run)(parameters, buffers)
-    torch.testing.assert_close(together, torch.stack([net.eval()(x) for net in nets]))
-    torch.func.vmap(run, randomness="different")(parameters, buffers).square().sum().backward()
-    lost = [name for name, p in parameters.items() if p.grad is None or not p.grad.any()]
-    assert not lost, "no gradient"
 
 
 @each_family

@@ -61,6 +61,9 @@ ODD = {
     "list": lambda: Around(
         nn.ParameterList([torch.randn(4, 4), torch.randn(4, 2)]), lambda odd, x: x @ odd[0] @ odd[1]
     ),
+    "dictionary": lambda: Around(
+        nn.ParameterDict({"last": torch.randn(4, 2)}), lambda odd, x: x @ odd["last"]
+    ),
     "container": lambda: Around(Stack(), iterate),
     "attribute set": lambda: Around(nn.Conv1d(1, 2, 3), widen),
     "read inside": lambda: Around(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import kasuri
 from kasuri.network import calls
-from kasuri.network.random import conversion_of, random_class
+from kasuri.network.random import random_class
 
 LOUD = kasuri.MeanField(scale=0.5)
 
@@ -210,25 +210,6 @@ def test_gains_of_norm_layers_stay_fixed() -> None:
     assert "norm layer" in str(kasuri.summary(bnn))
 
 
-def test_a_lists_and_dictionaries_of_parameters_are_random() -> None:
-    class Lists(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.list = nn.ParameterList([torch.randn(3, 3), torch.randn(3, 3)])
-            self.dict = nn.ParameterDict({"last": torch.randn(3, 2)})
-
-        def forward(self, x: Tensor) -> Tensor:
-            for weight in self.list:
-                x = x @ weight
-            return x @ self.dict["last"]
-
-    net, x = Lists(), torch.randn(2, 3)
-    bnn = kasuri.bayesianize(net, LOUD)
-    assert torch.equal(bnn.eval()(x), net(x))
-    assert not torch.equal(bnn.train()(x), bnn(x))
-    assert torch.equal(kasuri.collapse(bnn)(x), net(x))
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_frozen_and_using_hold_inside_an_objective(training: bool) -> None:
     bnn = kasuri.bayesianize(nn.Linear(3, 2), LOUD)
@@ -240,16 +221,6 @@ def test_frozen_and_using_hold_inside_an_objective(training: bool) -> None:
     with kasuri.using(bnn, "mean"):
         assert torch.equal(elbo(x, y).nll, F.cross_entropy(kasuri.collapse(bnn)(x), y))
     assert not torch.equal(elbo(x, y).nll, elbo(x, y).nll)
-
-
-def test_what_conversion_did_is_known_and_undone() -> None:
-    bnn = kasuri.bayesianize(Net(), LOUD)
-    assert conversion_of(bnn).root
-    assert conversion_of(bnn.norm) is None
-    again = kasuri.collapse(bnn)
-    assert all(conversion_of(module) is None for module in again.modules())
-    assert type(again) is Net
-    assert type(again.body) is nn.Linear
 
 
 def test_collapse_draws_anew_without_a_seed_and_the_mean_needs_no_randomness() -> None:

@@ -151,15 +151,6 @@ def test_a_forward_pass_is_an_ordinary_network(name: str, drawn: list[int]) -> N
 
 
 @each_net
-def test_collapse_restores_the_tie(name: str) -> None:
-    net, x = build(name)
-    again = kasuri.collapse(kasuri.bayesianize(net, LOUD))
-    assert identities(again) == identities(net)
-    assert list(again.state_dict()) == list(net.state_dict())
-    assert torch.equal(again(x), net(x))
-
-
-@each_net
 def test_kl_is_counted_once(name: str) -> None:
     bnn = kasuri.bayesianize(build(name)[0], LOUD)
     kl = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.Normal(0.3), num_data=10).kl()

@@ -72,14 +72,6 @@ def test_seeded_leaves_the_generator_alone():
         assert torch.equal(normal((2,)), inside)
 
 
-def test_mixture_quantile_inverts_the_distribution_function():
-    means, scale = torch.randn(20, 6, dtype=torch.float64), torch.rand(6).double() + 0.1
-    for probability in (0.01, 0.5, 0.95):
-        y = mixture_quantile(means, scale, probability)
-        back = torch.special.ndtr((y - means) / scale).mean(0)
-        torch.testing.assert_close(back, torch.full((6,), probability, dtype=torch.float64))
-
-
 @pytest.mark.parametrize("concentration", [None, 6.0])
 def test_quantiles_of_components_far_apart(concentration):
     """Newton's method alone would leave: there is no density between the components."""
