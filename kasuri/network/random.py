@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,6 @@ from kasuri.numerics.torch_internals import eager, is_recomputing
 from kasuri.posteriors.base import Builder, Posterior
 
 POSTERIORS = "posteriors"  # the child that holds the posteriors of a layer
-_reused: WeakSet[Posterior] = WeakSet()  # posteriors that some call has used more than once
 
 
 @dataclass
@@ -133,7 +131,7 @@ class RandomAffine(Random):
 
         op = op_of(layer, conversion.views["weight"], bias, partial(_run, layer, plain, kwargs))
         if estimator is auto:
-            estimator = preferred(weight, op, x)
+            estimator = shared if _is_reused(weight, bias) else preferred(weight, op, x)
         if estimator in OF_WEIGHTS or not _claim_outputs(weight, bias):
             return plain(x, **kwargs)
         wide = weight.mean.dtype
@@ -183,6 +181,9 @@ class RandomContainer(Random):
     def _items(self) -> dict[str, nn.Module]:
         modules: Any = self._modules
         return {name: module for name, module in modules.items() if name != POSTERIORS}
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._items()
 
     def __len__(self) -> int:
         return len(self._items())
@@ -282,9 +283,11 @@ def value(layer: Any, name: str) -> Tensor:
     values = call.means if estimator is mean else call.draws
     if key in values:
         if values is call.draws and eager():
-            _reused.add(posterior)
+            posterior.is_reused = True
         return values[key]
-    if estimator not in OF_WEIGHTS and key in call.outputs:
+    if estimator is auto and key in call.outputs:
+        posterior.is_reused = True
+    elif estimator not in OF_WEIGHTS and key in call.outputs:
         raise RuntimeError(
             f"{type(layer).__name__}.{name} is read after its layer has drawn outputs, not weights, in "
             f"this call ({estimator.__name__}): no single value exists. "
@@ -308,6 +311,19 @@ def _presented(layer: Any, name: str, matrix: Tensor) -> Tensor:
     return view.tensor(view.padded(matrix, posterior_of(layer, name))).to(conversion.dtypes[name])
 
 
+def _is_reused(*drawn: Any) -> bool:
+    """Whether some call uses one of these more than once: all uses must see one draw of the weights.
+
+    That is found out when it happens, so in the first call uses before the second have draws of their own.
+    """
+    call = calls.state.call
+    posteriors = [posterior for posterior in drawn if isinstance(posterior, Posterior)]
+    for posterior in posteriors:
+        if call is not None and id(posterior) in call.outputs:
+            posterior.is_reused = True
+    return any(posterior.is_reused for posterior in posteriors)
+
+
 def _claim_outputs(weight: Posterior, bias: Any) -> bool:
     """Whether a layer may draw outputs: not if its weights have been drawn in this call already."""
     call = calls.state.call
@@ -321,7 +337,7 @@ def _claim_outputs(weight: Posterior, bias: Any) -> bool:
 
 def _refuse_replay(call: calls.Call, posterior: Posterior, where: str) -> None:
     """Refuse gradient checkpointing that runs one layer again: the draw of its call is not kept."""
-    if not call.whole and eager() and posterior in _reused and is_recomputing():
+    if not call.whole and eager() and posterior.is_reused and is_recomputing():
         raise RuntimeError(
             f"{where} is used several times in one forward pass and is being recomputed by gradient "
             "checkpointing, which cannot replay its draw. Run forward and backward inside "

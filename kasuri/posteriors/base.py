@@ -82,10 +82,12 @@ class Posterior(nn.Module, ABC):
     Attributes:
         note: what `print` and `kasuri.summary` say about it, such as why a family chose another one.
         certain: whether all mass is at one value, so that there is no density.
+        is_reused: whether some call has used the weights more than once; then `auto` draws them, not outputs.
     """
 
     note: str = ""
     certain: bool = False
+    is_reused: bool = False
 
     @property
     @abstractmethod

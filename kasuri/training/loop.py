@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from kasuri.inputs import to_device
+from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective, Terms
 from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
+from kasuri.posteriors.base import Posterior
 from kasuri.streams import Stream, mix, reseed_global
 from kasuri.training import checkpoint, defaults
 from kasuri.training.batches import Source, hold_out
@@ -189,6 +191,10 @@ class Run:
             f"{self.at.batch + 1}): {explain(self.objective, x, y, rate)}{note}"
         )
 
+    def posteriors(self) -> Iterator[tuple[str, Posterior]]:
+        """All posteriors of the network by name; none of an ordinary one."""
+        return named_posteriors(self.objective.net)
+
     def place(self) -> str:
         """Epoch and step that were reached."""
         return f"epoch {min(self.at.epoch + 1, self.epochs)}, step {self.at.step}"
@@ -218,6 +224,7 @@ class Run:
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
                 "temperature": None if tempering is None else tempering.value,
+                "reused": [name for name, q in self.posteriors() if q.is_reused],
             },
         )
 
@@ -244,5 +251,7 @@ class Run:
             callback.load_state_dict(state)
         if (tempering := self.tempering) is not None:
             tempering.value = saved["temperature"]
+        for name, posterior in self.posteriors():
+            posterior.is_reused = name in saved.get("reused", ())
         self.best_state, self.best_losses = saved["best"], saved["best losses"]
         self.at = Position(**saved["position"])

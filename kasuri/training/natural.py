@@ -29,7 +29,7 @@ SMALLEST_SHARE = 1e-12  # of a row's squared gradients, in units of the mean ove
 SMALLEST_FACTOR = 1e-30  # of the KL in the loss
 
 
-class Trained(Protocol):
+class Minimised(Protocol):
     """What `Natural` needs to know of an objective."""
 
     @property
@@ -69,7 +69,7 @@ class Natural(Optimizer):
 
     def __init__(
         self,
-        elbo: Trained,
+        elbo: Minimised,
         lr: float = 1e-3,
         *,
         rate: float = 0.1,

@@ -3,7 +3,6 @@
 from torch import nn
 
 import kasuri
-from kasuri.network.random import conversion_of
 
 
 def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
@@ -23,20 +22,3 @@ def test_blocks_of_attention_are_the_heads_of_its_maps() -> None:
             name: tuple(q.shape) for name, q in kasuri.named_posteriors(bnn) if len(q.shape) == 3
         }
         assert shapes == blocks
-
-
-def test_matrix_normals_choose_their_estimator_by_cost() -> None:
-    for family, name in (
-        (kasuri.MatrixNormal(), "auto"),
-        (kasuri.MatrixNormalDiagonal(), "auto"),
-        (kasuri.MeanField(), "shared"),
-        (lambda weight: kasuri.MatrixNormal()(weight), "shared"),
-    ):
-        assert (
-            conversion_of(
-                kasuri.bayesianize(nn.Linear(3, 2), family, bias=False)
-            ).estimator.__name__
-            == name
-        )
-    kept = kasuri.bayesianize(nn.Linear(3, 2), kasuri.MatrixNormal(), estimator="shared")
-    assert conversion_of(kept).estimator.__name__ == "shared"

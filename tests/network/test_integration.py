@@ -213,7 +213,7 @@ def test_checkpoints(family: kasuri.Family, estimator: str, reentrant: bool) -> 
 @each_family
 @each_way
 def test_layer_in_several_checkpoints(family: kasuri.Family, reentrant: bool) -> None:
-    bnn = kasuri.bayesianize(Deep(repeat=True), family)
+    bnn = kasuri.bayesianize(Deep(repeat=True), family, estimator="shared")
     x = torch.randn(6, 4, requires_grad=True)
     around = partial(checkpoint, bnn, x, use_reentrant=reentrant)  # a call, hence a scope, again
     whole = gradients(bnn, lambda: bnn(x).square().sum())

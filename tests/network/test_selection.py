@@ -113,7 +113,7 @@ def test_two_calls_mix_families() -> None:
     assert set(kinds) == CONVS | DENSE
     assert {conversion_of(bnn.fc1).estimator, conversion_of(bnn.features[0]).estimator} == {
         estimators.local,
-        estimators.shared,
+        estimators.auto,
     }
     bnn = kasuri.bayesianize(bnn, kasuri.Point())  # the rest
     assert chosen(bnn) == CONVS | DENSE | {"shift"}

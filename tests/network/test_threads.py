@@ -19,7 +19,7 @@ X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 def network(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
-    return kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.3))
+    return kasuri.bayesianize(net, kasuri.KTied(rank=1, scale=0.3), estimator="shared")
 
 
 def predicted(bnn: nn.Module, seed: int) -> torch.Tensor:
@@ -41,7 +41,7 @@ def mean(bnn: nn.Module, seed: int) -> torch.Tensor:
 
 
 def coherent(bnn: nn.Module, seed: int) -> torch.Tensor:
-    """A call in training mode is one function: equal rows have equal outputs."""
+    """Under `shared` a call in training mode is one function: equal rows have equal outputs."""
     out = bnn[0](X[:1].expand(5, 4))
     return out - out[:1]
 

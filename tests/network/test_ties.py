@@ -1,5 +1,6 @@
 """Tied weights, shared modules, modules used several times: one posterior, one draw, one KL."""
 
+import copy
 import io
 from typing import Any
 
@@ -128,7 +129,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @each_net
 def test_one_posterior_and_one_draw_per_forward(name: str, drawn: list[int]) -> None:
     net, x = build(name)
-    bnn = kasuri.bayesianize(net, LOUD)
+    bnn = kasuri.bayesianize(net, LOUD, estimator="shared")
     posteriors = dict(kasuri.named_posteriors(bnn))
     assert sum(q.numel() for q in posteriors.values()) == NETS[name][2]
     assert kasuri.summary(bnn).weights == NETS[name][2]
@@ -136,6 +137,18 @@ def test_one_posterior_and_one_draw_per_forward(name: str, drawn: list[int]) -> 
     assert sorted(drawn) == sorted(id(q) for q in posteriors.values())
     assert not torch.equal(bnn(x), first)
     assert len(drawn) == 2 * len(posteriors)
+
+
+@each_net
+def test_auto_draws_weights_that_are_used_more_than_once(name: str) -> None:
+    """All uses see one draw; that there are several is found out in the first call."""
+    net, x = build(name)
+    bnn = kasuri.bayesianize(net, LOUD, estimator="auto")
+    bnn(x)
+    one = x[:1].expand(4, *x.shape[1:])
+    for copied in (bnn, copy.deepcopy(bnn)):
+        out = copied(one)
+        torch.testing.assert_close(out, out[:1].expand_as(out))
 
 
 @each_net

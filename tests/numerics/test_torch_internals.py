@@ -56,7 +56,11 @@ FENCED = {
     "torch.fx.experimental.symbolic_shapes": {"exporting/programs.py"},
     # compression: operations are counted, and all tensors found in what a network returns
     "torch.utils._python_dispatch": {"compression/counting.py"},
-    "torch.utils._pytree": {"compression/coupling.py", "compression/probes.py"},
+    "torch.utils._pytree": {
+        "compression/coupling.py",
+        "compression/probes.py",
+        "exporting/programs.py",
+    },
 }
 
 

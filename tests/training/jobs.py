@@ -157,6 +157,27 @@ def sampler_with_generator(start, **circumstances):
     return kasuri.fit(bayesian(seed=start), loader, temperature=0.1, **circumstances)
 
 
+class Loop(nn.Module):
+    """A layer that is used several times in one pass: under `auto` that is found out in the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.tanh(self.layer(x))
+        return x
+
+
+def repeated(start, **circumstances):
+    torch.manual_seed(start)
+    bnn = kasuri.bayesianize(Loop(), kasuri.KTied(1, scale=0.3), estimator="auto")
+    return kasuri.fit(
+        bnn, moons(40), batch_size=10, temperature=0.1, optimiser=kasuri.Natural, **circumstances
+    )
+
+
 JOBS = {
     job.__name__: job
     for job in (
@@ -168,6 +189,7 @@ JOBS = {
         loader,
         loader_with_generator,
         sampler_with_generator,
+        repeated,
     )
 }
 

@@ -198,7 +198,7 @@ def test_schedules_and_closures_work() -> None:
 
     assert optimiser.step(closure).isfinite()
     schedule.step()
-    assert [group["lr"] for group in optimiser.param_groups][:2] == [0.005, 0.05]
+    assert {group["lr"] for group in optimiser.param_groups} >= {0.005, 0.05}
 
 
 class Recurrent(nn.Module):
