@@ -182,9 +182,6 @@ class RandomContainer(Random):
         modules: Any = self._modules
         return {name: module for name, module in modules.items() if name != POSTERIORS}
 
-    def __contains__(self, key: Any) -> bool:
-        return key in self._items()
-
     def __len__(self) -> int:
         return len(self._items())
 
