@@ -1,11 +1,10 @@
 """What the posterior really is, on problems small enough to know, and how far a family is from it.
 
 `conjugate` is exact where the network is linear in its random weights. `LogJoint` is the density that any
-sampler takes, NUTS of Pyro for example. `distances` puts families beside the truth.
+sampler takes, NUTS of Pyro for example. `distance` compares a family with the truth.
 """
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -111,7 +110,7 @@ class LogJoint:
         return torch.stack([torch.cat(parts) for parts in draws])
 
 
-def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
+def conjugate(joint: LogJoint, samples: int = 1000) -> Truth:
     """The exact (tempered) posterior N(μ, Λ⁻¹), Λ = JᵀJ/(ησ²) + S⁻¹, μ = Λ⁻¹ Jᵀ(y - f₀)/(ησ²).
 
     J is the derivative of the outputs by the weights and f₀ the outputs at weights 0. It need not be a
@@ -119,8 +118,7 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
 
     Args:
         joint: of an objective with kasuri.Gaussian noise and a normal prior.
-        samples: draws of the result.
-        seed: of the draws.
+        samples: draws of the result, the same every time.
 
     Examples:
         >>> import kasuri
@@ -150,7 +148,7 @@ def conjugate(joint: LogJoint, samples: int = 1000, seed: int = 0) -> Truth:
     def outputs(weights: Tensor) -> Tensor:
         return joint.outputs(weights, joint.x).reshape(-1)
 
-    with torch.no_grad(), seeded(seed):
+    with torch.no_grad(), seeded(0):
         slopes, start = jacrev(outputs)(origin).double(), outputs(origin).double()
         variance = float(noise.scale) ** 2 * joint.temperature
         precision = slopes.T @ slopes / variance + torch.diag(torch.cat(priors))
@@ -225,24 +223,6 @@ def distance(elbo: ELBO, truth: Truth, data: Any, x: Any, samples: int = 1000) -
         )
     kl = None if truth.exact is None else _divergence(joint, truth.exact)
     return Distance(*_moments(draws, truth.weights), *_moments(mine, theirs), kl)
-
-
-def distances(
-    elbos: Mapping[str, ELBO], truth: Truth, data: Any, x: Any, samples: int = 1000
-) -> str:
-    """A table in Markdown with the distances of several posteriors from the truth.
-
-    The objectives, by name, have the same network, data and prior; the rest is as for `distance`.
-    """
-    lines = [
-        "| posterior | mean | spread | predictive mean | predictive spread | KL |",
-        "| :-- | --: | --: | --: | --: | --: |",
-    ]
-    for name, elbo in elbos.items():
-        numbers = astuple(distance(elbo, truth, data, x, samples))
-        cells = ["" if number is None else f"{number:.3f}" for number in numbers]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def _moments(mine: Tensor, theirs: Tensor) -> tuple[float, float]:

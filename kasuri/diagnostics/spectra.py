@@ -61,7 +61,7 @@ class LayerSpectrum:
         mean: of the posterior means.
         scale: of the standard deviations σ.
         constant: share that the best constant matrix explains, mean(σ)²/mean(σ²).
-        shuffled: of σ with its entries in random order.
+        shuffled: of σ with its entries in random order, the same every time.
         centred: of σ - mean(σ); what is left of structure when the constant is taken out.
     """
 
@@ -86,14 +86,13 @@ class LayerSpectrum:
         return row
 
 
-def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
+def spectrum(bnn: nn.Module) -> dict[str, LayerSpectrum]:
     """Spectra of every weight matrix of a converted network, by name.
 
     Vectors are left out; gates, groups and other blocks have an entry each ("lstm.weight_ih_l0[0]").
 
     Args:
         bnn: a network from `bayesianize`, of any family.
-        seed: of the shuffle.
 
     Examples:
         >>> import kasuri
@@ -106,18 +105,15 @@ def spectrum(bnn: nn.Module, *, seed: int = 0) -> dict[str, LayerSpectrum]:
         scale = scale_of(name, q)
         scales = {} if scale is None else dict(blocks_of(name, scale))
         for title, mean in blocks_of(name, _finite(f"the means of {name}", q.mean)):
-            shuffling = torch.Generator().manual_seed(mix(seed, len(spectra)))
-            spectra[title] = _layer(title, mean, scales.get(title), shuffling)
+            spectra[title] = _layer(title, mean, scales.get(title), mix(0, len(spectra)))
     return spectra
 
 
-def _layer(
-    name: str, mean: Tensor, scale: Tensor | None, shuffling: torch.Generator
-) -> LayerSpectrum:
+def _layer(name: str, mean: Tensor, scale: Tensor | None, seed: int) -> LayerSpectrum:
     shape, means = (mean.shape[0], mean.shape[1]), Spectrum(torch.linalg.svdvals(mean))
     if scale is None:
         return LayerSpectrum(name, shape, means)
-    order = torch.randperm(scale.numel(), generator=shuffling)
+    order = torch.randperm(scale.numel(), generator=torch.Generator().manual_seed(seed))
     centred = scale - scale.mean()
     if centred.abs().max() <= ROUNDING * scale.abs().max():
         centred = torch.zeros_like(scale)

@@ -18,11 +18,9 @@ DRAWS = 5_000
 ERRORS = 6.0  # standard errors allowed
 
 
-def randomised(
-    family: Family, shape: tuple[int, ...], dtype: torch.dtype = torch.float64
-) -> Posterior:
-    """A posterior of this shape whose parameters are all moved by noise of size ½."""
-    posterior = family(torch.randn(shape, dtype=dtype))
+def randomised(family: Family, shape: tuple[int, ...]) -> Posterior:
+    """A posterior of this shape, in float64, whose parameters are all moved by noise of size ½."""
+    posterior = family(torch.randn(shape, dtype=torch.float64))
     with torch.no_grad():
         for parameter in posterior.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.5)
