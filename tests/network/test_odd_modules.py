@@ -104,14 +104,6 @@ def test_odd_modules_are_right_or_refused(kind: str, bias: bool) -> None:
     assert all(p.grad is not None for p in bnn.parameters())
 
 
-def test_a_layer_keeps_its_class() -> None:
-    bnn = kasuri.bayesianize(nn.Sequential(nn.Linear(4, 4)), kasuri.MeanField())
-    assert isinstance(bnn[0], nn.Linear)
-    assert isinstance(bnn, nn.Sequential)
-    assert type(bnn[0]) is not nn.Linear  # as for torch's parametrised layers
-    assert (type(bnn[0]).__name__, type(bnn[0]).__module__) == ("Linear", nn.Linear.__module__)
-
-
 @pytest.mark.parametrize("family", [kasuri.MeanField(), kasuri.KTied()])
 def test_sparse_gradients_are_right_or_refused(family: kasuri.Family) -> None:
     bnn = convert(Around(nn.Embedding(7, 4, sparse=True)), family)

@@ -42,10 +42,6 @@ class LogNormal:
         """Differential entropy of log z; that of z is larger by E log z."""
         return 0.5 * (self.log_variance + (LOG_TWO_PI + 1))
 
-    def log_moment(self, power: float) -> Tensor:
-        """Log E z^power = p m + p² v / 2."""
-        return power * self.loc + (0.5 * power**2) * self.growth()
-
     def log_mode(self) -> Tensor:
         """The logarithm of the mode of z, m - v."""
         return self.loc - self.growth()
@@ -55,7 +51,8 @@ class LogNormal:
         return self.log_variance.exp()
 
     def mean(self) -> Tensor:
-        return held(self.log_moment(1), LOG_TOP).exp()
+        """E z = e^(m + v/2)."""
+        return held(self.loc + 0.5 * self.growth(), LOG_TOP).exp()
 
     def variance(self) -> Tensor:
         return self.mean().square() * torch.expm1(held(self.growth(), GROWTH_TOP))

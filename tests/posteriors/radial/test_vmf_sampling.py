@@ -116,19 +116,6 @@ def test_implicit_slopes_are_exact(d, kappa):
         assert found.item() == pytest.approx(float(exact_slope(gap, kappa, d)), rel=1e-10)
 
 
-@pytest.mark.parametrize(("d", "kappa"), [*SETTINGS, (10, 3.0), (500, 5e3)])
-def test_gradients_of_cosines_are_unbiased(d, kappa):
-    many = torch.full((20000,), kappa, dtype=torch.float64, requires_grad=True)
-    cosine = sample_cosine(many, d)
-    (slopes,) = torch.autograd.grad(cosine.sum(), many, retain_graph=True)
-    one = float64(kappa).requires_grad_()
-    of = vmf.terms(one, d)
-    close(slopes, of.slope.detach())
-    (slopes,) = torch.autograd.grad(cosine.square().sum(), many)
-    moment = of.slope + of.resultant.square()
-    close(slopes, torch.autograd.grad(moment.sum(), one)[0])
-
-
 def cosine_by_rejection(kappa, d):
     """Draws of ω with the gradient of the proposal, and logarithms of weights that correct it.
 

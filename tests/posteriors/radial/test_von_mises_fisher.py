@@ -186,26 +186,6 @@ def test_transforms_of_functions():
     assert torch.allclose(vmap(lambda q, p: vmf.kl(q, p, d, q / 20))(kappa, other), one_by_one)
 
 
-def large(q, p):  # no recurrence; `kl` compiles in the tests of the distribution
-    return vmf.entropy(q, 100) + vmf.inverse_mean_resultant(torch.tanh(q), 100) + p
-
-
-def small(q, p):  # two steps of the recurrence
-    return vmf.terms(q, 26).divergence + vmf.kl(p, q, 26)
-
-
-@pytest.mark.parametrize("function", [large, small])
-def test_compiles_into_one_graph(function):
-    torch.compiler.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    q, p = float64(0.1, 2.0, 5.0).requires_grad_(), float64(0.2, 1.0, 900.0)
-    found, expected = compiled(q, p), function(q, p)
-    assert torch.allclose(found, expected, rtol=1e-12)
-    (grad,), (true,) = (torch.autograd.grad(one.sum(), q) for one in (found, expected))
-    assert torch.allclose(grad, true, rtol=1e-10)
-    torch.compiler.reset()
-
-
 def test_expansion_has_the_known_polynomials():
     first, second, *_, sixth = debye_polynomials(6)
     assert second == pytest.approx({2: 1 / 16, 4: -3 / 8, 6: 5 / 16}, rel=1e-14)
