@@ -5,8 +5,7 @@ Before scores show it, the weights do: their marginal distributions are those of
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -64,9 +63,6 @@ class Collapse:
 
     layers: tuple[LayerState, ...]
     kl: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]

@@ -188,14 +188,8 @@ class LinearOp(Op):
 
     def signs(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """±1 of shapes (batch, 1, ..., in) and (batch, 1, ..., out)."""
-        return signs(_per_example(x), x), signs(_per_example(y), y)
-
-
-def _per_example(x: Tensor) -> list[int]:
-    """Its shape with every position between the batch (first) and the features (last) 1."""
-    if x.dim() == 1:
-        return [x.shape[0]]
-    return [x.shape[0], *[1] * (x.dim() - 2), x.shape[-1]]
+        shapes = [[*t.shape[:-1][:1], *[1] * (t.dim() - 2), t.shape[-1]] for t in (x, y)]
+        return signs(shapes[0], x), signs(shapes[1], y)
 
 
 class ConvolutionOp(Op):

@@ -70,10 +70,6 @@ class Directions(nn.Module):
         """κ in float64, (*blocks, 1) or (*blocks, n)."""
         return held(self.log_concentration.double(), LOG_CEILING).exp()
 
-    def resultant(self) -> Tensor:
-        """A(κ), the length of E[x], in float64, (*blocks, 1) or (*blocks, n)."""
-        return vmf.terms(self.concentration(), self.dimension).resultant
-
     def moments(self) -> Moments:
         """Of every component, (*blocks, n, d): the variance is A' along the mean, A/κ across."""
         mode, of = self.mode(), vmf.terms(self.concentration().unsqueeze(-1), self.dimension)
@@ -125,7 +121,8 @@ class Polar(nn.Module):
         length = self.radius().mean()
         if self.directions is None:
             return length.unsqueeze(-1).to(self.local.loc.dtype)
-        loc, length = self.directions.loc, length * self.directions.resultant()
+        loc, kappa = self.directions.loc, self.directions.concentration()
+        length = length * vmf.terms(kappa, self.directions.dimension).resultant
         norm = torch.linalg.vector_norm(loc, dim=-1).clamp(min=SHORTEST)
         return loc * (length.to(loc.dtype) / norm).unsqueeze(-1)
 
