@@ -284,17 +284,3 @@ def test_two_processes_end_with_the_same_noise(tmp_path):
 def test_maximum_likelihood_asks_for_the_number_of_data():
     with pytest.raises(ValueError, match=r"num_data=len\(train_set\)"):
         kasuri.MaximumLikelihood(nn.Linear(2, 1), kasuri.GammaGaussian())
-
-
-def test_resuming_with_another_prior_of_the_noise_is_refused(tmp_path):
-    x, y = torch.randn(30, 2), torch.randn(30, 1)
-
-    def go(prior):
-        net = kasuri.bayesianize(torch.nn.Linear(2, 1), kasuri.MeanField())
-        noise = kasuri.GammaGaussian(prior)
-        options = {"temperature": 1.0, "epochs": 2, "seed": 0, "folder": tmp_path}
-        kasuri.fit(net, (x, y), likelihood=noise, **options)
-
-    go((6.0, 6.0))
-    with pytest.raises(kasuri.training.CheckpointError, match="likelihood"):
-        go((600.0, 1.0))
