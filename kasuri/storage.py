@@ -1,8 +1,8 @@
 """What is written to files: objects as names and options, and files that are never half written."""
 
 import contextlib
-import dataclasses
 import glob
+import inspect
 import os
 import secrets
 import time
@@ -59,9 +59,9 @@ class Storable:
         Storable.known[cls.__name__] = cls
 
     def options(self) -> dict[str, Any]:
-        """Constructor arguments that make an equal object."""
-        thing: Any = self
-        return {item.name: getattr(thing, item.name) for item in dataclasses.fields(thing)}
+        """Constructor arguments that make an equal object: its attributes of the same names."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> Any:

@@ -1,11 +1,13 @@
 """Writing files: old or new, and nothing left lying about."""
 
+import json
 import os
 import time
 
 import pytest
 
-from kasuri.storage import STALE, write_atomically
+import kasuri
+from kasuri.storage import STALE, build, describe, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
@@ -34,3 +36,19 @@ def test_what_killed_writers_left_is_swept_up_but_nothing_else(tmp_path):
     write_atomically(path, b"whole")
     assert path.read_bytes() == b"whole"
     assert set(tmp_path.iterdir()) == {path, fresh, other}
+
+
+def test_options_are_the_attributes_named_like_arguments_of_the_constructor():
+    class Laplace(kasuri.Prior):
+        def __init__(self, width, base=None):
+            super().__init__()
+            self.width, self.base, self.half = width, base, width / 2
+
+        def log_prob(self, weight):
+            return -weight.abs() / self.width
+
+        def expected_log_prob(self, *posteriors):
+            raise NotImplementedError
+
+    again = build(json.loads(json.dumps(describe(Laplace(0.3, kasuri.HeNormal(gain=1.0))))))
+    assert (type(again), again.width, again.base.gain) == (Laplace, 0.3, 1.0)

@@ -6,7 +6,6 @@ The first dimension of f and y counts examples; log-probabilities are summed ove
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
 
 from torch import Tensor, nn
 from torch import distributions as td
@@ -79,10 +78,6 @@ class Likelihood(Storable, nn.Module, ABC):
         if mean.shape != y.shape:
             return {}
         return {"rmse": float((mean - y).double().square().mean().sqrt())}
-
-    def options(self) -> dict[str, Any]:
-        """Constructor arguments that make an equal likelihood, for saving."""
-        return {}
 
 
 def per_example(values: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Likelihoods of classes and of yes/no answers."""
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import Tensor
 from torch import distributions as td
@@ -50,9 +48,6 @@ class Categorical(Likelihood):
 
     def score(self, mean: Tensor, y: Tensor) -> dict[str, float]:
         return {"accuracy": float((mean.argmax(self.dim) == y).double().mean())}
-
-    def options(self) -> dict[str, Any]:
-        return {"dim": self.dim}
 
 
 class Bernoulli(Likelihood):

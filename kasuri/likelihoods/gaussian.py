@@ -112,8 +112,5 @@ class HeteroscedasticGaussian(Likelihood):
         mean, scale = self.parts(f)
         return mean, scale.square(), None
 
-    def options(self) -> dict[str, Any]:
-        return {"min_scale": self.min_scale}
-
     def extra_repr(self) -> str:
         return f"min_scale={self.min_scale:g}"

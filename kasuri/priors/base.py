@@ -5,7 +5,6 @@ A prior answers E_q[log p(W)] for posteriors.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +30,6 @@ class Prior(Storable, nn.Module, ABC):
     @abstractmethod
     def expected_log_prob(self, *posteriors: Posterior) -> Tensor:
         """E_q[log p], summed over the given posteriors."""
-
-    @abstractmethod
-    def options(self) -> dict[str, Any]:
-        """Constructor arguments that make an equal prior, for saving."""
 
     def prepare(self, posteriors: Sequence[Posterior]) -> None:
         """Refuse posteriors that it cannot govern: called once by every objective."""

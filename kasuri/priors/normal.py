@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,9 +81,6 @@ class Normal(NormalPrior):
             return -0.5 * count * (torch.log(square / count) + LOG_TWO_PI + 1)
         return _expected_log_normal(count, square, self.log_scale)
 
-    def options(self) -> dict[str, Any]:
-        return {"scale": self.scale, "learn": self.learn}
-
     def extra_repr(self) -> str:
         return f"{self.scale:g}" + (f", learn={self.learn!r}" if self.learn else "")
 
@@ -121,9 +117,6 @@ class HeNormal(NormalPrior):
             for q, square in zip(posteriors, squares, strict=True)
         ]
         return _total(terms)
-
-    def options(self) -> dict[str, Any]:
-        return {"gain": self.gain, "bias_scale": self.bias_scale}
 
     def extra_repr(self) -> str:
         return f"gain={self.gain:g}, bias_scale={self.bias_scale:g}"

@@ -108,9 +108,6 @@ class ARD(RelevancePrior):
         logs = torch.where(moments > 0, moments.clamp(min=tiny), 1.0).log().sum()
         return 0.5 * (logs + posterior.numel() * (1 + LOG_TWO_PI)) - posterior.entropy()
 
-    def options(self) -> dict[str, Any]:
-        return {"vectors": self.vectors}
-
 
 class GroupARD(RelevancePrior):
     """N(0, 1/(τ_i γ_j)): precisions shared along rows (outputs) and columns (inputs) of a matrix.
@@ -172,9 +169,6 @@ class GroupARD(RelevancePrior):
         logs = (random.sum(-1, keepdim=True) * rows.log()).sum()
         logs = logs + (random.sum(-2, keepdim=True) * columns.log()).sum()
         return 0.5 * (quadratic - logs + posterior.numel() * LOG_TWO_PI) - posterior.entropy()
-
-    def options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("groups", "sweeps", "vectors")}
 
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "GroupARD":

@@ -93,6 +93,3 @@ class Laplace(kasuri.Prior):
 
     def expected_log_prob(self, *posteriors):
         raise AssertionError("the density alone tells whether a prior is normal")
-
-    def options(self):
-        return {}

@@ -125,10 +125,6 @@ class RadialPrior(Prior):
     def log_prob(self, weight: Tensor) -> Tensor:
         raise TypeError(NOT_OF_WEIGHTS)
 
-    def options(self) -> dict[str, Any]:
-        names = ("local", "layer", "form", "mean", "gap", "others")
-        return {name: getattr(self, name) for name in names}
-
     @classmethod
     def restored(cls, options: dict[str, Any]) -> "RadialPrior":
         """From a file; files of version 0.2 name the kind of radius, and there is one now."""
