@@ -27,8 +27,7 @@ class LayerState:
     Args:
         name: of the weight.
         shape: of the weight.
-        kl: of all of them, in nats, its share of the whole; None if the prior ties it to other weights in a
-            way that cannot be divided.
+        kl: of all of them, in nats: its share of the whole.
         at_prior: share of weights whose marginal KL from the prior is below 0.01 nats: they cannot be told
             from the prior. (Of other than normal families: by their first two moments.)
         wide: share of weights with a standard deviation above 1.5 times the prior's.
@@ -37,7 +36,7 @@ class LayerState:
 
     name: str
     shape: tuple[int, ...]
-    kl: float | None
+    kl: float
     at_prior: float | None = None
     wide: float | None = None
     narrow: float | None = None
@@ -67,10 +66,9 @@ class Collapse:
     def __str__(self) -> str:
         lines = [f"{'weight':<24}{'weights':>10}{'KL':>11}{'per weight':>12}{'at the prior':>14}"]
         for layer in self.layers:
-            kl = "–" if layer.kl is None else f"{layer.kl:.1f}"
-            per_weight = "–" if layer.kl is None else f"{layer.kl / layer.weights:.3f}"
+            kl = f"{layer.kl:>11.1f}{layer.kl / layer.weights:>12.3f}"
             share = "–" if layer.at_prior is None else f"{layer.at_prior:.1%}"
-            lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl:>11}{per_weight:>12}{share:>14}")
+            lines.append(f"{layer.name:<24}{layer.weights:>10,}{kl}{share:>14}")
         return "\n".join([*lines, f"KL {self.kl:.1f} nats"])
 
 
@@ -100,11 +98,9 @@ def collapse_check(model: nn.Module | Trained) -> Collapse:
     for prior, names in elbo.groups():
         group = [posteriors[name] for name in names]
         fixed = at_its_scale(prior, group)
-        kls = [float(fixed.kl(q)) for q in group]
-        adds_up = math.isclose(math.fsum(kls), float(prior.kl(*group)), rel_tol=1e-3, abs_tol=1e-3)
-        for name, q, kl in zip(names, group, kls, strict=True):
+        for name, q in zip(names, group, strict=True):
             precisions = normal_precisions(fixed, q.shape)
-            layers.append(_state(name, q, kl if adds_up else None, precisions))
+            layers.append(_state(name, q, float(fixed.kl(q)), precisions))
     return Collapse(tuple(layers), float(elbo.kl()))
 
 
@@ -119,7 +115,7 @@ def elbo_of(model: nn.Module | Trained) -> ELBO:
     return elbo
 
 
-def _state(name: str, q: Posterior, kl: float | None, precisions: Tensor | None) -> LayerState:
+def _state(name: str, q: Posterior, kl: float, precisions: Tensor | None) -> LayerState:
     mean, variance = q.mean.double().cpu(), q.variance.double().cpu()
     if precisions is None or not bool((variance > 0).all()):
         return LayerState(name, tuple(q.shape), kl)

@@ -13,11 +13,7 @@ from kasuri.numerics.mixture import mixture_cdf, normals_of
 
 
 def correct(probs: Tensor, y: Tensor) -> Tensor:
-    """1 where the most probable class is the right one, else 0.
-
-    Args:
-        probs: (N, C) class probabilities.
-        y: (N,) class numbers.
+    """1 where the most probable class is the right one, else 0; of what `nll` takes.
 
     Examples:
         >>> correct(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
@@ -60,11 +56,7 @@ def nll(probs: Tensor, y: Tensor) -> Tensor:
 
 
 def brier(probs: Tensor, y: Tensor) -> Tensor:
-    """Σ_c (p_c - 1[y = c])², between 0 and 2 (the sum over classes, not their mean).
-
-    Args:
-        probs: (N, C) class probabilities.
-        y: (N,) class numbers.
+    """Σ_c (p_c - 1[y = c])², between 0 and 2 (the sum over classes, not their mean); of what `nll` takes.
 
     Examples:
         >>> brier(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))
@@ -120,16 +112,7 @@ def pit(
 ) -> Tensor:
     """F(y) = (1/S) Σ_s Φ((y - means_s)/scale), uniform on [0, 1] for a calibrated prediction.
 
-    The central interval of probability p contains y exactly where |2F(y) - 1| ≤ p.
-
-    Args:
-        means: (S, N, ...) centres.
-        scale: of the noise, of any shape that broadcasts against `means`.
-        y: (N, ...) targets.
-        concentration: half the degrees of freedom of Student-t noise; None for normal noise.
-
-    Returns:
-        (N, ...)
+    The central interval of probability p contains y exactly where |2F(y) - 1| ≤ p. Of what `crps` takes.
 
     Examples:
         >>> pit(torch.zeros(2, 1), 1.0, torch.tensor([1.96]))

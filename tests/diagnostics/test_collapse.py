@@ -98,11 +98,3 @@ def test_shares_of_the_kl_add_up(prior):
     shares = {layer.name: layer.kl for layer in collapse_check(elbo).layers}
     assert shares.keys() == dict(kasuri.named_posteriors(elbo.bnn)).keys()
     assert sum(shares.values()) == pytest.approx(elbo.kl().item(), rel=1e-5)
-
-
-def test_a_prior_that_cannot_be_divided_says_so():
-    class Joint(kasuri.Normal):
-        def kl(self, *posteriors):
-            return super().kl(*posteriors) * len(posteriors)
-
-    assert {layer.kl for layer in collapse_check(elbo_with(Joint(0.3))).layers} == {None}
