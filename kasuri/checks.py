@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import math
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -33,6 +34,14 @@ def at_least_one(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and not is_whole(value, 1):
             raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
+
+
+def between(low: float, high: float, **numbers: Any) -> None:
+    """Refuse what is no number above one bound and below the other."""
+    for name, value in numbers.items():
+        if not (is_number(value) and low < value < high):
+            bounds = f"above {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+            raise ValueError(f"{name}={value!r}: must be a number {bounds}")
 
 
 def one_of(**asked: tuple[Any, Any]) -> None:

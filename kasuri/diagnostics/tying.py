@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import at_least_one, near_misses
+from kasuri.checks import at_least_one, between, near_misses
 from kasuri.diagnostics import factors
 from kasuri.diagnostics.spectra import matrix_posteriors, scale_of
 from kasuri.network.convert import replace_posteriors
@@ -124,8 +124,7 @@ def choose_rank(bnn: nn.Module, *, tolerance: float = TOLERANCE) -> dict[str, in
         >>> choose_rank(kasuri.bayesianize(nn.Linear(30, 20), kasuri.KTied(rank=1, noise=1.0)))
         {'weight': 1}
     """
-    if not 0 < tolerance < math.inf:
-        raise ValueError(f"choose_rank: tolerance must be a number above 0, got {tolerance}")
+    between(0, math.inf, tolerance=tolerance)
     ranks = {}
     for name, (_, scale) in _independent(bnn, "choose_rank").items():
         blocks = [factors.growing(block) for block in scale.reshape(-1, *scale.shape[-2:])]

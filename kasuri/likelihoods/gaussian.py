@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch import distributions as td
 
-from kasuri.checks import is_number
+from kasuri.checks import between
 from kasuri.likelihoods.base import Likelihood, per_example, same_shape
 
 
@@ -28,11 +28,8 @@ class Gaussian(Likelihood):
 
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
-        if scale is not None and not (is_number(scale) and 0 < scale < math.inf):
-            raise ValueError(
-                f"Gaussian(scale={scale!r}): a standard deviation must be a positive number; leave it out to "
-                "have it learned"
-            )
+        if scale is not None:
+            between(0, math.inf, scale=scale)
         self.learned = scale is None
         self._given = scale
         self.log_scale = nn.Parameter(torch.zeros(())) if scale is None else math.log(scale)
@@ -81,11 +78,7 @@ class HeteroscedasticGaussian(Likelihood):
 
     def __init__(self, min_scale: float = 1e-3) -> None:
         super().__init__()
-        if not (is_number(min_scale) and 0 < min_scale < 1):
-            raise ValueError(
-                f"HeteroscedasticGaussian(min_scale={min_scale!r}): must be above 0 and below 1, where "
-                "scales start; standardise the targets and write e.g. min_scale=0.001"
-            )
+        between(0, 1, min_scale=min_scale)  # scales start at 1
         self.min_scale = min_scale
         self._shift = math.log(math.expm1(1 - min_scale))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kasuri.checks import between
 from kasuri.numerics import scores
 from kasuri.numerics.mixture import mixture_quantile
 
@@ -185,7 +186,7 @@ class ClassPrediction(Prediction):
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Quantiles of the probabilities over draws."""
-        return _quantiles(self.draws, _check_level(level))
+        return _quantiles(self.draws, level)
 
     def uncertainty(self) -> Columns:
         return {"entropy": self.entropy, "mutual_information": self.mutual_information}
@@ -267,7 +268,7 @@ class RealPrediction(Prediction):
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Quantiles of the predictive mixture (noise included)."""
-        level = _check_level(level)
+        between(0, 1, level=level)
         if not self.has_density:
             return _quantiles(self.draws, level)
         centres, scale, a = self._mixture()
@@ -300,13 +301,6 @@ def class_entropy(probs: Tensor, dim: int | None) -> Tensor:
     return -torch.xlogy(probs, probs).sum(dim)
 
 
-def _check_level(level: float) -> float:
-    if not isinstance(level, int | float) or not 0 < level < 1:
-        raise ValueError(
-            f"interval: level must be a probability between 0 and 1, e.g. 0.9, got {level!r}"
-        )
-    return level
-
-
 def _quantiles(draws: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    between(0, 1, level=level)
     return draws.quantile((1 - level) / 2, dim=0), draws.quantile((1 + level) / 2, dim=0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_number
+from kasuri.checks import between
 from kasuri.posteriors.base import LOG_TWO_PI, Posterior
 from kasuri.priors.base import Prior
 
@@ -48,8 +48,7 @@ class Normal(NormalPrior):
 
     def __init__(self, scale: float = 1.0, learn: str | None = None) -> None:
         super().__init__()
-        if not (is_number(scale) and 0 < scale < math.inf):
-            raise ValueError(f"Normal(scale={scale!r}): must be a positive number")
+        between(0, math.inf, scale=scale)
         if learn not in (None, "gradient", "closed form"):
             raise ValueError(f'Normal(learn={learn!r}): write "gradient", "closed form" or nothing')
         self.learn = learn
@@ -98,10 +97,7 @@ class HeNormal(NormalPrior):
 
     def __init__(self, gain: float = 2.0, bias_scale: float = 1.0) -> None:
         super().__init__()
-        if not (gain > 0 and bias_scale > 0):
-            raise ValueError(
-                f"HeNormal(gain={gain}, bias_scale={bias_scale}): both must be positive"
-            )
+        between(0, math.inf, gain=gain, bias_scale=bias_scale)
         self.gain, self.bias_scale = gain, bias_scale
 
     def scale_for(self, shape: Sequence[int]) -> float:

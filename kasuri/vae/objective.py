@@ -1,5 +1,6 @@
 """The variational auto-encoder: two networks, a latent family, a likelihood, and their ELBO."""
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
@@ -7,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from kasuri.checks import between
 from kasuri.inputs import run
 from kasuri.likelihoods import Bernoulli, Likelihood
 from kasuri.network.contexts import drawing
@@ -81,8 +83,7 @@ class VAE(Governing, Objective):
                 f"VAE(latent={latent!r}): must be a family of latent variables, e.g. "
                 "kasuri.vae.FullLatent(40); families such as kasuri.FullNormal are about weights"
             )
-        if not temperature > 0:
-            raise ValueError(f"VAE: temperature must be above 0, got {temperature}")
+        between(0, math.inf, temperature=temperature)
         self.likelihood = Bernoulli() if likelihood is None else likelihood
         if not isinstance(self.likelihood, Likelihood) or self.likelihood.updates:
             raise TypeError(

@@ -209,5 +209,5 @@ F, Y = torch.zeros(4, 1), torch.zeros(4, 1)
     ],
 )
 def test_what_cannot_be_is_refused(call, error):
-    with pytest.raises(error, match=r"Gaussian|learn='no'|outputs must be"):
+    with pytest.raises(error, match=r"Gaussian|learn='no'|outputs must be|scale=.*must be"):
         call()

@@ -125,5 +125,5 @@ def test_other_shapes_are_refused(f, y, hint):
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1.0, math.nan])
 def test_impossible_smallest_scales_are_refused(bad):
-    with pytest.raises(ValueError, match=r"min_scale=0\.001"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         kasuri.HeteroscedasticGaussian(bad)

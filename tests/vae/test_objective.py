@@ -142,7 +142,7 @@ def test_what_cannot_be_meant_is_refused():
         vae.VAE(*nets, latent, "bernoulli")
     with pytest.raises(ValueError, match="random weights"):
         vae.VAE(*nets, latent, prior=kasuri.HeNormal())
-    with pytest.raises(ValueError, match="got 0"):
+    with pytest.raises(ValueError, match="above 0"):
         vae.VAE(*nets, latent, temperature=0)
     with pytest.raises(ValueError, match=r"num_data=len\(train\)"):
         bayesian(num_data=None)

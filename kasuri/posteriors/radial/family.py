@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kasuri.checks import is_number, one_of
+from kasuri.checks import between, one_of
 from kasuri.posteriors.mean_field import MatrixFamily, MeanFieldPosterior
 from kasuri.posteriors.radial import von_mises_fisher as vmf
 from kasuri.posteriors.radial.polar import Directions, Polar, Side, concentration_at, to_vectors
@@ -84,8 +84,8 @@ class Radial(MatrixFamily):
         super().__post_init__()
         one_of(grouping=(self.grouping, Grouping), double=(self.double, Double))
         one_of(concentration=(self.concentration, Concentration))
-        if self.gap is not None and not (is_number(self.gap) and 0 < self.gap < 1):
-            raise ValueError(f"Radial(gap={self.gap!r}): must be a number between 0 and 1")
+        if self.gap is not None:
+            between(0, 1, gap=self.gap)
         if self.max_scale is not None:
             raise ValueError(
                 f"Radial(max_scale={self.max_scale}): standard deviations follow from radii and "

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kasuri.checks import is_number, one_of
+from kasuri.checks import between, one_of
 from kasuri.posteriors.base import Posterior
 from kasuri.posteriors.masked import MaskedPosterior, behind_mask
 from kasuri.posteriors.radial.polar import Directions, concentration_at, to_vectors
@@ -72,12 +72,8 @@ class RadialPrior(Prior):
         others: Prior | None = None,
     ) -> None:
         super().__init__()
-        numbers = (("local", local, math.inf), ("layer", layer, math.inf), ("gap", gap, 1))
-        for name, value, top in numbers:
-            if not (is_number(value) and 0 < value < top):
-                raise ValueError(
-                    f"RadialPrior({name}={value!r}): must be a number between 0 and {top}"
-                )
+        between(0, math.inf, local=local, layer=layer)
+        between(0, 1, gap=gap)
         one_of(form=(form, Form), mean=(mean, Mean))
         self.local, self.layer, self.form, self.mean, self.gap = local, layer, form, mean, gap
         self.others = Normal(1.0) if others is None else others
