@@ -112,5 +112,5 @@ def test_patterns_that_leave_or_miss_weights_are_refused():
     ],
 )
 def test_impossible_priors_are_refused(build):
-    with pytest.raises(ValueError, match=r"positive|learn="):
+    with pytest.raises(ValueError, match=r"above 0|learn="):
         build()
