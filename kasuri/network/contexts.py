@@ -115,7 +115,7 @@ def evaluating(net: Module) -> Iterator[Module]:
         yield net
         return
     if not any(_has_state_elsewhere(module) for module, _ in modes):
-        yield shadow(net, keep=Posterior, training=False)
+        yield shadow(net, keep=Posterior)
         return
     net.eval()
     try:

@@ -8,8 +8,8 @@ Module = TypeVar("Module", bound=nn.Module)
 Kinds = type[nn.Module] | tuple[type[nn.Module], ...]
 
 
-def shadow(module: Module, *, keep: Kinds = (), training: bool | None = None) -> Module:
-    """A copy of the tree of modules with the same parameters, buffers and hooks.
+def shadow(module: Module, *, keep: Kinds = ()) -> Module:
+    """A copy of the tree of modules in evaluation mode, with the same parameters, buffers and hooks.
 
     What occurs twice in the tree remains one module. Setting an attribute or a parameter of the copy
     leaves the original alone, which other threads may be using. Compiled modules are copied as they were
@@ -18,11 +18,10 @@ def shadow(module: Module, *, keep: Kinds = (), training: bool | None = None) ->
     Args:
         module: root of the tree.
         keep: modules of these classes are not copied but used as they are.
-        training: the mode of all copies; None for that of the originals.
 
     Examples:
         >>> net = nn.Sequential(nn.Linear(2, 2))
-        >>> copy = shadow(net, training=False)
+        >>> copy = shadow(net)
         >>> net.training, copy.training, copy[0].weight is net[0].weight
         (True, False, True)
     """
@@ -39,7 +38,7 @@ def shadow(module: Module, *, keep: Kinds = (), training: bool | None = None) ->
                 "_compiled_call_impl": None,  # which would run the original
                 "_parameters": dict(module._parameters),
                 "_buffers": dict(module._buffers),
-                "training": module.training if training is None else training,
+                "training": False,
             }
             children = {name: walk(child) for name, child in module._modules.items()}
             new.__dict__["_modules"] = children

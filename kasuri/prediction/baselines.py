@@ -87,7 +87,7 @@ class _Dropping(nn.Dropout):
 
 def _dropping(net: nn.Module) -> nn.Module:
     """The network in evaluation mode, except for dropout."""
-    net = shadow(net, training=False)
+    net = shadow(net)
     for module in net.modules():
         if isinstance(module, nn.Dropout):
             module.__class__ = _Dropping
