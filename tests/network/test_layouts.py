@@ -1,7 +1,5 @@
 """Kernels in channels-last layout: kept by draws, means, files and smaller networks."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -79,18 +77,6 @@ def test_vmap_does_without_layouts() -> None:
     state = {name: torch.stack([value, value]) for name, value in bnn.state_dict().items()}
     both = torch.func.vmap(lambda one: functional_call(bnn, one, (x,)))(state)
     torch.testing.assert_close(both[1], bnn(x))
-
-
-def test_files_keep_the_layout(tmp_path: Path) -> None:
-    bnn = kasuri.bayesianize(last(flat()), kasuri.KTied(rank=1)).eval()
-    x = torch.randn(2, 3, 12, 12)
-    torch.save(bnn, tmp_path / "whole.pt")
-    whole = torch.load(tmp_path / "whole.pt", weights_only=False)
-    kasuri.save(bnn, tmp_path / "weights.pt")
-    weights = kasuri.load(tmp_path / "weights.pt", last(flat())).eval()
-    for loaded in (whole, weights):
-        assert is_last(loaded[:3](x))
-        torch.testing.assert_close(loaded(x), bnn(x))
 
 
 @pytest.mark.parametrize("keep_posterior", [False, True])
