@@ -30,14 +30,12 @@ class Decider:
         net: plain.
         groups: of its units that may go; then of heads, and last of inputs.
         statistics: of units, or of single weights.
-        offsets: of the statistics.
         structure: who has to agree, of `kasuri.compress`.
     """
 
     net: nn.Module
     groups: Sequence[Group]
     statistics: Mapping[Key, Tensor]
-    offsets: Mapping[Key, float]
     structure: str
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
@@ -96,8 +94,7 @@ class Decider:
     def _worth(self, group: Group) -> Tensor:
         """How much a unit is needed, by the side that needs it most."""
         known = [member for member in group.members if member.key in self.statistics]
-        worth = [m.largest(self.statistics[m.key] - self.offsets[m.key]) for m in known]
-        return torch.stack(worth).amax(0)
+        return torch.stack([m.largest(self.statistics[m.key]) for m in known]).amax(0)
 
     def _whole(self, gone: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
         """The same, and all weights of units that no layer makes any more, or no layer reads."""

@@ -21,7 +21,7 @@ def searched(
     """Two layers whose units cost so many nats if they go, at these prices: what stays, and the losses."""
     whole = nn.ParameterDict({name: torch.ones(len(each)) for name, each in values.items()})
     statistics = {(name, "weights"): torch.tensor(each).double() for name, each in values.items()}
-    decider = Decider(whole, [], statistics, dict.fromkeys(statistics, 0.0), "weights")
+    decider = Decider(whole, [], statistics, "weights")
 
     def gone(masks, name):
         return ~masks.get(name, torch.tensor(True).expand(len(values[name])))
