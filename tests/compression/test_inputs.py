@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.counting import count
 from kasuri.compression.coupling import inputs_of
 from kasuri.compression.units import masked_net
 
@@ -116,23 +115,3 @@ def test_columns_of_inputs_beside_hidden_units_go():
         assert small.first.out_features == (3 if structure == "both" else 2)
         masked = masked_net(kasuri.collapse(bnn), report.masks)
         torch.testing.assert_close(small(x), masked(x))
-
-
-def test_layers_without_known_units_are_named():
-    _, report = kasuri.compress(posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05)
-    assert any("'cell' (LSTMCell)" in note for note in report.notes)
-
-
-def test_cells_and_bilinear_layers_are_counted():
-    found = count(Cell(), torch.randn(2, 5, 4))
-    assert found.macs == 5 * 4 * 6 * (4 + 6) + 6 * 2
-
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.both = nn.Bilinear(3, 4, 5)
-
-        def forward(self, x):
-            return self.both(x[:, :3], x)
-
-    assert count(Pair(), torch.randn(2, 4)).macs == 3 * 4 * 5

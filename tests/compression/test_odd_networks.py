@@ -70,16 +70,6 @@ def test_constants_that_depend_on_the_size_of_pictures_are_none(pool):
     same(small, masked, torch.randn(4, 1, 18, 13).double())
 
 
-def test_units_that_do_not_depend_on_sizes_still_go():
-    net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
-    )
-    bnn = bayesian(net, {"0": slice(2)})
-    small, _, masked = compressed(bnn, torch.randn(4, 1, 10, 10).double(), structure="rows")
-    assert small[0].out_channels == 2
-    same(small, masked, torch.randn(4, 1, 18, 13).double())
-
-
 def test_one_slope_for_all_units_is_no_unit():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.PReLU(), nn.Flatten(), nn.Linear(64, 2))
     bnn = bayesian(net, {"0": slice(2), "3": (slice(None), slice(32))})

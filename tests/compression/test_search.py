@@ -184,28 +184,6 @@ def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
         )
 
 
-def test_words_cost_no_operations() -> None:
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.inner, self.out = (
-                nn.Embedding(200, 16),
-                nn.Linear(16, 8),
-                nn.Linear(8, 3),
-            )
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(torch.relu(self.inner(self.words(x).mean(1))))
-
-    torch.manual_seed(0)
-    bnn = kasuri.bayesianize(Words(), kasuri.MeanField(scale=0.3))
-    x = torch.randint(0, 200, (64, 5))
-    y = kasuri.collapse(bnn)(x).argmax(1)
-    for budget in (120, 60, 20):
-        _, report = compressed(bnn, x, y, price="macs", budget=budget)
-        assert report.after.sparse_macs <= budget
-
-
 def test_a_dead_head_saves_what_it_attends_with() -> None:
     class Attends(nn.Module):
         def __init__(self) -> None:

@@ -222,17 +222,6 @@ def test_functions_are_evaluated_like_networks():
         close(told, {name: direct[name] for name in told})
 
 
-def test_ensembles_and_dropout_are_functions():
-    nets = [nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)) for _ in range(3)]
-    x, y = classes()
-
-    def ensemble(x):  # dropout stays on
-        return kasuri.Categorical().prediction(net(x) for net in nets)
-
-    told = evaluate(ensemble, (x, y))
-    assert told["mutual_information"] > 0
-
-
 # data, chunks, seeds
 
 
