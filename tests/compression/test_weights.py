@@ -152,17 +152,6 @@ def test_a_sparse_network_trains_on_evaluates_and_gets_sparser():
     assert third.total.weights_left == second.total.weights_left
 
 
-def test_the_given_network_is_not_touched_and_the_copy_is_free():
-    bnn = kasuri.bayesianize(nn.Linear(6, 4), kasuri.MeanField(scale=0.5))
-    bnn.posteriors.weight.log_scale.requires_grad_(False)
-    before = {k: v.clone() for k, v in bnn.state_dict().items()}
-    sparse, _ = kasuri.compress(bnn, structure="weights", threshold=0.5)
-    assert all(torch.equal(before[k], v) for k, v in bnn.state_dict().items())
-    q = sparse.posteriors.weight
-    assert q.base.loc is not bnn.posteriors.weight.loc
-    assert not q.base.log_scale.requires_grad
-
-
 def test_correlated_posteriors_draw_whole_weights_afterwards():
     bnn = kasuri.bayesianize(
         nn.Linear(4, 3).double(), lambda w: dense(*w.shape) if w.dim() > 1 else kasuri.Point()(w)

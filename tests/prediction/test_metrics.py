@@ -181,13 +181,6 @@ def test_crps_without_noise_is_that_of_the_ensemble():
     torch.testing.assert_close(same, torch.tensor([0.0, 2.0]).double())
 
 
-def test_crps_has_the_unit_of_the_target():
-    means, scale, y = mixture((2,))
-    one = metrics.crps(means, scale, y)
-    assert one.shape == (20, 2)
-    torch.testing.assert_close(metrics.crps(5 * means + 1, 5 * scale, 5 * y + 1), 5 * one)
-
-
 def test_targets_from_the_prediction_are_covered_as_often_as_promised():
     """20,000 targets: the share has standard error below 0.0036; 4 of them are allowed."""
     means, scale = torch.randn(6, 20_000).double(), 0.5
