@@ -12,14 +12,13 @@ dead. Then dead units are cut out.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from kasuri.compression.attention import shrink_heads
 from kasuri.compression.coupling import Group, Member
 from kasuri.compression.probes import gives, outputs, watched
 from kasuri.compression.units import (
@@ -70,7 +69,7 @@ def shrink(
         inputs: of `probes`; the first is the example.
         groups: of `find_groups`.
         keep_posterior: whether a posterior is to be cut in the same way: then no unit can bear the
-            constants of others, and heads of attention stay.
+            constants of others.
 
     Examples:
         >>> from kasuri.compression.coupling import find_groups
@@ -101,10 +100,7 @@ def shrink(
             else:
                 kept.append(group)
                 shrunk = further
-    small, heads, head_notes = shrink_heads(shrunk.net, inputs, keep_posterior)
-    return Shrunk(
-        small, shrunk.gone, {**shrunk.removed, **heads}, [*shrunk.notes, *notes, *head_notes]
-    )
+    return replace(shrunk, notes=[*shrunk.notes, *notes])
 
 
 @torch.no_grad()

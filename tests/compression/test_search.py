@@ -202,6 +202,7 @@ def test_a_dead_head_saves_what_it_attends_with() -> None:
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
     assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
     assert kept["attention.out_proj.weight"] == 12 * 16
+    assert "1 heads of 'attention' stay, as zeros" in report.notes
 
 
 def test_all_inputs_but_one_may_go() -> None:
