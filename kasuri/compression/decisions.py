@@ -1,6 +1,5 @@
 """Which units go at given levels: those that the layers which make or read them can do without."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,23 +72,9 @@ class Decider:
             for member in (*group.makers, *group.readers):
                 here = member.at(rows if member.side in MAKES else columns)
                 if member.side in READS and member.key in low:
-                    here |= self._unread(member, low[member.key])
+                    here |= _unread(member, low[member.key])
                 add_to(gone, member.key, here)
         return gone
-
-    def _unread(self, reader: Member, low: Tensor) -> Tensor:
-        """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
-
-        The unit stays as long as one place is read; columns of the others are set to 0. One always stays.
-        """
-        places = reader.units < reader.size
-        if len(reader.units[places].unique()) == int(places.sum()):
-            return torch.zeros_like(places)  # each at one place
-        below = places & low
-        if bool((below == places).all()):
-            logs = torch.where(places, self.statistics[reader.key], -math.inf)
-            below[logs.argmax()] = False
-        return below
 
     def _worth(self, group: Group) -> Tensor:
         """How much a unit is needed, by the side that needs it most."""
@@ -105,6 +90,14 @@ class Decider:
             for member in (*group.makers, *group.readers) if dropped else ():
                 add_to(whole, member.key, member.at(torch.stack(dropped).any(0)))
         return whole
+
+
+def _unread(reader: Member, low: Tensor) -> Tensor:
+    """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
+
+    The unit stays as long as one place is read; columns of the others are set to 0.
+    """
+    return low & reader.at(~reader.all(low))
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor]) -> Tensor | None:

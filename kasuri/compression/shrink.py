@@ -35,7 +35,6 @@ from kasuri.compression.units import (
     set_to_zero,
     take_out,
     unit_index,
-    units_on,
     zero_padded,
 )
 
@@ -237,25 +236,18 @@ def _spared(net: nn.Module, group: Group, dead: Tensor, gone: Tensor) -> Tensor:
         """Those first that are gone already: if one has to stay, it is a later one."""
         return sorted(dead.nonzero().flatten().tolist(), key=lambda unit: not gone[unit])
 
-    for member in group.on(OUT, IN):
-        if bool(member.at(dead).all()):
-            dead[[unit for unit in in_order() if unit in member.units][-1]] = False
-    grouped = [
-        (member, module.groups, units_on(module, member.side) // module.groups)
-        for member in group.on(OUT, IN)
-        if isinstance(module := net.get_submodule(member.layer), _ConvNd)
-        and module.groups > 1
-        and not is_depthwise(module)
-    ]
+    layers = [(member, net.get_submodule(member.layer)) for member in group.on(OUT, IN)]
     before = None
     while before is None or not torch.equal(dead, before):
         before = dead.clone()
-        for member, groups, size in grouped:
+        for member, module in layers:
+            groups = 1 if is_depthwise(module) else getattr(module, "groups", 1)
+            size = len(member.units) // groups
             units: list[list[int]] = [[] for _ in range(groups)]
             for unit in in_order():
                 for place in (member.units == unit).nonzero().flatten().tolist():
                     units[place // size].append(unit)
-            # one of every group stays, as a convolution without channels is none
+            # one of every group stays, as a layer without units is none
             fewest = min(min(map(len, units)), size - 1)
             for part in units:
                 dead[part[fewest:]] = False

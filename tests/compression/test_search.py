@@ -118,6 +118,16 @@ def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> Non
     assert report.after.nonzero == report.after.weights - 7 * 8
 
 
+def test_a_unit_at_many_places_stays_where_its_maker_has_to_agree() -> None:
+    bnn, x = convolution()
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[2] = 1.0
+        bnn[3].posteriors.weight.loc[:, 32:48] = 1e-6
+    small, report = kasuri.compress(bnn, x, threshold=1e-4, structure="both")
+    assert small[0].out_channels == 4
+    assert bool(report.masks["3.weight"][:, 32:48].all())
+
+
 @pytest.mark.parametrize(("price", "budget"), [("weights", 150), ("macs", 400)])
 def test_a_budget_is_kept_whatever_it_costs(price: str, budget: int) -> None:
     bnn, _ = convolution()
