@@ -27,7 +27,7 @@ class Decider:
 
     Args:
         net: plain.
-        groups: of its units that may go; then of heads, and last of inputs.
+        groups: of its units that may go, of heads, and of inputs.
         statistics: of units, or of single weights.
         structure: who has to agree, of `kasuri.compress`.
     """
@@ -61,12 +61,7 @@ class Decider:
             if self.structure == "both" and rows is not None and columns is not None:
                 rows = columns = rows & columns
             rows, columns = none if rows is None else rows, none if columns is None else columns
-            is_last = bool((rows | columns).all())
-            if is_last and not group.makers:  # inputs, beside which a layer may read hidden units
-                (reader,) = group.readers
-                here = reader.at(columns)
-                is_last = bool((here | gone.get(reader.key, here)).all())
-            if is_last:  # a layer of no units is no layer: the best one stays
+            if bool((rows | columns).all()):  # a layer of no units is no layer: the best one stays
                 best = torch.arange(group.size) == self._worth(group).argmax()
                 rows, columns = rows & ~best, columns & ~best
             for member in (*group.makers, *group.readers):

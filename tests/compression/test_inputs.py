@@ -7,19 +7,9 @@ from torch import nn
 import kasuri
 from kasuri.compression.coupling import inputs_of
 from kasuri.compression.units import masked_net
+from tests.compression.networks import Attending
 
 DEAD = [0, 1, 2]
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.last = nn.Linear(4, 12), nn.Linear(12, 2)
-        self.attend = nn.MultiheadAttention(12, 4, batch_first=True)
-
-    def forward(self, x):
-        h = self.embed(x)
-        return self.last(self.attend(h, h, h, need_weights=False)[0].mean(1))
 
 
 class Cell(nn.Module):
@@ -32,17 +22,6 @@ class Cell(nn.Module):
         for step in x.unbind(1):
             state = self.cell(step, state)
         return self.last(state[0])
-
-
-class Detached(nn.Module):
-    """The graph cannot be traced: no gradient leaves it."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu()).detach()
 
 
 def posterior(net, dead):
@@ -58,11 +37,10 @@ def posterior(net, dead):
 @pytest.mark.parametrize(
     ("net", "dead", "shape"),
     [
-        (Attention(), "attend.out_proj.weight", (3, 5, 4)),
+        (Attending(), "layer.self_attn.out_proj.weight", (3, 5, 4)),
         (Cell(), "last.weight", (3, 5, 4)),
-        (Detached(), "last.weight", (3, 4)),
     ],
-    ids=["attention", "cell", "untraceable"],
+    ids=["attention", "cell"],
 )
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)

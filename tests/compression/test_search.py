@@ -8,6 +8,7 @@ import kasuri
 from kasuri.compression.decisions import Decider
 from kasuri.compression.search import PerLayer, Search
 from kasuri.compression.units import masked_net
+from tests.compression.networks import Attending
 from tests.compression.test_compress import left
 
 
@@ -195,24 +196,16 @@ def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
 
 
 def test_a_dead_head_saves_what_it_attends_with() -> None:
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
-            self.out = nn.Linear(16, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(self.attention(x, x, x, need_weights=False)[0].mean(1))
-
-    bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
-    with torch.no_grad():  # values of the second head
-        bnn.attention.posteriors.in_proj_weight.loc[36:40] = 0.0
-        bnn.attention.out_proj.posteriors.weight.loc[:, 4:8] = 0.0
-    _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3)
+    bnn = kasuri.bayesianize(Attending(), kasuri.MeanField(scale=0.01, noise=0.0))
+    attention = bnn.layer.self_attn
+    with torch.no_grad():  # values of the second of eight heads, whose sizes are 2
+        attention.posteriors.in_proj_weight.loc[34:36] = 0.0
+        attention.out_proj.posteriors.weight.loc[:, 2:4] = 0.0
+    _, report = kasuri.compress(bnn, torch.randn(5, 6, 4), threshold=1e-3)
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
-    assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
-    assert kept["attention.out_proj.weight"] == 12 * 16
-    assert "1 heads of 'attention' stay, as zeros" in report.notes
+    assert kept["layer.self_attn.in_proj_weight"] == 3 * 14 * 16, "queries, keys and values"
+    assert kept["layer.self_attn.out_proj.weight"] == 14 * 16
+    assert "1 heads of 'layer.self_attn' stay, as zeros" in report.notes
 
 
 def test_all_inputs_but_one_may_go() -> None:
