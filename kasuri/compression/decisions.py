@@ -46,12 +46,11 @@ class Decider:
         if self.structure == WEIGHTS:
             masks: Masks = {name: ~below for (name, _), below in low.items()}
         else:
-            gone = self._gone(low)
-            masks = masks_without(self.net, self._whole(gone) if whole else gone)
+            masks = masks_without(self.net, self._gone(low, whole))
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
-    def _gone(self, low: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-        """Units whose weights go: of layers that make them incoming ones, else outgoing ones."""
+    def _gone(self, low: Mapping[Key, Tensor], whole: bool) -> dict[Key, Tensor]:
+        """Units whose weights go: of layers that make them incoming ones, else outgoing ones; whole: all."""
         gone: dict[Key, Tensor] = {}
         for group in self.groups:
             rows, columns = _agreed(group.makers, low), _agreed(group.readers, low)
@@ -65,7 +64,8 @@ class Decider:
                 best = torch.arange(group.size) == self._worth(group).argmax()
                 rows, columns = rows & ~best, columns & ~best
             for member in (*group.makers, *group.readers):
-                here = member.at(rows if member.side in MAKES else columns)
+                own = rows if member.side in MAKES else columns
+                here = member.at(rows | columns if whole else own)
                 if member.side in READS and member.key in low:
                     here |= _unread(member, low[member.key])
                 add_to(gone, member.key, here)
@@ -75,16 +75,6 @@ class Decider:
         """How much a unit is needed, by the side that needs it most."""
         known = [member for member in group.members if member.key in self.statistics]
         return torch.stack([m.largest(self.statistics[m.key]) for m in known]).amax(0)
-
-    def _whole(self, gone: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-        """The same, and all weights of units that no layer makes any more, or no layer reads."""
-        whole = dict(gone)
-        for group in self.groups:
-            sides = (_agreed(members, whole) for members in (group.makers, group.readers))
-            dropped = [side for side in sides if side is not None]
-            for member in (*group.makers, *group.readers) if dropped else ():
-                add_to(whole, member.key, member.at(torch.stack(dropped).any(0)))
-        return whole
 
 
 def _unread(reader: Member, low: Tensor) -> Tensor:
