@@ -66,30 +66,6 @@ def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
     assert len(trials) < 24, "not one by one"
 
 
-def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> None:
-    """Dead units of a layer that is certain of everything, before a layer that needs all of its own."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
-    bnn = kasuri.bayesianize(net, kasuri.MeanField(noise=0.0))
-    with torch.no_grad():
-        bnn[0].posteriors.weight.loc[:5] *= 1e-3
-        bnn[2].posteriors.weight.loc[:, :5] *= 1e-3
-        for place, log_scale in ((0, -14.0), (2, -14.0), (4, 0.0)):
-            bnn[place].posteriors.weight.log_scale.fill_(log_scale)
-        bnn[4].posteriors.weight.loc.mul_(5.0)
-    x = torch.randn(300, 4)
-    y = kasuri.collapse(bnn)(x).argmax(1)
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
-    how = {"validation": (x, y), "structure": "columns"}
-    small, report = kasuri.compress(elbo, x, threshold=kasuri.compression.PerLayer(0.01), **how)
-    assert left(report)["0"] <= 4, "the five dead ones are gone"
-    with torch.no_grad():
-        loss = float(nn.functional.cross_entropy(small(x), y).detach())
-    assert loss <= report.trials[0] + 0.01 + 1e-6
-    common = kasuri.compress(elbo, x, threshold=kasuri.compression.Loss(0.01), **how)[1]
-    assert left(common)["0"] == 9, "one level for all would take the needed units first"
-
-
 def convolution() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     net = nn.Sequential(
