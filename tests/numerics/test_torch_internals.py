@@ -51,10 +51,11 @@ FENCED = {
     # predictions without draws: an error of torch.export that is named to the user
     "torch._dynamo": {"prediction/moments/trace.py"},
     # export of a network with its moments: its graph with a batch of any size
+    "torch._subclasses": {"exporting/programs.py"},
     "torch.fx.experimental.proxy_tensor": {"exporting/programs.py"},
-    # compression: operations are counted
+    "torch.fx.experimental.symbolic_shapes": {"exporting/programs.py"},
+    # compression: operations are counted, and all tensors found in what a network returns
     "torch.utils._python_dispatch": {"compression/counting.py"},
-    # all tensors found in what a network returns, or in the arguments of an operation
     "torch.utils._pytree": {
         "compression/coupling.py",
         "compression/probes.py",
