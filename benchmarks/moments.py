@@ -22,7 +22,6 @@ from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.predict_moments import in_chunks
 
 OUT = results.ROOT / "results/numerics/moments.json"
-KINDS = ("full", "diagonal")
 EPOCHS, DRAWS = 40, 1000
 
 
@@ -123,19 +122,17 @@ def measure(name: str) -> dict[str, Any]:
         "100 draws": compared(kasuri.predict(elbo, x, samples=100, seed=3), truth, y),
     }
     measured["100 draws"]["seconds"] = seconds(lambda: kasuri.predict(elbo, x, samples=100, seed=3))
-    for kind in KINDS:
-        network = MomentNetwork(fitted.net, (x,), kind)
-        measured[kind] = compared(kasuri.predict_moments(elbo, x, covariance=kind), truth, y)
-        measured[kind]["seconds"] = seconds(lambda network=network: in_chunks(network, (x,)))
-    mean, covariance = in_chunks(MomentNetwork(fitted.net, (x,)), (x,))
-    probit = probit_softmax(mean, covariance)
+    network = MomentNetwork(fitted.net, (x,))
+    measured["full"] = compared(kasuri.predict_moments(elbo, x), truth, y)
+    measured["full"]["seconds"] = seconds(lambda: in_chunks(network, (x,)))
+    probit = probit_softmax(*in_chunks(network, (x,)))
     measured["full"]["probit_probability"] = float((probit - truth.mean).abs().amax(-1).mean())
     return measured
 
 
 def tables(result: results.Result) -> str:
     other = f"{result['settings']['draws']} other draws"
-    labels = {"full": "`full`", "diagonal": "`diagonal`", "100 draws": "100 draws", other: other}
+    labels = {"full": "`predict_moments`", "100 draws": "100 draws", other: other}
     digits = {"probability": 4, "std_ratio": 2, "std_spread": 2}
     digits |= dict.fromkeys(("information_correlation", "accuracy", "nll"), 3)
     rows = []
@@ -149,7 +146,7 @@ def tables(result: results.Result) -> str:
     worst = max(part["full"]["probit_probability"] for part in result["networks"].values())
     return (
         f"{markdown_grid([header, *rows], words=2)}\n\n"
-        f"With the probit link instead of points, *probability* of `full` is at most {worst:.4f}. "
+        f"With the probit link instead of points, *probability* of `predict_moments` is at most {worst:.4f}. "
         f"Made by `{result['settings']['command']}` with {results.versions_label(result)}, one thread of "
         f"{result['cpu']}."
     )

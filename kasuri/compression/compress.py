@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kasuri.checks import is_number
+from kasuri.checks import is_number, one_of
 from kasuri.compression import importance, probes, search
 from kasuri.compression.counting import count, uses
 from kasuri.compression.coupling import OUTPUTS, find_groups, heads_of, inputs_of
@@ -17,7 +17,7 @@ from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, Threshold, Validation
 from kasuri.compression.shrink import shrink
-from kasuri.compression.units import Masks, left_of, masked_net
+from kasuri.compression.units import Masks, alive, left_of, masked_net, sides_of
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -104,16 +104,15 @@ def compress(
 
     # which units go: the masked network
     free = [group for group in (*groups, *heads, *inputs) if group.obstacle is None]
-    offsets = importance.offsets_of(statistics, criterion)
-    decider = Decider(work, free, statistics, offsets, structure)
+    decider = Decider(work, free, statistics, structure)
     if isinstance(threshold, Gap):
-        cut = search.at_gaps(decider, criterion)
+        cut = search.at_gaps(decider)
     elif isinstance(threshold, Loss):
         loss = search.validation_loss(validation, model, plain)
         prices = uses(work, sample) if threshold.price == "macs" else None
         cut = search.Search(decider, threshold, loss, prices).run()
     else:
-        cut = search.at_number(statistics, threshold, criterion)
+        cut = search.at_number(statistics, threshold)
     masks = decider.masks(cut.levels)
     masked = masked_net(work, masks)
 
@@ -134,6 +133,11 @@ def compress(
     left = {name: torch.ones_like(p, dtype=torch.bool) for name, p in work.named_parameters()}
     for part in (left_of(work, shrunk.gone), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
+    for head in heads:
+        module = masked.get_submodule(head.name)
+        needed = torch.stack([alive(module, side) for side in sides_of(module)]).all(0)
+        if not bool(needed.all()):
+            notes.append(f"{int((~needed).sum())} heads of {head.name!r} stay, as zeros")
     notes += [
         f"units of {group.name!r} stay: {group.obstacle}"
         for group in groups
@@ -147,7 +151,7 @@ def compress(
         matrices=_matrices(weights, left),
         units=tuple(
             UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
-            for g in (*groups, *heads)
+            for g in groups
         ),
         difference=probes.distance(
             probes.outputs(masked, probed), probes.outputs(shrunk.net, probed)
@@ -193,9 +197,7 @@ def _by_matrix(
 
 def _check(criterion: str, structure: Any, threshold: Any, validation: Any, example: Any) -> None:
     """Refuse arguments that do not go together."""
-    if criterion not in importance.CRITERIA:
-        criteria = ", ".join(map(repr, importance.CRITERIA))
-        raise ValueError(f"compress(criterion={criterion!r}): write one of {criteria}")
+    one_of(criterion=(criterion, importance.Criterion))
     one_by_one = STRUCTURES[2:]  # what can go without an example
     known = STRUCTURES if example is not None else one_by_one
     wanted = [structure] if isinstance(structure, str) or example is not None else [*structure]
@@ -210,18 +212,14 @@ def _check(criterion: str, structure: Any, threshold: Any, validation: Any, exam
             f"compress(criterion={criterion!r}, structure={structure!r}): this criterion "
             'judges whole units; write structure="either" and give an example, or criterion="snr"'
         )
-    if example is None:
-        if not (is_number(threshold) and 0 <= threshold < float("inf")):
-            raise ValueError(
-                f"compress(threshold={threshold!r}): without an example the threshold must be a number, 0 or "
-                "more: the signal-to-noise ratio below which a weight goes, e.g. 0.05"
-            )
-    elif not is_number(threshold) and not isinstance(threshold, Gap | Loss):
+    is_ratio = is_number(threshold) and 0 <= threshold < float("inf")
+    if not is_ratio and (example is None or not isinstance(threshold, Gap | Loss)):
         raise ValueError(
-            f"compress(threshold={threshold!r}): write a number, or Gap(), Loss(tolerance, price, budget) "
-            "or PerLayer(tolerance, price, budget) of kasuri.compression"
+            f"compress(threshold={threshold!r}): write a number, 0 or more, below which a unit or weight "
+            "goes, e.g. 0.05; or, with an example, Gap(), Loss(tolerance, price, budget) or "
+            "PerLayer(tolerance, price, budget) of kasuri.compression"
         )
-    elif isinstance(threshold, Loss) and validation is None:
+    if isinstance(threshold, Loss) and validation is None:
         raise ValueError(
             f"compress(threshold={threshold}): this threshold needs validation data, to measure the loss "
             "on; give a kasuri.ELBO and validation=(x, y), or as validation a function from a network to "

@@ -159,8 +159,6 @@ class _Products(TorchDispatchMode):
             self.add(macs, args, out, _ADDED.get(kind))
         elif kind in _VECTORS:
             self.add(args[0].numel(), args, out)
-        elif kind is _aten._trilinear:  # of a bilinear layer
-            self.add(args[1].numel() * len(args[0]), args, out)
         return out
 
     def add(self, macs: float, args: Any, out: Tensor, place: int | None = None) -> None:

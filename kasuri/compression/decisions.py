@@ -1,6 +1,5 @@
 """Which units go at given levels: those that the layers which make or read them can do without."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,16 +27,14 @@ class Decider:
 
     Args:
         net: plain.
-        groups: of its units that may go; then of heads, and last of inputs.
+        groups: of its units that may go, of heads, and of inputs.
         statistics: of units, or of single weights.
-        offsets: of the statistics.
         structure: who has to agree, of `kasuri.compress`.
     """
 
     net: nn.Module
     groups: Sequence[Group]
     statistics: Mapping[Key, Tensor]
-    offsets: Mapping[Key, float]
     structure: str
 
     def masks(self, levels: Levels, whole: bool = False) -> dict[str, Tensor]:
@@ -49,12 +46,11 @@ class Decider:
         if self.structure == WEIGHTS:
             masks: Masks = {name: ~below for (name, _), below in low.items()}
         else:
-            gone = self._gone(low)
-            masks = masks_without(self.net, self._whole(gone) if whole else gone)
+            masks = masks_without(self.net, self._gone(low, whole))
         return {name: mask for name, mask in masks.items() if not bool(mask.all())}
 
-    def _gone(self, low: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-        """Units whose weights go: of layers that make them incoming ones, else outgoing ones."""
+    def _gone(self, low: Mapping[Key, Tensor], whole: bool) -> dict[Key, Tensor]:
+        """Units whose weights go: of layers that make them incoming ones, else outgoing ones; whole: all."""
         gone: dict[Key, Tensor] = {}
         for group in self.groups:
             rows, columns = _agreed(group.makers, low), _agreed(group.readers, low)
@@ -64,50 +60,29 @@ class Decider:
             if self.structure == "both" and rows is not None and columns is not None:
                 rows = columns = rows & columns
             rows, columns = none if rows is None else rows, none if columns is None else columns
-            is_last = bool((rows | columns).all())
-            if is_last and not group.makers:  # inputs, beside which a layer may read hidden units
-                (reader,) = group.readers
-                here = reader.at(columns)
-                is_last = bool((here | gone.get(reader.key, here)).all())
-            if is_last:  # a layer of no units is no layer: the best one stays
+            if bool((rows | columns).all()):  # a layer of no units is no layer: the best one stays
                 best = torch.arange(group.size) == self._worth(group).argmax()
                 rows, columns = rows & ~best, columns & ~best
             for member in (*group.makers, *group.readers):
-                here = member.at(rows if member.side in MAKES else columns)
+                own = rows if member.side in MAKES else columns
+                here = member.at(rows | columns if whole else own)
                 if member.side in READS and member.key in low:
-                    here |= self._unread(member, low[member.key])
+                    here |= _unread(member, low[member.key])
                 add_to(gone, member.key, here)
         return gone
-
-    def _unread(self, reader: Member, low: Tensor) -> Tensor:
-        """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
-
-        The unit stays as long as one place is read; columns of the others are set to 0. One always stays.
-        """
-        places = reader.units < reader.size
-        if len(reader.units[places].unique()) == int(places.sum()):
-            return torch.zeros_like(places)  # each at one place
-        below = places & low
-        if bool((below == places).all()):
-            logs = torch.where(places, self.statistics[reader.key], -math.inf)
-            below[logs.argmax()] = False
-        return below
 
     def _worth(self, group: Group) -> Tensor:
         """How much a unit is needed, by the side that needs it most."""
         known = [member for member in group.members if member.key in self.statistics]
-        worth = [m.largest(self.statistics[m.key] - self.offsets[m.key]) for m in known]
-        return torch.stack(worth).amax(0)
+        return torch.stack([m.largest(self.statistics[m.key]) for m in known]).amax(0)
 
-    def _whole(self, gone: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
-        """The same, and all weights of units that no layer makes any more, or no layer reads."""
-        whole = dict(gone)
-        for group in self.groups:
-            sides = (_agreed(members, whole) for members in (group.makers, group.readers))
-            dropped = [side for side in sides if side is not None]
-            for member in (*group.makers, *group.readers) if dropped else ():
-                add_to(whole, member.key, member.at(torch.stack(dropped).any(0)))
-        return whole
+
+def _unread(reader: Member, low: Tensor) -> Tensor:
+    """Columns of a reader that takes a unit at many places, such as a dense layer behind a convolution.
+
+    The unit stays as long as one place is read; columns of the others are set to 0.
+    """
+    return low & reader.at(~reader.all(low))
 
 
 def _agreed(members: Sequence[Member], low: Mapping[Key, Tensor]) -> Tensor | None:

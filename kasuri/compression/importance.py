@@ -8,8 +8,8 @@ Whatever the criterion, a row, column or unit is worth Σ signal / Σ noise over
 | "group_ard" | mean² times the other side's precision | variance times it| the same, free of units      |
 
 "log_mode" is the logarithm of the mode of a radius of `kasuri.Radial`, one per row or column of a linear
-layer or convolution. In such layers with other posteriors it is the logarithm of the length of the mean row
-or column.
+layer or convolution, relative to the largest on its side: what the size of a radius means differs from side
+to side. In such layers with other posteriors the lengths of mean rows and columns stand in for modes.
 
 Ratios are found by peeling. Dead columns add noise to every row, so that a network with many dead inputs
 would seem to need none of its outputs. Hence the least needed row or column is taken away first, then the
@@ -20,7 +20,7 @@ until it went; keeping all above a threshold is then the same as taking away the
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ from kasuri.priors.base import Prior
 from kasuri.priors.relevance import GroupARD
 
 LOG_MODE = "log_mode"
-CRITERIA = ("snr", "group_ard", LOG_MODE)
+Criterion = Literal["snr", "group_ard", "log_mode"]
 WEIGHTS = "weights"
 
 
@@ -167,7 +167,8 @@ def statistics_of(
 ) -> dict[Key, Tensor]:
     """Logarithms of what the units on every side of every layer are worth, if all its weights are random.
 
-    Ratios, or log-modes; -inf for what is certainly 0. Or the same of single weights, by name and "weights".
+    Ratios, or relative modes; -inf for what is certainly 0. Or the same of single weights, by name and
+    "weights".
 
     Args:
         net: the plain network (`kasuri.collapse`).
@@ -194,18 +195,6 @@ def statistics_of(
             '"log_mode" is for kasuri.Radial, and layers need random weights'
         )
     return logs
-
-
-def offsets_of(statistics: Mapping[Key, Tensor], criterion: str) -> dict[Key, float]:
-    """What makes statistics of several layers comparable when taken off.
-
-    The largest one for radii, whose size means something within one side of one layer only; 0 for ratios.
-    """
-    offsets = dict.fromkeys(statistics, 0.0)
-    for key, logs in statistics.items() if criterion == LOG_MODE else ():
-        if bool((finite := logs.isfinite()).any()):
-            offsets[key] = float(logs[finite].max())
-    return offsets
 
 
 def _tensors(name: str, weight: Weight, criterion: str) -> Tensor:
@@ -280,16 +269,15 @@ def _has_radii(weight: Weight) -> bool:
 
 @torch.no_grad()
 def _log_modes(weight: Weight) -> dict[str, Tensor]:
-    """Log-modes of the radii of rows (as OUT) and of columns (of inputs, as IN), where there are radii.
+    """Relative log-modes of the radii of rows (as OUT) and columns (of inputs, as IN), where there are radii.
 
-    Other posteriors have no radii: the logarithms of the lengths of their mean rows and columns stand in.
     Dropped rows and columns of a masked posterior are at -inf.
     """
     posterior = weight.posterior
     if not _has_radii(weight):
         squares = posterior.mean.detach().cpu().double().square()
         inputs = squares.sum(-2).unflatten(-1, (-1, weight.view.positions)).sum(-1)
-        return {OUT: squares.sum(-1).flatten().log() / 2, IN: inputs.flatten().log() / 2}
+        return {OUT: _relative(squares.sum(-1).log() / 2), IN: _relative(inputs.log() / 2)}
     base: Any = behind_mask(posterior)
     modes = {}
     for name in base.sides():
@@ -297,8 +285,13 @@ def _log_modes(weight: Weight) -> dict[str, Tensor]:
         if isinstance(posterior, MaskedPosterior):
             left = posterior.mask.cpu().any(-1 if name == "rows" else -2)
             values = torch.where(left.reshape(*values.shape, -1).any(-1), values, -math.inf)
-        modes[OUT if name == "rows" else IN] = values.flatten()
+        modes[OUT if name == "rows" else IN] = _relative(values)
     return modes
+
+
+def _relative(logs: Tensor) -> Tensor:
+    """Less the largest one, if there is one above -inf."""
+    return (logs - logs.max().clamp(min=torch.finfo(logs.dtype).min)).flatten()
 
 
 def masks_by_matrix(

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_whole
 from kasuri.compression.counting import Counts
 from kasuri.compression.units import Key, Masks
 from kasuri.inputs import call
@@ -82,10 +81,8 @@ class MatrixLeft:
 
 
 @torch.no_grad()
-def latency(
-    before: nn.Module, after: nn.Module, example: Any, calls: int = 20
-) -> tuple[float, float]:
-    """Median seconds of a call of each network on the same input, called in turn, after a warm-up.
+def latency(before: nn.Module, after: nn.Module, example: Any) -> tuple[float, float]:
+    """Median seconds of 20 calls of each network on the same input, in turn, after a warm-up.
 
     Only the ratio of the two means something for another machine.
 
@@ -93,17 +90,14 @@ def latency(
         before: a plain network, in evaluation mode.
         after: another one.
         example: input of both.
-        calls: of each.
 
     Examples:
-        >>> slow, fast = latency(nn.Linear(9, 300), nn.Linear(9, 3), torch.zeros(64, 9), calls=5)
+        >>> slow, fast = latency(nn.Linear(9, 300), nn.Linear(9, 3), torch.zeros(64, 9))
         >>> slow > 0, fast > 0
         (True, True)
     """
-    if not is_whole(calls, 1):
-        raise ValueError(f"latency: calls must be a whole number, 1 or more, got {calls!r}")
     seconds: tuple[list[float], list[float]] = [], []
-    for _ in range(calls + 2):
+    for _ in range(22):
         for net, times in zip((before, after), seconds, strict=True):
             start = time.perf_counter()
             call(net, example)
@@ -121,7 +115,7 @@ class CompressionReport:
         before: counts of the posterior mean.
         after: counts of the small network.
         matrices: what is left of every weight matrix with a posterior.
-        units: of every group of layers, heads of attention among them.
+        units: of every group of layers.
         difference: largest difference between the outputs of the small and of the masked network in
             double precision, on probes, relative to the largest output and at least 1.
         trials: validation losses of the masked networks that a search tried, the first one without masks.

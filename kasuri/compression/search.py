@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import is_number, is_whole
+from kasuri.checks import is_number, is_whole, one_of
 from kasuri.compression.coupling import connected
 from kasuri.compression.decisions import Decider, Levels
-from kasuri.compression.importance import LOG_MODE
 from kasuri.compression.units import Key, Masks, masked_net
 from kasuri.inputs import Labelled
 from kasuri.objectives.elbo import ELBO
@@ -22,6 +21,7 @@ MIN_GAP = 1.0  # in nats: a factor e between the worst that stays and the best t
 SHARE = 8
 FREE = 1e-6  # nats that count as nothing
 
+Price = Literal["weights", "macs"]
 Validation = tuple[Any, Tensor] | Labelled | Iterable[Any] | Callable[[nn.Module], float]
 
 
@@ -46,7 +46,7 @@ class Loss:
     """
 
     tolerance: float = 0.01
-    price: str = "weights"
+    price: Price = "weights"
     budget: int | None = None
 
     def __post_init__(self) -> None:
@@ -56,10 +56,7 @@ class Loss:
                 f"{kind}(tolerance={self.tolerance!r}): tolerance, by how much the loss may grow, must be a "
                 "number, 0 or more"
             )
-        if self.price not in ("weights", "macs"):
-            raise ValueError(
-                f'{kind}(price={self.price!r}): write "weights", or "macs" for multiply-accumulates'
-            )
+        one_of(price=(self.price, Price))
         if self.budget is not None and not is_whole(self.budget, 0):
             raise ValueError(
                 f"{kind}(budget={self.budget!r}): budget, how many weights may be left, must be a whole "
@@ -92,25 +89,17 @@ class Cut:
     loss: float | None = None
 
 
-def at_number(statistics: Mapping[Key, Tensor], threshold: float, criterion: str) -> Cut:
-    """The same threshold everywhere: a ratio, or for radii a log-mode."""
-    if criterion == LOG_MODE:
-        return Cut(dict.fromkeys(statistics, threshold))
-    if not threshold >= 0:
-        raise ValueError(
-            f"compress(threshold={threshold}, criterion={criterion!r}): the ratio below which a unit is not "
-            "needed must be 0 or more, e.g. 0.05"
-        )
+def at_number(statistics: Mapping[Key, Tensor], threshold: float) -> Cut:
+    """The same threshold everywhere."""
     return Cut(dict.fromkeys(statistics, math.log(threshold) if threshold > 0 else -math.inf))
 
 
-def at_gaps(decider: Decider, criterion: str) -> Cut:
+def at_gaps(decider: Decider) -> Cut:
     """The largest gap of every side; where there is none, only what is certainly 0 goes."""
     levels, notes = {}, []
     asked = {member.key for group in decider.groups if group.makers for member in group.members}
-    ceiling = math.inf if criterion == LOG_MODE else 0.0  # of a ratio: as much signal as noise
     for key, logs in decider.statistics.items():
-        levels[key] = largest_gap(logs, ceiling)
+        levels[key] = largest_gap(logs)
         if levels[key] == -math.inf:
             known = logs[logs > -math.inf]
             if 0 < len(known) < len(logs):
@@ -120,22 +109,24 @@ def at_gaps(decider: Decider, criterion: str) -> Cut:
     return Cut(levels, notes)
 
 
-def largest_gap(logs: Tensor, ceiling: float = math.inf) -> float:
+def largest_gap(logs: Tensor) -> float:
     """The middle of the largest gap in sorted numbers; -inf where there is none.
 
-    A gap counts if it is at least `MIN_GAP` wide and what lies below it is below the ceiling. What
-    is at -inf is below every cut, and is no end of a gap.
+    A gap counts if it is at least `MIN_GAP` wide and begins below 0: less signal than noise, or any mode but
+    the largest. What is at -inf is below every cut, and is no end of a gap.
 
     Examples:
         >>> largest_gap(torch.tensor([-6.0, -5.0, 1.0, 2.0]))
         -2.0
-        >>> largest_gap(torch.tensor([0.1, 0.2, 0.3]))
+        >>> largest_gap(torch.tensor([-2.0, -1.0, 5.0, 20.0]))
+        2.0
+        >>> largest_gap(torch.tensor([0.1, 0.2, 5.0]))
         -inf
     """
     known = logs[logs > -math.inf].double().clamp(max=1e300).flatten().sort().values
     if len(known) < 2:
         return -math.inf
-    gaps = torch.where(known[:-1] < ceiling, known.diff(), -math.inf)
+    gaps = torch.where(known[:-1] < 0, known.diff(), -math.inf)
     place = int(gaps.argmax())
     if not float(gaps[place]) >= MIN_GAP:
         return -math.inf
@@ -157,10 +148,8 @@ class Block:
     """
 
     def __init__(self, decider: Decider, keys: Sequence[Key], share: int = SHARE) -> None:
-        self.offsets, self.share = {key: decider.offsets[key] for key in keys}, share
-        logs = torch.cat(
-            [(decider.statistics[key] - decider.offsets[key]).flatten() for key in keys]
-        )
+        self.keys, self.share = keys, share
+        logs = torch.cat([decider.statistics[key].flatten() for key in keys])
         self.values: list[float] = logs[logs.isfinite()].unique().tolist()
         self.at, self.step = 0, len(self.values)
         self.go(0)
@@ -177,7 +166,7 @@ class Block:
         """After such a step: just above the last value that goes."""
         at = self.at + step
         level = math.nextafter(self.values[at - 1], math.inf) if at else -math.inf
-        return {key: level + offset for key, offset in self.offsets.items()}
+        return dict.fromkeys(self.keys, level)
 
 
 class Search:

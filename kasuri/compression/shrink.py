@@ -12,16 +12,15 @@ dead. Then dead units are cut out.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from kasuri.compression.attention import shrink_heads
 from kasuri.compression.coupling import Group, Member
-from kasuri.compression.probes import gives, outputs, watched
+from kasuri.compression.probes import TOLERANCE, distance, outputs, watched
 from kasuri.compression.units import (
     IN,
     OUT,
@@ -36,7 +35,6 @@ from kasuri.compression.units import (
     set_to_zero,
     take_out,
     unit_index,
-    units_on,
     zero_padded,
 )
 
@@ -70,7 +68,7 @@ def shrink(
         inputs: of `probes`; the first is the example.
         groups: of `find_groups`.
         keep_posterior: whether a posterior is to be cut in the same way: then no unit can bear the
-            constants of others, and heads of attention stay.
+            constants of others.
 
     Examples:
         >>> from kasuri.compression.coupling import find_groups
@@ -87,9 +85,10 @@ def shrink(
     def attempt(chosen: list[Group]) -> Shrunk | None:
         try:
             shrunk = _cut(net, inputs, chosen, carry=not keep_posterior)
-        except (RuntimeError, ValueError, IndexError, AssertionError):
+            is_same = distance(before, outputs(shrunk.net, inputs)) <= TOLERANCE
+        except Exception:  # of the network's own code, which may raise anything
             return None
-        return shrunk if gives(shrunk.net, inputs, before) else None
+        return shrunk if is_same else None
 
     shrunk, kept, notes = attempt(free), list[Group](), list[str]()
     if shrunk is None:  # not all together: one group after the other, as far as they can
@@ -101,10 +100,7 @@ def shrink(
             else:
                 kept.append(group)
                 shrunk = further
-    small, heads, head_notes = shrink_heads(shrunk.net, inputs, keep_posterior)
-    return Shrunk(
-        small, shrunk.gone, {**shrunk.removed, **heads}, [*shrunk.notes, *notes, *head_notes]
-    )
+    return replace(shrunk, notes=[*shrunk.notes, *notes])
 
 
 @torch.no_grad()
@@ -241,25 +237,18 @@ def _spared(net: nn.Module, group: Group, dead: Tensor, gone: Tensor) -> Tensor:
         """Those first that are gone already: if one has to stay, it is a later one."""
         return sorted(dead.nonzero().flatten().tolist(), key=lambda unit: not gone[unit])
 
-    for member in group.on(OUT, IN):
-        if bool(member.at(dead).all()):
-            dead[[unit for unit in in_order() if unit in member.units][-1]] = False
-    grouped = [
-        (member, module.groups, units_on(module, member.side) // module.groups)
-        for member in group.on(OUT, IN)
-        if isinstance(module := net.get_submodule(member.layer), _ConvNd)
-        and module.groups > 1
-        and not is_depthwise(module)
-    ]
+    layers = [(member, net.get_submodule(member.layer)) for member in group.on(OUT, IN)]
     before = None
     while before is None or not torch.equal(dead, before):
         before = dead.clone()
-        for member, groups, size in grouped:
+        for member, module in layers:
+            groups = 1 if is_depthwise(module) else getattr(module, "groups", 1)
+            size = len(member.units) // groups
             units: list[list[int]] = [[] for _ in range(groups)]
             for unit in in_order():
                 for place in (member.units == unit).nonzero().flatten().tolist():
                     units[place // size].append(unit)
-            # one of every group stays, as a convolution without channels is none
+            # one of every group stays, as a layer without units is none
             fewest = min(min(map(len, units)), size - 1)
             for part in units:
                 dead[part[fewest:]] = False

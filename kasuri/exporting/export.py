@@ -18,7 +18,7 @@ from kasuri.network.contexts import evaluating, plain_path
 from kasuri.network.convert import collapse
 from kasuri.network.random import named_layers, require_posteriors
 from kasuri.objectives.trained import Trained
-from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.trace import ExportError, Positional, positional, single
 from kasuri.prediction.predict import Output, model_of
 from kasuri.storage import write_atomically
@@ -61,7 +61,6 @@ def export(
     seed: int = 0,
     format: Format = "onnx",
     likelihood: Likelihood | None = None,
-    covariance: Covariance = "full",
     target_mean: float | Tensor = 0.0,
     target_scale: float | Tensor = 1.0,
     input_scaling: tuple[Tensor, Tensor] | None = None,
@@ -97,7 +96,6 @@ def export(
         seed: of their draws.
         format: "onnx", or "torch" for torch.export.load.
         likelihood: what the outputs mean; that of the objective if there is one.
-        covariance: of kind "variance", "full" or "diagonal" (cheaper, rougher).
         target_mean: mean that was taken out of the targets before training.
         target_scale: what they were divided by; outputs are in the target's own unit again.
         input_scaling: (mean, scale) to standardise the first input with, inside the graph.
@@ -114,7 +112,7 @@ def export(
         >>> file.outputs
         ('mean', 'std', 'entropy', 'mutual_information')
     """
-    one_of(kind=(kind, Kind), format=(format, Format), covariance=(covariance, Covariance))
+    one_of(kind=(kind, Kind), format=(format, Format))
     at_least_one(members=members)
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"export: there is no folder {Path(path).absolute().parent}")
@@ -141,7 +139,7 @@ def export(
             functions = _members(net, mean, members, seed)
         elif kind == "variance":
             frozen = copy.deepcopy(net).requires_grad_(False)
-            functions = MomentNetwork(frozen, inputs, covariance, names, output)
+            functions = MomentNetwork(frozen, inputs, names, output)
         network = Servable(functions, likelihood, standardise, units).eval().requires_grad_(False)
         with torch.no_grad():
             outputs = tuple(network.named(*inputs))

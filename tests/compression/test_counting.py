@@ -44,16 +44,6 @@ def test_sequences_with_time_first():
         sum(each[name] * p.numel() for name, p in lstm.named_parameters() if name in each) == macs
     )
 
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.LSTM(3, 5, batch_first=True)
-
-        def forward(self, x):
-            return self.inner(input=x)[0]
-
-    assert count(Named(), x.transpose(0, 1)).macs == macs
-
 
 class ByHand(nn.Module):
     """Attention, a decoder tied to an embedding, a convolution and a score, without torch's layers."""

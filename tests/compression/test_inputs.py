@@ -5,22 +5,11 @@ import torch
 from torch import nn
 
 import kasuri
-from kasuri.compression.counting import count
 from kasuri.compression.coupling import inputs_of
 from kasuri.compression.units import masked_net
+from tests.compression.networks import Attending
 
 DEAD = [0, 1, 2]
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.last = nn.Linear(4, 12), nn.Linear(12, 2)
-        self.attend = nn.MultiheadAttention(12, 4, batch_first=True)
-
-    def forward(self, x):
-        h = self.embed(x)
-        return self.last(self.attend(h, h, h, need_weights=False)[0].mean(1))
 
 
 class Cell(nn.Module):
@@ -33,17 +22,6 @@ class Cell(nn.Module):
         for step in x.unbind(1):
             state = self.cell(step, state)
         return self.last(state[0])
-
-
-class Detached(nn.Module):
-    """The graph cannot be traced: no gradient leaves it."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu()).detach()
 
 
 def posterior(net, dead):
@@ -59,11 +37,10 @@ def posterior(net, dead):
 @pytest.mark.parametrize(
     ("net", "dead", "shape"),
     [
-        (Attention(), "attend.out_proj.weight", (3, 5, 4)),
+        (Attending(), "layer.self_attn.out_proj.weight", (3, 5, 4)),
         (Cell(), "last.weight", (3, 5, 4)),
-        (Detached(), "last.weight", (3, 4)),
     ],
-    ids=["attention", "cell", "untraceable"],
+    ids=["attention", "cell"],
 )
 def test_hidden_columns_stay_while_their_makers_disagree(net, dead, shape):
     bnn = posterior(net, dead)
@@ -116,23 +93,3 @@ def test_columns_of_inputs_beside_hidden_units_go():
         assert small.first.out_features == (3 if structure == "both" else 2)
         masked = masked_net(kasuri.collapse(bnn), report.masks)
         torch.testing.assert_close(small(x), masked(x))
-
-
-def test_layers_without_known_units_are_named():
-    _, report = kasuri.compress(posterior(Cell(), ""), torch.randn(3, 5, 4), threshold=0.05)
-    assert any("'cell' (LSTMCell)" in note for note in report.notes)
-
-
-def test_cells_and_bilinear_layers_are_counted():
-    found = count(Cell(), torch.randn(2, 5, 4))
-    assert found.macs == 5 * 4 * 6 * (4 + 6) + 6 * 2
-
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.both = nn.Bilinear(3, 4, 5)
-
-        def forward(self, x):
-            return self.both(x[:, :3], x)
-
-    assert count(Pair(), torch.randn(2, 4)).macs == 3 * 4 * 5

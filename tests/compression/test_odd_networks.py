@@ -47,15 +47,6 @@ def same(small: nn.Module, masked: nn.Module, x: Any) -> None:
     torch.testing.assert_close(run(small, x), run(masked, x), rtol=0, atol=1e-10)
 
 
-def test_constants_that_depend_on_the_number_of_elements_are_none():
-    net = Of(lambda s, x: s.o(torch.relu(s.c(x)).sum(1)), c=nn.Linear(3, 4), o=nn.Linear(4, 2))
-    bnn = bayesian(net, {"c": slice(2)})
-    small, report, masked = compressed(bnn, torch.randn(4, 5, 3).double(), structure="rows")
-    same(small, masked, torch.randn(4, 9, 3).double())
-    assert small.c.out_features == 4
-    assert any("not constant" in note for note in report.notes)
-
-
 @pytest.mark.parametrize("pool", ["convolution", "average"])
 def test_constants_that_depend_on_the_size_of_pictures_are_none(pool):
     middle = nn.Conv2d(4, 4, 3, padding=1, groups=4) if pool == "convolution" else None
@@ -67,16 +58,6 @@ def test_constants_that_depend_on_the_size_of_pictures_are_none(pool):
     )
     bnn = bayesian(net, {"c": slice(2)})
     small, _, masked = compressed(bnn, torch.randn(4, 1, 10, 10).double(), structure="rows")
-    same(small, masked, torch.randn(4, 1, 18, 13).double())
-
-
-def test_units_that_do_not_depend_on_sizes_still_go():
-    net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
-    )
-    bnn = bayesian(net, {"0": slice(2)})
-    small, _, masked = compressed(bnn, torch.randn(4, 1, 10, 10).double(), structure="rows")
-    assert small[0].out_channels == 2
     same(small, masked, torch.randn(4, 1, 18, 13).double())
 
 
@@ -196,20 +177,6 @@ def test_recurrent_layers_that_stay_whole_are_named(options):
     bnn = kasuri.bayesianize(net, FAMILY)
     _, report, _ = compressed(bnn, torch.randn(3, 6, 4))
     assert any("'r' (LSTM) stays" in note for note in report.notes)
-
-
-def test_transformers_with_masks_are_traced():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 1)
-    bnn = kasuri.bayesianize(encoder.double(), FAMILY).eval()
-    (hidden,) = [q for name, q in kasuri.named_posteriors(bnn) if name.endswith("linear1.weight")]
-    hidden.loc.data[:5] = 0
-    mask = torch.zeros(3, 6, dtype=torch.bool)
-    mask[:, 4:] = True
-    example = {"src": torch.randn(3, 6, 8).double(), "src_key_padding_mask": mask}
-    small, report, _ = compressed(bnn, example, threshold=0.01, structure="rows")
-    assert not [note for note in report.notes if "traced" in note]
-    assert small.layers[0].linear1.out_features == 11
 
 
 def test_weights_that_are_computed_stay():

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import kasuri
-from experiments import data as datasets
 from kasuri.compression.probes import probes
 from kasuri.compression.units import masked_net
 
@@ -122,17 +121,6 @@ def test_nothing_random_is_used():
     kasuri.collapse(bnn)
     kasuri.compress(bnn, torch.randn(3, 4, generator=torch.Generator()), threshold=0.1)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_validation_data_may_be_a_split_or_batches():
-    elbo = kasuri.ELBO(network(), kasuri.Categorical(), kasuri.Normal(1.0), num_data=9)
-    x, y = torch.randn(9, 4), torch.randint(0, 2, (9,))
-    found = [
-        kasuri.compress(elbo, x, validation=one)[1].loss
-        for one in ((x, y), [(x[:5], y[:5]), (x[5:], y[5:])], datasets.Split(x, y))
-    ]
-    assert found[0] is not None
-    assert found[0] == found[2] == pytest.approx(found[1], rel=1e-6)
 
 
 def test_what_was_not_trained_is_not_trained():

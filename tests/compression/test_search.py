@@ -8,6 +8,7 @@ import kasuri
 from kasuri.compression.decisions import Decider
 from kasuri.compression.search import PerLayer, Search
 from kasuri.compression.units import masked_net
+from tests.compression.networks import Attending
 from tests.compression.test_compress import left
 
 
@@ -21,7 +22,7 @@ def searched(
     """Two layers whose units cost so many nats if they go, at these prices: what stays, and the losses."""
     whole = nn.ParameterDict({name: torch.ones(len(each)) for name, each in values.items()})
     statistics = {(name, "weights"): torch.tensor(each).double() for name, each in values.items()}
-    decider = Decider(whole, [], statistics, dict.fromkeys(statistics, 0.0), "weights")
+    decider = Decider(whole, [], statistics, "weights")
 
     def gone(masks, name):
         return ~masks.get(name, torch.tensor(True).expand(len(values[name])))
@@ -65,30 +66,6 @@ def test_a_step_that_costs_too_much_is_tried_smaller() -> None:
     assert len(trials) < 24, "not one by one"
 
 
-def test_less_is_left_than_with_one_level_where_layers_differ_in_certainty() -> None:
-    """Dead units of a layer that is certain of everything, before a layer that needs all of its own."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 3))
-    bnn = kasuri.bayesianize(net, kasuri.MeanField(noise=0.0))
-    with torch.no_grad():
-        bnn[0].posteriors.weight.loc[:5] *= 1e-3
-        bnn[2].posteriors.weight.loc[:, :5] *= 1e-3
-        for place, log_scale in ((0, -14.0), (2, -14.0), (4, 0.0)):
-            bnn[place].posteriors.weight.log_scale.fill_(log_scale)
-        bnn[4].posteriors.weight.loc.mul_(5.0)
-    x = torch.randn(300, 4)
-    y = kasuri.collapse(bnn)(x).argmax(1)
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(1.0), num_data=300)
-    how = {"validation": (x, y), "structure": "columns"}
-    small, report = kasuri.compress(elbo, x, threshold=kasuri.compression.PerLayer(0.01), **how)
-    assert left(report)["0"] <= 4, "the five dead ones are gone"
-    with torch.no_grad():
-        loss = float(nn.functional.cross_entropy(small(x), y).detach())
-    assert loss <= report.trials[0] + 0.01 + 1e-6
-    common = kasuri.compress(elbo, x, threshold=kasuri.compression.Loss(0.01), **how)[1]
-    assert left(common)["0"] == 9, "one level for all would take the needed units first"
-
-
 def convolution() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -116,6 +93,16 @@ def test_columns_behind_a_flattening_go_one_by_one_and_units_as_a_whole() -> Non
     masked = masked_net(kasuri.collapse(bnn).double(), report.masks)
     torch.testing.assert_close(small.double()(x.double()), masked(x.double()), rtol=0, atol=1e-10)
     assert report.after.nonzero == report.after.weights - 7 * 8
+
+
+def test_a_unit_at_many_places_stays_where_its_maker_has_to_agree() -> None:
+    bnn, x = convolution()
+    with torch.no_grad():
+        bnn[0].posteriors.weight.loc[2] = 1.0
+        bnn[3].posteriors.weight.loc[:, 32:48] = 1e-6
+    small, report = kasuri.compress(bnn, x, threshold=1e-4, structure="both")
+    assert small[0].out_channels == 4
+    assert bool(report.masks["3.weight"][:, 32:48].all())
 
 
 @pytest.mark.parametrize(("price", "budget"), [("weights", 150), ("macs", 400)])
@@ -184,46 +171,17 @@ def test_a_budget_counts_weights_that_are_not_zero_yet() -> None:
         )
 
 
-def test_words_cost_no_operations() -> None:
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.inner, self.out = (
-                nn.Embedding(200, 16),
-                nn.Linear(16, 8),
-                nn.Linear(8, 3),
-            )
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(torch.relu(self.inner(self.words(x).mean(1))))
-
-    torch.manual_seed(0)
-    bnn = kasuri.bayesianize(Words(), kasuri.MeanField(scale=0.3))
-    x = torch.randint(0, 200, (64, 5))
-    y = kasuri.collapse(bnn)(x).argmax(1)
-    for budget in (120, 60, 20):
-        _, report = compressed(bnn, x, y, price="macs", budget=budget)
-        assert report.after.sparse_macs <= budget
-
-
 def test_a_dead_head_saves_what_it_attends_with() -> None:
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
-            self.out = nn.Linear(16, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(self.attention(x, x, x, need_weights=False)[0].mean(1))
-
-    bnn = kasuri.bayesianize(Attends(), kasuri.MeanField(scale=0.01, noise=0.0))
-    with torch.no_grad():  # values of the second head
-        bnn.attention.posteriors.in_proj_weight.loc[36:40] = 0.0
-        bnn.attention.out_proj.posteriors.weight.loc[:, 4:8] = 0.0
-    _, report = kasuri.compress(bnn, torch.randn(5, 6, 16), threshold=1e-3)
+    bnn = kasuri.bayesianize(Attending(), kasuri.MeanField(scale=0.01, noise=0.0))
+    attention = bnn.layer.self_attn
+    with torch.no_grad():  # values of the second of eight heads, whose sizes are 2
+        attention.posteriors.in_proj_weight.loc[34:36] = 0.0
+        attention.out_proj.posteriors.weight.loc[:, 2:4] = 0.0
+    _, report = kasuri.compress(bnn, torch.randn(5, 6, 4), threshold=1e-3)
     kept = {name: int(mask.sum()) for name, mask in report.masks.items()}
-    assert kept["attention.in_proj_weight"] == 3 * 12 * 16, "queries, keys and values of a head"
-    assert kept["attention.out_proj.weight"] == 12 * 16
+    assert kept["layer.self_attn.in_proj_weight"] == 3 * 14 * 16, "queries, keys and values"
+    assert kept["layer.self_attn.out_proj.weight"] == 14 * 16
+    assert "1 heads of 'layer.self_attn' stay, as zeros" in report.notes
 
 
 def test_all_inputs_but_one_may_go() -> None:

@@ -86,15 +86,6 @@ def test_a_variance_says_what_predict_moments_says(name, form):
         close(value, getattr(pred, word))
 
 
-def test_a_diagonal_variance():
-    net, x = small("dense")
-    bnn = kasuri.bayesianize(net, kasuri.MatrixNormal(scale=0.1))
-    file = kasuri.export(bnn, x, kind="variance", covariance="diagonal", format="torch")
-    assert file.outputs == ("mean", "std")
-    pred = kasuri.predict_moments(bnn, x, covariance="diagonal")
-    close(run_file(file, x)["std"], pred.std)
-
-
 @pytest.mark.parametrize(
     "likelihood",
     [

@@ -24,7 +24,6 @@ class Branching(nn.Module):
     [
         ({"kind": "variances"}, ValueError, "'variance'"),
         ({"format": "h5"}, ValueError, "'onnx'"),
-        ({"covariance": "diag"}, ValueError, "'diagonal'"),
         ({"kind": "ensemble", "members": 2.5}, ValueError, "2.5"),
         ({"likelihood": kasuri.Categorical(), "target_scale": 2.0}, ValueError, "classes"),
         ({"target_scale": -2.0}, ValueError, "-2"),

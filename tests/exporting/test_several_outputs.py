@@ -1,15 +1,14 @@
 """Networks that return several tensors: a file puts all of them out, by name."""
 
-import io
 from typing import NamedTuple
 
-import numpy as np
 import onnxruntime
 import pytest
 import torch
 from torch import nn
 
 import kasuri
+from tests.exporting.files import run_file
 
 
 class Pair(NamedTuple):
@@ -53,9 +52,12 @@ def tensors(out):
     return [one.detach() for one in values if one is not None]
 
 
-def onnx_run(data, x):
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, {"input": x.numpy()}), session.get_outputs()
+def sizes(file):
+    return [made.shape for made in onnxruntime.InferenceSession(file.data).get_outputs()]
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -63,25 +65,22 @@ def test_all_outputs_are_in_the_file_under_their_names(form):
     bnn, example = bayesian(form), torch.randn(1, 4)
     file, stored = (kasuri.export(bnn, example, format=format) for format in ("onnx", "torch"))
     assert file.outputs == stored.outputs == FORMS[form]
-    program = torch.export.load(io.BytesIO(stored.data)).module()
+    assert sizes(file) == [["batch", 3], ["batch", 1]]
     for count in (1, 7):
         x = torch.randn(count, 4)
-        found, described = onnx_run(file.data, x)
-        assert [one.shape for one in described] == [["batch", 3], ["batch", 1]]
-        for mine, other, expected in zip(found, program(x), tensors(bnn(x)), strict=True):
-            np.testing.assert_allclose(mine, expected, atol=1e-5)
-            torch.testing.assert_close(other, expected, atol=1e-5, rtol=0)
+        for made in (file, stored):
+            close(list(run_file(made, x).values()), tensors(bnn(x)))
 
 
 def test_an_ensemble_has_a_mean_and_a_spread_for_each():
     bnn, x = bayesian(), torch.randn(6, 4)
     file = kasuri.export(bnn, x, kind="ensemble", members=4, seed=3)
     assert file.outputs == ("logits_mean", "logits_std", "value_mean", "value_std")
-    found = dict(zip(file.outputs, onnx_run(file.data, x)[0], strict=True))
+    found = run_file(file, x)
     for name in ("logits", "value"):
         alone = kasuri.predict(bnn, x, samples=4, seed=3, output=lambda out, name=name: out[name])
-        np.testing.assert_allclose(found[f"{name}_mean"], alone.mean, atol=1e-5)
-        np.testing.assert_allclose(found[f"{name}_std"], alone.std, atol=1e-5)
+        close(found[f"{name}_mean"], alone.mean)
+        close(found[f"{name}_std"], alone.std)
 
 
 def test_one_named_output_is_enough_for_a_likelihood():
@@ -91,16 +90,14 @@ def test_one_named_output_is_enough_for_a_likelihood():
     options = {"kind": "ensemble", "members": 2, "likelihood": likelihood, "format": "torch"}
     file = kasuri.export(bnn, x, **options)
     assert file.outputs == ("mean", "std", "entropy", "mutual_information")
-    mean = torch.export.load(io.BytesIO(file.data)).module()(x)[0]
     output = {"output": lambda out: out["logits"]}
     pred = kasuri.predict(bnn, x, samples=2, seed=0, likelihood=likelihood, **output)
-    torch.testing.assert_close(mean, pred.mean, atol=1e-5, rtol=0)
+    close(run_file(file, x)["mean"], pred.mean)
 
 
 def test_an_output_that_is_the_same_for_every_batch_keeps_its_size():
     bnn = bayesian(lambda logits, value: (logits, torch.arange(2.0)))
-    _, described = onnx_run(kasuri.export(bnn, torch.randn(5, 4)).data, torch.randn(3, 4))
-    assert [one.shape for one in described] == [["batch", 3], [2]]
+    assert sizes(kasuri.export(bnn, torch.randn(5, 4))) == [["batch", 3], [2]]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_smaller_network_is_radial_trains_and_is_saved(family, tmp_path):
         options["structure"] = "columns"
     _, report = kasuri.compress(bnn, x, threshold=kasuri.compression.Gap(), **options)
     middles = ((logs.amin() + logs.amax()) / 2 for logs in report.statistics.values())
-    level = float(sorted(middles)[1])
+    level = math.exp(sorted(middles)[1])
     plain, _ = kasuri.compress(bnn, x, threshold=level, **options)
     small, report = kasuri.compress(bnn, x, threshold=level, keep_posterior=True, **options)
     assert sum(one.after < one.before for one in report.units) >= 1

@@ -138,26 +138,6 @@ def test_numbers_of_a_regression_are_those_of_its_draws(outputs):
     close(told, {name: float(value) for name, value in expected.items()})
 
 
-def test_target_scale_gives_the_numbers_of_the_unscaled_problem():
-    """The same predictions in another unit: network output, noise and targets times 7."""
-    elbo, x, y = regressor(), torch.randn(30, 4), torch.randn(30, 1)
-
-    def in_raw_units(x):
-        pred = kasuri.predict(elbo, x, S, seed=0)
-        return kasuri.Gaussian(7 * 0.4).prediction(7 * pred.draws)
-
-    scaled = evaluate(elbo, (x, y), samples=S, target_scale=7.0)
-    raw = evaluate(in_raw_units, (x, 7 * y))
-    close({name: scaled[name] for name in raw}, raw, 1e-4)
-    plain = evaluate(elbo, (x, y), samples=S)
-    assert scaled["neg_elbo"] == pytest.approx(plain["neg_elbo"] + math.log(7))
-    assert scaled["coverage_90"] == plain["coverage_90"]
-    two = regressor(2)
-    y = torch.randn(30, 2)
-    shift = evaluate(two, (x, y), samples=3, target_scale=torch.tensor([2.0, 3.0]))["nll"]
-    assert shift == pytest.approx(evaluate(two, (x, y), samples=3)["nll"] + math.log(6))
-
-
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_yes_and_no_are_two_classes(shape):
     net = kasuri.bayesianize(nn.Linear(4, 1), kasuri.MeanField(scale=0.5))
@@ -220,17 +200,6 @@ def test_functions_are_evaluated_like_networks():
         )
         assert ("gibbs_nll" in told) == keep
         close(told, {name: direct[name] for name in told})
-
-
-def test_ensembles_and_dropout_are_functions():
-    nets = [nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)) for _ in range(3)]
-    x, y = classes()
-
-    def ensemble(x):  # dropout stays on
-        return kasuri.Categorical().prediction(net(x) for net in nets)
-
-    told = evaluate(ensemble, (x, y))
-    assert told["mutual_information"] > 0
 
 
 # data, chunks, seeds

@@ -88,15 +88,6 @@ def test_neighbouring_seeds_share_no_draw():
     assert not set(a.seeds) & set(b.seeds)
 
 
-def test_seeded_prediction_leaves_the_global_generator_alone():
-    bnn, x = classifier(), torch.randn(3, 4)
-    torch.manual_seed(5)
-    expected = torch.randn(1)
-    torch.manual_seed(5)
-    kasuri.predict(bnn, x, 4, seed=1)
-    assert torch.equal(torch.randn(1), expected)
-
-
 def test_one_draw_is_one_function_whatever_the_chunk_and_the_loader():
     bnn, x = classifier(), torch.randn(17, 4)
     whole = kasuri.predict(bnn, x, samples=6, seed=3)
@@ -185,28 +176,6 @@ def test_an_exception_leaves_everything_as_it_was():
     assert not calls.state.overrides
     bnn[1].forward = lambda x: x
     assert not torch.equal(bnn(torch.ones(2, 4)), bnn(torch.ones(2, 4)))
-
-
-def test_several_inputs_and_named_inputs():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 2), nn.Linear(3, 2)
-
-        def forward(self, left, right):
-            return self.a(left) + self.b(right)
-
-    bnn = kasuri.bayesianize(Two(), kasuri.KTied(rank=1, scale=0.2))
-    left, right = torch.randn(7, 4), torch.randn(7, 3)
-    a = kasuri.predict(bnn, (left, right), 5, seed=0, chunk=3).mean
-    b = kasuri.predict(bnn, {"left": left, "right": right}, 5, seed=0, chunk=2).mean
-    torch.testing.assert_close(a, b)
-
-
-def test_elbo_brings_its_likelihood():
-    bnn, x = classifier(), torch.randn(3, 4)
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.Normal(), num_data=3)
-    torch.testing.assert_close(kasuri.predict(elbo, x, 4).mean.sum(-1), torch.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def find_taps(traced: Traced) -> list[Tap]:
         weight, bias = (name if name in used else None for name in names)
         for name in used - {weight, bias}:
             raise ValueError(
-                f'covariance="full": {traced.random[name].name} is used by {node.target}, which cannot be '
-                'linearised; use covariance="diagonal" or kasuri.predict with draws'
+                f"predict_moments: {traced.random[name].name} is used by {node.target}, which cannot be "
+                "linearised; use kasuri.predict with draws"
             )
         if used:
             taps.append(Tap(node, source, weight, bias))

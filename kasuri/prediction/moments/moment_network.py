@@ -2,25 +2,22 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from kasuri.prediction.moments.linearise import Tap, Use, directions, find_taps, per_feature
-from kasuri.prediction.moments.operations import Gauss, apply, is_random, known_variance, mean_of
+from kasuri.prediction.moments.operations import Gauss, apply, mean_of
 from kasuri.prediction.moments.points import normal_points, spread_out
 from kasuri.prediction.moments.trace import Traced, trace
 from kasuri.prediction.predict import Output
-
-Covariance = Literal["full", "diagonal"]
 
 
 class MomentNetwork(nn.Module):
     """Inputs to points (S, batch, ...) that stand for the outputs under the posterior, taken as normal.
 
-    Means and variances of independent numbers go forward through the graph. With "diagonal" that is all:
-    the covariance is diagonal, and the result is variances. With "full" the network, its
+    Means and variances of independent numbers go forward through the graph. Then the network, its
     nonlinear operations smoothed by these variances, is linearised in its weights: J Σ Jᵀ, with one backward
     pass for each output, holds all that weights shared by positions and time steps, and layers
     one after the other, have in common.
@@ -32,26 +29,18 @@ class MomentNetwork(nn.Module):
         self,
         bnn: nn.Module,
         inputs: tuple[Tensor, ...],
-        kind: Covariance = "full",
         names: tuple[str, ...] | None = None,
         output: Output = None,
     ) -> None:
         super().__init__()
-        self.kind = kind
         self.traced: Traced = trace(bnn, inputs, names, output)
         self.variances = {node: weight.variance() for node, weight in self.traced.random.items()}
-        self.taps: list[Tap] = find_taps(self.traced) if kind == "full" else []
-        lost: list[str] = []
+        self.taps: list[Tap] = find_taps(self.traced)
         first = tuple(part[:1] for part in inputs)
         with torch.no_grad():
-            values = self._run(first, lost=lost)
+            values = self._run(first)
         self.outputs = mean_of(values[self._output]).numel()
         self.register_buffer("points", normal_points(self.outputs))
-        if kind == "diagonal" and lost:
-            raise ValueError(
-                f'covariance="diagonal": there is no rule for the variance of {lost[0]}; '
-                'use covariance="full" or kasuri.predict with draws'
-            )
         # results of taps for a batch of one: what is added to them, nothing, is what slopes are taken in
         self.zeros = {tap.node: torch.zeros_like(mean_of(values[tap.node])) for tap in self.taps}
 
@@ -61,20 +50,15 @@ class MomentNetwork(nn.Module):
 
     def affordable(self, numbers: int) -> int:
         """How many examples at once keep derivatives in weights below so many numbers."""
-        outputs = self.outputs if self.kind == "full" else 1
         sizes = [weight.posterior.numel() for weight in self.traced.random.values()]
-        return max(1, min(1024, numbers // (outputs * max(sizes))))
+        return max(1, min(1024, numbers // (self.outputs * max(sizes))))
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The points, under the name of the output."""
         return {"output": spread_out(*self.moments(*inputs), self.points)}
 
     def moments(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Means (batch, ...), and covariances (batch, O, O) of the O outputs or variances (batch, ...)."""
-        if self.kind == "diagonal":
-            with torch.no_grad():
-                out = self._run(inputs)[self._output]
-            return mean_of(out), known_variance(out)
+        """Means (batch, ...), and covariances (batch, O, O) of the O outputs."""
         with torch.no_grad():
             mean, derivatives, covariance = torch.vmap(self._linearised, randomness="different")(
                 *inputs
@@ -112,11 +96,10 @@ class MomentNetwork(nn.Module):
         self,
         inputs: tuple[Tensor, ...],
         shifts: Mapping[fx.Node, Tensor] = MappingProxyType({}),
-        lost: list[str] | None = None,
     ) -> dict[fx.Node, Any]:
         """The value of every node: a Gauss where a variance is known, otherwise a tensor.
 
-        `shifts` are added to the means of taps; `lost` lists operations that lost a variance.
+        `shifts` are added to the means of taps.
         """
         given = {**self.traced.constants, **dict(zip(self.traced.inputs, inputs, strict=True))}
         values: dict[fx.Node, Any] = {}
@@ -132,16 +115,7 @@ class MomentNetwork(nn.Module):
                 continue
             else:
                 value = apply(node.target, args, kwargs)
-                if lost is not None and is_random(args) and _is_certain(value):
-                    lost.append(str(node.target))
                 if node in shifts:
                     value = Gauss(value.mean + shifts[node], value.variance)
             values[node] = value
         return values
-
-
-def _is_certain(value: Any) -> bool:
-    """Whether it holds numbers without a variance."""
-    if isinstance(value, list | tuple) and not isinstance(value, Gauss):
-        return any(map(_is_certain, value))
-    return isinstance(value, Tensor) and value.is_floating_point()

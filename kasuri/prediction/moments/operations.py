@@ -230,11 +230,9 @@ def _max_pool(
     ceil: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The largest of every window, by Clark's formula, pair by pair as in a tournament."""
-    if ceil:
-        raise ValueError(
-            "there is no rule for max pooling with ceil_mode=True: use kasuri.predict with draws"
-        )
     where = kernel, stride, padding, dilation
+    if ceil:
+        return op(x.mean, *where, ceil), None
     means = _windows(x.mean, *where, fill=_LOWEST)
     players = list(zip(means, _windows(x.variance, *where, fill=0.0), strict=True))
     while len(players) > 1:

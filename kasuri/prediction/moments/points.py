@@ -46,16 +46,12 @@ def spread_out(mean: Tensor, covariance: Tensor, points: Tensor) -> Tensor:
 
     Args:
         mean: (batch, ...), O numbers for each example.
-        covariance: (batch, O, O), or variances shaped like the mean.
+        covariance: (batch, O, O).
         points: (points, O).
     """
     shape, points = mean.shape[1:], points.to(mean)
-    if covariance.shape == mean.shape:  # (batch, 1, 1) means the same either way
-        steps = points.reshape(-1, 1, *shape) * covariance.clamp(min=0).sqrt()
-    else:
-        steps = (points @ factor(covariance).mT).transpose(0, 1)  # (points, batch, O)
-        if not _enough(points.shape[1]):  # their own covariance is not quite the identity
-            made = steps.square().mean(0).clamp(min=torch.finfo(steps.dtype).tiny)
-            steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
-        steps = steps.reshape(points.shape[0], -1, *shape)
-    return mean.unsqueeze(0) + steps
+    steps = (points @ factor(covariance).mT).transpose(0, 1)  # (points, batch, O)
+    if not _enough(points.shape[1]):  # their own covariance is not quite the identity
+        made = steps.square().mean(0).clamp(min=torch.finfo(steps.dtype).tiny)
+        steps = steps * (covariance.diagonal(dim1=-2, dim2=-1) / made).sqrt()
+    return mean.unsqueeze(0) + steps.reshape(points.shape[0], -1, *shape)

@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kasuri.checks import one_of
 from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained
-from kasuri.prediction.moments.moment_network import Covariance, MomentNetwork
+from kasuri.prediction.moments.moment_network import MomentNetwork
 from kasuri.prediction.moments.points import spread_out
 from kasuri.prediction.moments.trace import positional
 from kasuri.prediction.predict import Output, model_of, summarise
@@ -23,15 +22,13 @@ def predict_moments(
     x: Any,
     *,
     likelihood: Likelihood | None = None,
-    covariance: Covariance = "full",
     output: Output = None,
 ) -> Prediction:
     """A prediction without drawing weights: the outputs' means and covariances by moment propagation.
 
     The outputs of an example are taken as normal. Means and variances of activations go forward through the
-    network's graph; "full" then linearises the smoothed network in its weights, f ≈ m + J (w - E w), so
-    that Cov[f] = J Cov[w] Jᵀ: one backward pass for each output. "diagonal" stops after the forward
-    pass and takes all activations as independent: several times cheaper, and rougher. The likelihood
+    network's graph. The network, smoothed by these variances, is then linearised in its weights,
+    f ≈ m + J (w - E w), so that Cov[f] = J Cov[w] Jᵀ: one backward pass for each output. The likelihood
     turns the normal into a prediction, at 256 fixed points of it, which are the prediction's `draws`;
     no network is run for them, and the result is the same at every call.
 
@@ -44,7 +41,6 @@ def predict_moments(
             and `output` are used.
         x: a tensor (batch first), a tuple of inputs or a mapping of named inputs.
         likelihood: as for `kasuri.predict`.
-        covariance: "full" or "diagonal".
         output: takes the tensor out of what the network returns.
 
     Examples:
@@ -55,11 +51,10 @@ def predict_moments(
         >>> pred.mean.shape, pred.epistemic.shape
         (torch.Size([5, 2]), torch.Size([5]))
     """
-    one_of(covariance=(covariance, Covariance))
     net, likelihood, output = model_of(bnn, likelihood, output)
     require_posteriors(net)
     names, inputs = positional(x)
-    network = MomentNetwork(net, inputs, covariance, names, output)
+    network = MomentNetwork(net, inputs, names, output)
     draws = Draws()
     with torch.no_grad():
         draws.add(spread_out(*in_chunks(network, inputs), network.points), likelihood)

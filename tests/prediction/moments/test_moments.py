@@ -101,9 +101,6 @@ def test_close_to_draws(name):
     assert (full.std / draws.std).log().mean().abs() < 0.06
     assert (full.std / draws.std).log().std() < 0.08
     assert ((full.mean - draws.mean) / draws.std).abs().mean() < 0.15
-    rough = kasuri.predict_moments(bnn, x, covariance="diagonal")
-    assert torch.allclose(rough.mean, full.mean, atol=1e-5)
-    assert (rough.std / draws.std).log().mean().abs() < 0.8
 
 
 def test_a_last_layer_is_exact():
@@ -168,35 +165,33 @@ def test_refusals_are_sentences():
     bnn = kasuri.bayesianize(Scaled(), kasuri.MeanField())
     with pytest.raises(ValueError, match=r"gain is used by aten\.mul.*kasuri\.predict with draws"):
         kasuri.predict_moments(bnn, x)
-    with pytest.raises(ValueError, match=r"no rule .* aten\.sort"):
-        kasuri.predict_moments(bnn, x, covariance="diagonal")
     with pytest.raises(ValueError, match="no Bayesian layer"):
         kasuri.predict_moments(Scaled(), x)
-    with pytest.raises(ValueError, match="'diagonal', 'full'"):
-        kasuri.predict_moments(bnn, x, covariance="half")
-    pool = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten())
-    with pytest.raises(ValueError, match="ceil_mode"):
-        kasuri.predict_moments(
-            kasuri.bayesianize(pool, kasuri.MeanField()), torch.randn(3, 1, 7, 7)
-        )
 
 
-def test_a_random_divisor_needs_the_linearisation():
-    class Ratio(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.above, self.below = nn.Linear(4, 3), nn.Linear(4, 3)
+class Ratio(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.above, self.below = nn.Linear(4, 3), nn.Linear(4, 3)
 
-        def forward(self, x):
-            return self.above(x) / 2 / (self.below(x).sigmoid() + 1)
+    def forward(self, x):
+        return self.above(x) / 2 / (self.below(x).sigmoid() + 1)
 
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [
+        (Ratio, (20, 4)),
+        (lambda: nn.Sequential(nn.Conv1d(1, 2, 3), nn.MaxPool1d(4, ceil_mode=True)), (9, 1, 7)),
+    ],
+)
+def test_what_has_no_rule_is_taken_at_the_mean(net, shape):
+    """A random divisor, and windows that stick out: close to draws where there is little noise."""
     torch.manual_seed(0)
-    bnn = kasuri.bayesianize(Ratio(), kasuri.MeanField(scale=0.03))
-    x = torch.randn(20, 4)
+    bnn, x = kasuri.bayesianize(net(), kasuri.MeanField(scale=0.003)), torch.randn(shape)
     drawn = kasuri.predict(bnn, x, samples=4000, seed=0).std
-    torch.testing.assert_close(kasuri.predict_moments(bnn, x).std, drawn, rtol=0.1, atol=1e-3)
-    with pytest.raises(ValueError, match=r"no rule .* aten\.div"):
-        kasuri.predict_moments(bnn, x, covariance="diagonal")
+    found = kasuri.predict_moments(bnn, x).std
+    assert (found / drawn).log().mean().abs() < 0.05
 
 
 def test_many_outputs_have_their_own_standard_deviations():
@@ -205,6 +200,6 @@ def test_many_outputs_have_their_own_standard_deviations():
     net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 100))
     bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.1, noise=0.0)).double().eval()
     x = torch.randn(20, 3).double()
-    _, covariance = MomentNetwork(bnn, (x,), "full").moments(x)
+    _, covariance = MomentNetwork(bnn, (x,)).moments(x)
     wanted = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     torch.testing.assert_close(kasuri.predict_moments(bnn, x).std, wanted)
