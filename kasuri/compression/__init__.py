@@ -7,6 +7,7 @@ The way of `kasuri.compress`, one file per step:
     importance        how much a posterior needs every unit of every layer
     decisions, search which units go at given levels; where to cut
     shrink            the masked network without its dead units, equal to it
+    attention         attention with fewer heads
     kept_posterior    the posterior of what is left
     counting, report  what it is worth
 """

@@ -17,7 +17,7 @@ from kasuri.compression.kept_posterior import masked_posteriors, small_posterior
 from kasuri.compression.report import CompressionReport, MatrixLeft, UnitsLeft
 from kasuri.compression.search import Gap, Loss, Threshold, Validation
 from kasuri.compression.shrink import shrink
-from kasuri.compression.units import Masks, alive, left_of, masked_net, sides_of
+from kasuri.compression.units import Masks, left_of, masked_net
 from kasuri.network.convert import collapse
 from kasuri.network.random import require_posteriors
 from kasuri.objectives.trained import Trained, objective_of
@@ -133,11 +133,6 @@ def compress(
     left = {name: torch.ones_like(p, dtype=torch.bool) for name, p in work.named_parameters()}
     for part in (left_of(work, shrunk.gone), masks):
         left |= {name: left[name] & here for name, here in part.items() if name in left}
-    for head in heads:
-        module = masked.get_submodule(head.name)
-        needed = torch.stack([alive(module, side) for side in sides_of(module)]).all(0)
-        if not bool(needed.all()):
-            notes.append(f"{int((~needed).sum())} heads of {head.name!r} stay, as zeros")
     notes += [
         f"units of {group.name!r} stay: {group.obstacle}"
         for group in groups
@@ -151,7 +146,7 @@ def compress(
         matrices=_matrices(weights, left),
         units=tuple(
             UnitsLeft(g.name, g.size, g.size - shrunk.removed.get(g.name, 0), g.obstacle)
-            for g in groups
+            for g in (*groups, *heads)
         ),
         difference=probes.distance(
             probes.outputs(masked, probed), probes.outputs(shrunk.net, probed)

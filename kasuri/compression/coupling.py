@@ -120,13 +120,13 @@ class Group:
 
 
 def heads_of(net: nn.Module) -> list[Group]:
-    """Heads of attention, which one layer makes and reads; they can be 0, but not be taken out."""
+    """Heads of attention, which one layer makes and reads."""
     groups = []
     for name, module in net.named_modules():
         if isinstance(module, nn.MultiheadAttention):
             size = module.num_heads
             members = (Member(name, side, size, torch.arange(size)) for side in sides_of(module))
-            groups.append(Group(name, size, tuple(members)))
+            groups.append(Group(f"{name} (heads)", size, tuple(members)))
     return groups
 
 

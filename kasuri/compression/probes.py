@@ -116,6 +116,14 @@ def distance(before: list[Tensor], after: list[Tensor]) -> float:
     return worst
 
 
+def gives(net: nn.Module, inputs: list[Any], expected: list[Tensor]) -> bool:
+    """Whether a network runs on these inputs, and gives what is expected up to rounding."""
+    try:
+        return distance(expected, outputs(net, inputs)) <= TOLERANCE
+    except Exception:
+        return False
+
+
 def probes(net: nn.Module, example: Any) -> list[Any]:
     """The example, and inputs like it on which the network runs.
 

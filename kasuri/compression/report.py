@@ -115,7 +115,7 @@ class CompressionReport:
         before: counts of the posterior mean.
         after: counts of the small network.
         matrices: what is left of every weight matrix with a posterior.
-        units: of every group of layers.
+        units: of every group of layers, heads of attention among them.
         difference: largest difference between the outputs of the small and of the masked network in
             double precision, on probes, relative to the largest output and at least 1.
         trials: validation losses of the masked networks that a search tried, the first one without masks.

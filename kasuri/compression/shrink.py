@@ -12,13 +12,14 @@ dead. Then dead units are cut out.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from kasuri.compression.attention import shrink_heads
 from kasuri.compression.coupling import Group, Member
 from kasuri.compression.probes import TOLERANCE, distance, outputs, watched
 from kasuri.compression.units import (
@@ -68,7 +69,7 @@ def shrink(
         inputs: of `probes`; the first is the example.
         groups: of `find_groups`.
         keep_posterior: whether a posterior is to be cut in the same way: then no unit can bear the
-            constants of others.
+            constants of others, and heads of attention stay.
 
     Examples:
         >>> from kasuri.compression.coupling import find_groups
@@ -100,7 +101,10 @@ def shrink(
             else:
                 kept.append(group)
                 shrunk = further
-    return replace(shrunk, notes=[*shrunk.notes, *notes])
+    small, heads, head_notes = shrink_heads(shrunk.net, inputs, keep_posterior)
+    return Shrunk(
+        small, shrunk.gone, {**shrunk.removed, **heads}, [*shrunk.notes, *notes, *head_notes]
+    )
 
 
 @torch.no_grad()

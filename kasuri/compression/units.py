@@ -180,12 +180,12 @@ def alive(module: nn.Module, side: str) -> Tensor:
         >>> alive(layer, OUT)
         tensor([ True, False])
     """
-    is_alive = torch.zeros(units_on(module, side) + 1, dtype=torch.bool)  # the last is for -1
+    is_alive = torch.zeros(units_on(module, side), dtype=torch.bool)
     for name, index in unit_index(module, side).items():
         weight = module.get_parameter(name).detach().cpu() != 0
         if weight.dim() > 1:
             is_alive[index.expand(weight.shape)[weight]] = True
-    return is_alive[:-1]
+    return is_alive
 
 
 def part_of(value: Tensor, left: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from kasuri.compression.attention import dead_heads, shrink_heads, without_heads
 from kasuri.compression.coupling import find_groups
 from kasuri.compression.probes import probes
 from kasuri.compression.shrink import Shrunk, shrink
@@ -213,3 +214,46 @@ def test_tied_weights_are_left() -> None:
     net[2].weight = net[0].weight
     groups, _ = find_groups(net.double().eval(), torch.randn(2, 4).double())
     assert "tied" in {g.name: g.obstacle for g in groups}["0"]
+
+
+def attention(**options: object) -> nn.MultiheadAttention:
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(12, 4, **options).double().eval()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    return layer
+
+
+def test_heads_with_constant_values_or_no_readers_go() -> None:
+    for options in ({}, {"batch_first": True}, {"bias": False}, {"kdim": 5, "vdim": 7}):
+        layer = attention(**options)
+        values = layer.v_proj_weight if "kdim" in options else layer.in_proj_weight[24:]
+        values.data[:3] = 0
+        layer.out_proj.weight.data[:, 9:] = 0
+        assert dead_heads(layer) == [0, 3]
+        small = without_heads(layer, [0, 3])
+        q = torch.randn(4, 4, 12).double()
+        k = torch.randn(4, 4, layer.kdim).double()
+        v = torch.randn(4, 4, layer.vdim).double()
+        mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
+        for extra in ({}, {"attn_mask": mask}, {"need_weights": False}):
+            torch.testing.assert_close(
+                small(q, k, v, **extra)[0], layer(q, k, v, **extra)[0], rtol=0, atol=1e-10
+            )
+
+
+def test_attention_to_a_learned_key_keeps_its_heads() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention(add_bias_kv=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.attention(x, x, x)[0]
+
+    net = Net()
+    net.attention.out_proj.weight.data[:, :6] = 0
+    small, gone, notes = shrink_heads(net, [torch.randn(3, 2, 12).double()])
+    assert small is net
+    assert not gone
+    assert "learned or zero key" in notes[0]
