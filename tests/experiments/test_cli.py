@@ -78,7 +78,7 @@ def test_list_shows_experiments_and_variants(capsys):
 def test_run_compare_and_report(folder, capsys):
     line = "run demo/digits --variants plain k-tied-2 --seeds 1 --smoke --samples 2"
     assert main(line.split()) == 0
-    assert "k-tied-2,samples=2 (smoke)" in capsys.readouterr().out
+    assert "demo/digits (smoke)" in capsys.readouterr().out
     files = sorted(str(path.relative_to(folder)) for path in folder.glob("results/**/*.json"))
     start = "results/smoke/demo/digits"
     assert files == [f"{start}/{variant},samples=2/1.json" for variant in ("k-tied-2", "plain")]
