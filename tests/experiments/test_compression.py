@@ -58,14 +58,6 @@ def test_published_rows_counted_both_ways(name):
         assert (found.nonzero, found.table_flops) == HONEST[name]
 
 
-def test_the_original_lenet():
-    original = lenet5_counts(20, 50, 800, 500)
-    found = count(lenet5(20, 50, 800, 500), torch.zeros(2, 1, 28, 28))
-    assert found.weights == found.nonzero == original["weights"] == 430_500
-    assert found.parameters == 431_080
-    assert found.table_flops == original["flops"] == 2_308_230
-
-
 def on_digits(**changes):
     """The short experiment on small pictures."""
     row = variants("compression/lenet300-short")["mean-field"]

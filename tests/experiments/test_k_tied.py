@@ -9,8 +9,6 @@ import kasuri
 from experiments.catalog import variants
 from experiments.convergence import ElboCurve
 from experiments.k_tied import Truncation
-from experiments.report import read, write_report
-from experiments.running import Plan, run_one
 from experiments.spec import Where
 from experiments.supervised import Supervised, trained_numbers
 from tests.experiments.test_networks import zeros
@@ -52,15 +50,6 @@ def test_only_the_dense_layers_of_lenet_are_tied():
     matrices = [q for _, q in kasuri.named_posteriors(net) if len(q.shape) > 1]
     assert len(matrices) == 4
     assert all(type(q).__name__ == "KTiedPosterior" for q in matrices)
-
-
-def test_only_the_recurrent_matrices_of_the_lstm_are_random():
-    experiment = variants("k-tied/imdb-lstm")["k-tied-1"]
-    net = experiment.convert(experiment.network(WORDS))
-    assert [name for name, _ in kasuri.named_posteriors(net)] == [
-        "lstm.weight_ih_l0",
-        "lstm.weight_hh_l0",
-    ]
 
 
 def small(name, variant):
@@ -148,20 +137,3 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     again.on_step(None, 4, None)
     assert again.points["seconds"] == [1.0, 3.0, 4.0]
     assert again.at(3) == 5.0
-
-
-def test_the_report_draws_what_these_experiments_store(tmp_path):
-    plan = Plan(tmp_path / "results", tmp_path / "runs")
-    chosen = [
-        small("k-tied/truncated-mnist-mlp", "full"),
-        small("k-tied/truncated-mnist-mlp", "rank-2"),
-        small("k-tied/convergence", "k-tied-2"),
-        small("k-tied/convergence", "mean-field-double"),
-    ]
-    for experiment in chosen:
-        run_one(experiment, 0, plan)
-    found, problems = read(tmp_path / "results")
-    assert not problems
-    page = write_report(found, tmp_path / "page.html").read_text()
-    assert ">Convergence<" in page
-    assert "First share: σ" in page

@@ -47,15 +47,6 @@ def test_validation_chooses_the_highest_threshold_that_costs_little():
     assert generous.metrics["weights_left"] == 0
 
 
-def test_priors_follow_the_kind_of_relevance():
-    kinds = {
-        kind: replace(DIGITS, relevance=kind).prior() for kind in ("constant", "weights", "rows")
-    }
-    assert kinds["constant"].learn == "closed form"
-    assert isinstance(kinds["weights"], kasuri.ARD)
-    assert kinds["rows"].options()["groups"] == "rows"
-
-
 def test_the_kl_is_off_first_and_then_rises():
     data = datasets.load("digits")
     weight = replace(DIGITS, hold=0.1, ramp=0.2).objective(data)["kl_weight"]
@@ -76,14 +67,3 @@ def test_the_wide_network_is_annealed_exponentially_as_published():
         0.1, rel=0.01
     )  # half the way from 0.01 to 1, in logarithms
     assert weight(22 * batches) == 1
-
-
-def test_the_control_differs_in_the_steps_of_its_standard_deviations_alone():
-    for name in ("matrix-normal/cifar10-vgg", "matrix-normal/cifar10-group-short"):
-        rows = variants(name)
-        plain = replace(rows["mean-field"], published=None)
-        assert rows["mean-field-double"].spread_rate == 2.0
-        assert (
-            replace(plain, variant="mean-field-double", spread_rate=2.0)
-            == (rows["mean-field-double"])
-        )

@@ -141,15 +141,6 @@ def test_a_result_that_is_there_is_not_made_again(tmp_path, capsys):
     assert path.read_bytes() != before  # the time at least
 
 
-def test_the_same_seed_gives_the_same_numbers(tmp_path):
-    def metrics(seed: int, name: str) -> dict[str, float]:
-        path = run_one(TINY, seed, Plan(tmp_path / name, tmp_path / name / "runs"))
-        return json.loads(path.read_text())["metrics"]
-
-    assert metrics(0, "a") == metrics(0, "b")
-    assert metrics(0, "a") != metrics(1, "c")
-
-
 def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypatch):
     whole = TINY.run(0, Where(folder=tmp_path / "whole", show=False))
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import kasuri
-from experiments import catalog, published
 from experiments import data as datasets
 from experiments.networks import TwoLayer
 from experiments.report import Result, compare
@@ -109,23 +108,3 @@ def test_a_wide_relu_network_collapses_at_temperature_one_and_not_when_balanced(
     assert flat["at_prior"] > 0.95
     assert balanced["rmse"] < 0.8
     assert balanced["at_prior"] < 0.2
-
-
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_published_values_stand_beside_the_right_tau(name):
-    values = published.table("overparameterised", name)
-    rows = catalog.variants(f"tempering/{name}").values()
-    assert len(rows) == 11
-    assert {row.tau: row.published for row in rows} == {float(t): v for t, v in values.items()}
-    # the shape of the slides' figure: chance where hot, best where cold
-    assert values["0.01"]["accuracy"][0] > 0.87
-    assert values["100"]["accuracy"][0] < 0.2
-
-
-@pytest.mark.parametrize("name", ["tempering/toy", "tempering/width"])
-def test_curves_are_scores_that_a_file_can_hold(name):
-    for one in list(catalog.variants(name).values())[-4:]:
-        found = one.smoke().run(0, ALONE)
-        assert json.dumps(found.figures["sweep"], allow_nan=False)
-        curves = found.figures["sweep"]["curves"]
-        assert all(curve in found.metrics for curve in curves)
