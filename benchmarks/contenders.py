@@ -107,7 +107,7 @@ class Run:
             total = self.net(x).softmax(-1)
             for _ in range(samples - 1):
                 total += self.net(x).softmax(-1)
-            return total / samples
+        return total / samples
 
 
 def plain(net: nn.Sequential) -> Run:
