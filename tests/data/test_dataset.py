@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from experiments import data as datasets
 from experiments.data import Dataset, Split, pictures
 from experiments.data.pictures import picture_set
-from experiments.data.tables import regression, standardised
+from experiments.data.tables import standardised
 from tests.data.conftest import put
 
 
@@ -36,15 +36,6 @@ def test_subsets_and_joined_parts():
     assert joined.valid.x.shape == (0, 3)
 
 
-def test_standardised_against_numpy():
-    rng = np.random.default_rng(0)
-    train, test = (rng.normal(1e4, 0.1, (n, 3)) for n in (50, 7))
-    mean, scale, (a, b) = standardised(torch.tensor(train), torch.tensor(test))
-    expected = (test - train.mean(0)) / train.std(0)
-    assert np.allclose(b.numpy(), expected, atol=1e-6)  # float32 statistics would be off by 1e-2
-    assert (a.dtype, mean.dtype, scale.dtype) == (torch.float32, torch.float64, torch.float64)
-
-
 def test_constant_columns_are_only_centred():
     train = torch.full((49, 2), 0.998, dtype=torch.float64)
     train[0, 1] = 1.0
@@ -53,18 +44,6 @@ def test_constant_columns_are_only_centred():
     assert a[:, 0].abs().max() < 1e-12
     assert b[0, 0] == pytest.approx(1)
     assert 0 < scale[1] < 1
-
-
-def test_statistics_of_regression_come_from_train_alone():
-    parts = [(torch.randn(n, 2), torch.randn(n)) for n in (20, 0, 6)]
-    other = [*parts[:2], (parts[2][0] + 100, parts[2][1] - 100)]
-    one, two = regression("r", parts), regression("r", other)
-    assert torch.equal(one.train.x, two.train.x)
-    assert torch.equal(one.train.y, two.train.y)
-    assert (one.target_mean, one.target_scale) == (two.target_mean, two.target_scale)
-    assert one.valid.x.shape == (0, 2)
-    back = one.test.y[:, 0] * one.target_scale + one.target_mean
-    assert torch.allclose(back, parts[2][1], atol=1e-6)
 
 
 def raw_pictures(*counts: int):

@@ -61,10 +61,7 @@ def small(name, variant):
 
 
 def test_truncation_takes_the_trained_network_of_its_base(tmp_path):
-    full, cut = (
-        small("k-tied/truncated-mnist-mlp", "full"),
-        small("k-tied/truncated-mnist-mlp", "rank-1"),
-    )
+    full, cut = (small("k-tied/truncated-mnist-mlp", variant) for variant in ("full", "rank-1"))
     folders = [tmp_path / one.name / one.variant / "0" for one in (full, cut)]
     first = full.run(0, Where(folders[0], show=False))
     checkpoint = tmp_path / "k-tied/mnist-mlp/mean-field/0/checkpoint.pt"
@@ -80,14 +77,6 @@ def test_truncation_takes_the_trained_network_of_its_base(tmp_path):
     assert "spectrum" not in second.figures
 
 
-def test_settings_of_a_truncation_tell_those_of_the_training():
-    settings = variants("k-tied/truncated-mnist-mlp")["rank-2"].settings()
-    assert settings["rank"] == 2
-    assert settings["base"] == "k-tied/mnist-mlp mean-field"
-    assert settings["base epochs"] == 300
-    assert settings["data"] == "mnist"
-
-
 def test_convergence_watches_one_layer_at_the_told_steps():
     found = small("k-tied/convergence", "k-tied-2").run(0, Where(None, show=False))
     assert found.figures["convergence"]["step"][:3] == [0, 4, 8]
@@ -95,26 +84,17 @@ def test_convergence_watches_one_layer_at_the_told_steps():
     assert {"snr_6", "snr_12", "snr_median_6", "snr_median_12"} <= found.metrics.keys()
 
 
-def test_steps_of_standard_deviations_can_be_scaled():
-    rates = {}
-    for variant in ("mean-field", "mean-field-double", "k-tied-1-half"):
-        experiment = variants("k-tied/convergence")[variant]
-        net = experiment.convert(experiment.network(MNIST))
-        told = experiment.rates(net)
-        if "optimiser" not in told:
-            assert told["learning_rate"] == 3e-4
-            continue
-        groups = told["optimiser"](net).param_groups
-        rates[variant] = [group["lr"] for group in groups]
-        spread = [
-            p
-            for _, q in kasuri.named_posteriors(net)
-            for n, p in q.named_parameters()
-            if n != "loc"
-        ]
-        assert {id(p) for p in groups[1]["params"]} == {id(p) for p in spread}
-    assert rates["mean-field-double"] == pytest.approx([3e-4, 6e-4])
-    assert rates["k-tied-1-half"] == pytest.approx([3e-4, 1.5e-4])
+@pytest.mark.parametrize(
+    ("variant", "rates"),
+    [("mean-field-double", [3e-4, 6e-4]), ("k-tied-1-half", [3e-4, 1.5e-4])],
+)
+def test_steps_of_standard_deviations_can_be_scaled(variant, rates):
+    experiment = variants("k-tied/convergence")[variant]
+    net = experiment.convert(experiment.network(MNIST))
+    means, spreads = experiment.rates(net)["optimiser"](net).param_groups
+    assert [means["lr"], spreads["lr"]] == pytest.approx(rates)
+    locs = {id(q.loc) for _, q in kasuri.named_posteriors(net)}
+    assert {id(p) for p in means["params"]} == locs
 
 
 def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):

@@ -3,7 +3,7 @@
 import json
 import pickle
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,15 +153,6 @@ def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypa
     monkeypatch.undo()
     assert (tmp_path / "half/checkpoint.pt").exists()
     assert TINY.run(0, Where(folder=tmp_path / "half", show=False)).metrics == whole.metrics
-
-
-def test_settings_are_json_and_complete():
-    settings = json.loads(json.dumps(TINY.settings()))
-    assert settings["family"].startswith("KTied(")
-    assert settings["network"] == "MLP(hidden=(8,), dropout=0.0)"
-    assert settings.keys() == {setting.name for setting in fields(TINY)} - {
-        label.name for label in fields(Experiment)
-    }
 
 
 def test_files_of_other_versions_are_still_of_the_experiment():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.report import read, write_report
+from experiments.report import read
 from tests.report import samples
 from tests.report.samples import run
 
@@ -49,6 +49,8 @@ def test_everything_that_is_stored_is_on_the_page(render, folder):
     images = [attrs for tag, attrs in shown.elements if tag == "img"]
     assert all(i["alt"] and i["src"].startswith("data:image/png;base64,") for i in images)
     assert bool(images) == ("sheets" in keys)
+    policy = next(a["content"] for _, a in shown.elements if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
     for _, attrs in shown.elements:
         for key in ("src", "href", "srcset", "action", "data"):
             assert not re.match(r"\s*(https?:)?//", attrs.get(key) or ""), "nothing from elsewhere"
@@ -66,11 +68,6 @@ def test_hostile_text_is_text_everywhere(render):
     shown = render(runs, title=bad)
     assert shown.all_text.count(bad) > 100
     assert "script" not in {tag for tag, _ in shown.elements}
-
-
-def test_nothing_comes_from_elsewhere(render):
-    policy = next(a["content"] for _, a in render([]).elements if a.get("http-equiv"))
-    assert policy.startswith("default-src 'none'")
 
 
 def test_train_and_validation_and_one_line_per_variant(render):
@@ -107,13 +104,6 @@ def test_results_of_version_0_2_are_read_and_named(render):
     results, problems = read(samples.ROOT / "results/demo")
     assert not problems
     assert "weft 0.2.0" in render(results).all_text
-
-
-def test_same_input_same_page_and_its_size_is_bounded(tmp_path):
-    results, _ = read([samples.ROOT / folder for folder in samples.STORED])
-    first, second = (write_report(results, tmp_path / name) for name in ("a.html", "b.html"))
-    assert first.read_bytes() == second.read_bytes()
-    assert first.stat().st_size < 2e6
 
 
 def pixels(address):

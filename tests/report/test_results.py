@@ -67,20 +67,17 @@ def test_a_bad_file_is_named_with_the_reason_and_the_others_are_read(tmp_path, c
     assert reason in problem
 
 
-def test_other_json_files_are_passed_over(tmp_path):
+def test_other_json_files_are_passed_over_and_copies_are_told(tmp_path):
     (tmp_path / "other.json").write_text('{"results": []}')
     (tmp_path / "list.json").write_text("[1]")
     assert read(tmp_path) == ([], [])
+    for name in ("a", "copy"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(samples.run()))
+    results, problems = read(tmp_path)
+    assert len(results) == 1
+    assert [problem.partition(":")[0] for problem in problems] == [str(tmp_path / "copy.json")]
     (problem,) = read(tmp_path / "absent.json")[1]
     assert "No such file" in problem
-
-
-def test_a_copied_file_is_not_a_second_seed(tmp_path):
-    folder = samples.write(tmp_path, [samples.run()])
-    (tmp_path / "z-copy.json").write_text(json.dumps(samples.run()))
-    results, problems = read(folder)
-    assert len(results) == 1
-    assert [problem.partition(":")[0] for problem in problems] == [str(tmp_path / "z-copy.json")]
 
 
 def test_seeds_are_pooled_with_their_standard_error():
