@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 import kasuri
-from experiments import data as datasets
 from experiments.catalog import variants
-from experiments.compressed import scored
 from experiments.compression import LENET5, lenet5_counts
 from experiments.networks import MLP, LeNet5
 from experiments.spec import Where
@@ -54,20 +52,6 @@ def on_digits(**changes):
     """The short experiment on small pictures."""
     row = variants("compression/lenet300-short")["mean-field"]
     return replace(row, data="digits", learning_rate=0.01, **changes)
-
-
-def test_weights_and_operations_leave_out_inputs_that_nobody_looks_at():
-    data = datasets.load("digits")
-    net = nn.Sequential(nn.Linear(64, 10))
-    bnn = kasuri.bayesianize(net, kasuri.MeanField(scale=0.01, noise=0.0))
-    with torch.no_grad():
-        dict(kasuri.named_posteriors(bnn))["0.weight"].loc[:, 5:] = 0.0  # 5 of 64 inputs are left
-    small, report = kasuri.compress(bnn, data.test.x[:9], threshold=1e-6)
-    point = scored(small, report, data)
-    assert point["weights"] == sum(point["layers"]) == 5 * 10
-    assert point["flops"] == 5 * 10 + 10
-    wrong = small(data.test.x).argmax(1) != data.test.y
-    assert point["error"] == pytest.approx(float(wrong.float().mean()), abs=1e-6)
 
 
 def test_the_smallest_network_within_the_error_is_reported():

@@ -1,6 +1,5 @@
 """All splits of a table at once: what is chosen on what, what is reported, and the published estimator."""
 
-import dataclasses
 import json
 import math
 
@@ -111,17 +110,6 @@ def test_kinds_of_noise_are_tried_apart_and_both_are_mixed(table):
     found = experiment(noises=("both",), members=2, steps=20, samples=8).run(0, QUIET)
     assert math.isfinite(found.metrics["nll"])
     assert found.parameters == 2 * sum(2 * (15 + 6 * outputs) for outputs in (1, 2))
-
-
-def test_the_radial_directional_paper_has_a_row(table):
-    one = next(row for row in uci.EXPERIMENTS if row.variant == "radial-double-published")
-    one = dataclasses.replace(one.smoke(), table="yacht", count=0, limit=0, hidden=3)
-    ((fit,), *_) = one.train(one.load(0.0), [Choice(1.0, 0.0, "gamma")] * 3, 0, 1, QUIET)
-    assert isinstance(fit.objective.likelihood, kasuri.GammaGaussian)
-    assert fit.objective.likelihood.prior == (6.0, 6.0)
-    (prior,) = fit.objective.priors
-    assert (prior.form, prior.gap) == ("augmented", 0.5)
-    assert math.isfinite(one.run(0, QUIET).metrics["nll"])
 
 
 def test_members_of_an_ensemble_count_as_one_model(table):
