@@ -51,9 +51,7 @@ def test_published_files_are_used_and_said_so(published):
     for part in ("train", "valid", "test"):
         assert torch.equal(getattr(data, part).x, pictures[part].float())
     assert datasets.load("static-mnist", flat=False, valid=1).test.x.shape == (12, 1, 28, 28)
-    (status,) = (one for one in datasets.status() if one.name == "static-mnist")
-    assert status.present
-    assert status.where == str(folder / "static-mnist")
+    assert datasets.status()["static-mnist"] == str(folder / "static-mnist")
 
 
 @pytest.mark.parametrize("harm", ["shorter", "other"])

@@ -62,7 +62,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize("experiment", cases())
 def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
-    absent = needs(experiment) - {one.name for one in datasets.status() if one.present}
+    absent = needs(experiment) - {name for name, place in datasets.status().items() if place}
     if absent:
         pytest.skip(f"{absent} not on this machine: set KASURI_DATA")
     plan = Plan(tmp_path / "results", tmp_path / "runs", smoke=True)
