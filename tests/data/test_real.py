@@ -27,48 +27,38 @@ UCI = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "counts", "test_counts", "train", "test"),
-    [
-        ("mnist", COUNTS, TEST_COUNTS, ([0.13066], [0.30811]), ([0.13251], [0.31048])),
-        (
-            "fashion-mnist",
-            [6000] * 10,
-            [1000] * 10,
-            ([0.28604], [0.35302]),
-            ([0.28685], [0.35244]),
-        ),
-        (
-            "cifar-10",
-            [5000] * 10,
-            [1000] * 10,
-            ([0.491400, 0.482158, 0.446531], [0.247032, 0.243485, 0.261588]),
-            ([0.494214, 0.485131, 0.450409], [0.246653, 0.242892, 0.261592]),
-        ),
-        (
-            "cifar-100",
-            [500] * 100,
-            [100] * 100,
-            ([0.507075, 0.486549, 0.440918], [0.267334, 0.256438, 0.276150]),
-            ([0.508796, 0.487393, 0.441942], [0.268252, 0.257364, 0.277096]),
-        ),
-    ],
-)
-def test_pictures(real, name, counts, test_counts, train, test):
+PIXELS = {  # of train and test: means of the channels, and their standard deviations
+    "mnist": ([0.13066], [0.30811], [0.13251], [0.31048]),
+    "fashion-mnist": ([0.28604], [0.35302], [0.28685], [0.35244]),
+    "cifar-10": (
+        *([0.491400, 0.482158, 0.446531], [0.247032, 0.243485, 0.261588]),
+        *([0.494214, 0.485131, 0.450409], [0.246653, 0.242892, 0.261592]),
+    ),
+    "cifar-100": (
+        *([0.507075, 0.486549, 0.440918], [0.267334, 0.256438, 0.276150]),
+        *([0.508796, 0.487393, 0.441942], [0.268252, 0.257364, 0.277096]),
+    ),
+}
+LAST = {"cifar-10": "truck", "cifar-100": "worm", "fashion-mnist": "Ankle boot", "mnist": "9"}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_pictures(real, name):
     """Known numbers of labels, and known means and standard deviations of pixels by channel."""
     data = datasets.load(name, scale="unit", valid=0)
-    assert len(data.classes) == len(counts)
+    classes = len(data.classes)
+    assert data.classes[-1] == LAST[name]
     assert bool(data.note) == (name == "cifar-100"), "whose prepared copy is in another order"
-    assert data.train.y.bincount().tolist() == counts
-    assert data.test.y.bincount().tolist() == test_counts
+    even = [[len(part) // classes] * classes for part in (data.train, data.test)]
+    counts = [part.y.bincount().tolist() for part in (data.train, data.test)]
+    assert counts == ([COUNTS, TEST_COUNTS] if name == "mnist" else even)
+    train, test = PIXELS[name][:2], PIXELS[name][2:]
     for part, (means, deviations) in ((data.train, train), (data.test, test)):
         digits = 6e-6 if len(means) == 1 else 6e-7
         pixels = part.x.reshape(-1, *data.pictures).transpose(0, 1)
         for channel, mean, deviation in zip(pixels, means, deviations, strict=True):
             found = torch.std_mean(channel.double(), correction=0)
             assert found == pytest.approx((deviation, mean), abs=digits)
-    names = {"cifar-10": "truck", "cifar-100": "worm", "fashion-mnist": "Ankle boot", "mnist": "9"}
-    assert data.classes[-1] == names[name]
 
 
 @pytest.mark.parametrize("name", ["class_names.txt", "train-003.webp", "test-007.webp"])
