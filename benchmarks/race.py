@@ -22,8 +22,8 @@ from benchmarks.contenders import (
     PRIOR_SCALE,
     Contender,
     Run,
-    kasuri_contender,
     mlp,
+    ours,
     with_kl,
 )
 from experiments import data as datasets
@@ -72,10 +72,11 @@ class Curve:
 
 def contenders() -> list[Contender]:
     """Kasuri's, and bayesian-torch if it can be imported."""
-    families = (kasuri.KTied(rank=2), kasuri.MeanField())
-    ours = [kasuri_contender(family, how) for family in families for how in ("local", "shared")]
     theirs = [c for c in peers.available() if c.name == "bayesian-torch reparameterization"]
-    return ours + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
+    return [
+        *ours([kasuri.KTied(rank=2), kasuri.MeanField()], "local", "shared"),
+        *(Contender(c.name, _summed(c.build), peer=True) for c in theirs),
+    ]
 
 
 def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], Run]:
