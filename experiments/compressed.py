@@ -40,9 +40,7 @@ class Compressed(Sparse):
     # so many weights (or multiply-accumulates, by price) may be left after the last stage, and after each
     # before it a common factor more; 0 for no bound
     budget: int = 0
-    last: float = (
-        0.25  # share of the last part, in which the rate falls and no unit goes; with stages
-    )
+    last: float = 0.25  # share of the last part, in which the rate falls and no unit goes
     last_temperature: float = 0.0  # of the last part; 0 for that of the others
     # growth of the validation loss, nats per example, at which to compress
     tolerances: Fixed[tuple[float, ...]] = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
