@@ -6,7 +6,7 @@ where the weights come from. Auto-encoders take minus the mean log-likelihood of
 KL of the latent variables; they differ in what the encoder's last layer gives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
@@ -107,7 +107,7 @@ class Run:
             total = self.net(x).softmax(-1)
             for _ in range(samples - 1):
                 total += self.net(x).softmax(-1)
-            return total / samples
+        return total / samples
 
 
 def plain(net: nn.Sequential) -> Run:
@@ -171,45 +171,37 @@ def kasuri_contender(family: kasuri.Family, estimator: str) -> Contender:
     return Contender(name, partial(converted, family=family, estimator=estimator))
 
 
-def both(*families: kasuri.Family) -> list[Contender]:
-    """Each family with weights drawn once per step, and with outputs drawn for every example."""
-    return [kasuri_contender(family, how) for family in families for how in ("shared", "local")]
+def ours(families: Sequence[kasuri.Family], *estimators: str) -> list[Contender]:
+    """Each family with each estimator: weights drawn once per step, or outputs for every example."""
+    return [kasuri_contender(family, how) for family in families for how in estimators]
 
 
 PLAIN = Contender("plain", plain)
 
-K_TIED = [kasuri.KTied(rank=rank) for rank in (1, 2, 3)]
+MEAN_FIELD, K_TIED = kasuri.MeanField(), [kasuri.KTied(rank=rank) for rank in (1, 2, 3)]
 STEP = [
     PLAIN,
-    *(kasuri_contender(kasuri.MeanField(), how) for how in ("shared", "local", "flipout")),
-    *(kasuri_contender(family, "local") for family in K_TIED),
-    kasuri_contender(K_TIED[1], "shared"),
-    kasuri_contender(K_TIED[1], "flipout"),
+    *ours([MEAN_FIELD], "shared", "local", "flipout"),
+    *ours(K_TIED, "local"),
+    *ours([K_TIED[1]], "shared", "flipout"),
 ]
 
 # `shared` is what kasuri.predict does when not told otherwise; flipout is for training only
-PREDICT = [
-    PLAIN,
-    *(
-        kasuri_contender(family, estimator)
-        for estimator in ("shared", "local")
-        for family in (kasuri.MeanField(), *K_TIED)
-    ),
-]
+PREDICT = [PLAIN, *ours([MEAN_FIELD, *K_TIED], "shared", "local")]
 
 # matrix normals: on all networks, and beside them on those where sides are long
+MATRIX_NORMALS = [
+    kasuri.MatrixNormal(),
+    kasuri.MatrixNormalDiagonal(),
+    kasuri.MatrixNormalDiagonal(diagonal="free"),
+]
 MATRIX = [
     PLAIN,
-    *both(
-        kasuri.MeanField(),
-        kasuri.MatrixNormal(),
-        kasuri.MatrixNormalDiagonal(),
-        kasuri.MatrixNormalDiagonal(diagonal="free"),
-    ),
-    kasuri_contender(kasuri.ScaledMatrixNormal(), "shared"),
+    *ours([MEAN_FIELD, *MATRIX_NORMALS], "shared", "local"),
+    *ours([kasuri.ScaledMatrixNormal()], "shared"),
 ]
-LOW_RANK = both(kasuri.MatrixNormal(rows=16, columns=16))
-FULL = both(kasuri.MatrixNormal(rows="full", columns="full"))
+LOW_RANK = ours([kasuri.MatrixNormal(rows=16, columns=16)], "shared", "local")
+FULL = ours([kasuri.MatrixNormal(rows="full", columns="full")], "shared", "local")
 
 
 def latent_contenders(rows: int, columns: int) -> list[Contender]:

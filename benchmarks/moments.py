@@ -8,6 +8,7 @@ export.
 import math
 import timeit
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,15 +69,14 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Make]] = {
 def trained(shape: tuple[int, ...], make: Make) -> tuple[kasuri.Fitted, Tensor, Tensor]:
     """A trained network, and test inputs and labels."""
     digits = datasets.load("digits")
-    parts = [
+    train, valid, test = (
         datasets.Split(part.x.reshape(-1, *shape), part.y)
         for part in (digits.train, digits.valid, digits.test)
-    ]
-    data = datasets.Dataset("digits", *parts, classes=digits.classes)
+    )
     torch.manual_seed(0)
-    bnn = kasuri.bayesianize(make(data), kasuri.KTied(rank=2))
-    fitted = kasuri.fit(bnn, data.train, data.valid, epochs=EPOCHS, seed=0, show=False)
-    return fitted, parts[2].x, parts[2].y
+    net = make(replace(digits, train=train))
+    bnn = kasuri.bayesianize(net, kasuri.KTied(rank=2))
+    return kasuri.fit(bnn, train, valid, epochs=EPOCHS, seed=0, show=False), test.x, test.y
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -161,11 +161,9 @@ def main() -> None:
         "family": "KTied(rank=2)",
         "data": "digits, 500 test pictures",
     }
-
-    def work() -> results.Result:
-        return {"networks": {name: measure(name) for name in NETWORKS}}
-
-    results.write(OUT, results.measured(settings, work))
+    results.write(
+        OUT, results.measured(settings, lambda: {"networks": {n: measure(n) for n in NETWORKS}})
+    )
 
 
 if __name__ == "__main__":

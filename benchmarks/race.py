@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 
 import kasuri
 from benchmarks import peers, results
@@ -21,8 +22,8 @@ from benchmarks.contenders import (
     PRIOR_SCALE,
     Contender,
     Run,
-    kasuri_contender,
     mlp,
+    ours,
     with_kl,
 )
 from experiments import data as datasets
@@ -48,39 +49,34 @@ class Curve:
         self.run.net.train()
         with torch.no_grad():
             values = [float(self.run.loss(x, y)) for _ in range(DRAWS)]
-        self.neg_elbo.append(sum(values) / DRAWS)
+        self.neg_elbo.append(round(sum(values) / DRAWS, 4))
 
     def turn(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         self.run.net.train()
         began = time.perf_counter()
         for x, y in batches:
             self.run.step(x, y)
-        self.seconds.append(self.seconds[-1] + time.perf_counter() - began)
+        self.seconds.append(round(self.seconds[-1] + time.perf_counter() - began, 3))
         self.steps.append(self.steps[-1] + len(batches))
 
     def as_json(self) -> dict[str, Any]:
         """The curve, and seconds and steps to each goal, None for those not reached."""
-        points = list(zip(self.neg_elbo, self.seconds, self.steps, strict=True))
+        places = list(zip(self.neg_elbo, self.seconds, self.steps, strict=True))
         reached = {}
         for goal in GOALS:
-            there = (
-                {"seconds": round(t, 2), "steps": n} for value, t, n in points if value <= goal
-            )
+            there = ({"seconds": t, "steps": n} for value, t, n in places if value <= goal)
             reached[f"{goal:g}"] = next(there, None)
-        return {
-            "step": self.steps,
-            "seconds": [round(value, 3) for value in self.seconds],
-            "neg_elbo": [round(value, 4) for value in self.neg_elbo],
-            "reached": reached,
-        }
+        points = {"step": self.steps, "seconds": self.seconds, "neg_elbo": self.neg_elbo}
+        return points | {"reached": reached}
 
 
 def contenders() -> list[Contender]:
     """Kasuri's, and bayesian-torch if it can be imported."""
-    families = (kasuri.KTied(rank=2), kasuri.MeanField())
-    ours = [kasuri_contender(family, how) for family in families for how in ("local", "shared")]
     theirs = [c for c in peers.available() if c.name == "bayesian-torch reparameterization"]
-    return ours + [Contender(c.name, _summed(c.build), peer=True) for c in theirs]
+    return [
+        *ours([kasuri.KTied(rank=2), kasuri.MeanField()], "local", "shared"),
+        *(Contender(c.name, _summed(c.build), peer=True) for c in theirs),
+    ]
 
 
 def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], Run]:
@@ -92,12 +88,9 @@ def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], 
         pairs = [(p, named[n.replace("mu_", "rho_")]) for n, p in named.items() if "mu_" in n]
 
         def kl() -> Tensor:
-            terms = []
-            for mean, rho in pairs:
-                q = torch.distributions.Normal(mean, nn.functional.softplus(rho))
-                p = torch.distributions.Normal(0.0, PRIOR_SCALE)
-                terms.append(torch.distributions.kl_divergence(q, p).sum())
-            return torch.stack(terms).sum()
+            p = Normal(0.0, PRIOR_SCALE)
+            laws = [Normal(mean, nn.functional.softplus(rho)) for mean, rho in pairs]
+            return torch.stack([kl_divergence(q, p).sum() for q in laws]).sum()
 
         return with_kl(model, kl)
 
@@ -106,13 +99,12 @@ def _summed(build: Callable[[nn.Sequential], Run]) -> Callable[[nn.Sequential], 
 
 def race(data: Dataset, steps: int, budget: float) -> dict[str, Any]:
     """All contenders, turn by turn, until `steps` or until `budget` seconds of their own."""
+    x, y = data.valid.x[:2000], data.valid.y[:2000]
     curves: dict[str, Curve] = {}
     for contender in contenders():
         torch.manual_seed(0)
         curves[contender.name] = Curve(contender.build(mlp(400, 400)))
-    x, y = data.valid.x[:2000], data.valid.y[:2000]
-    for curve in curves.values():
-        curve.look(x, y)
+        curves[contender.name].look(x, y)
     batches = Batches(data.train.x, data.train.y, BATCH, seed=0)
     waiting = chain.from_iterable(batches.epoch(epoch) for epoch in count())
     for _ in range(0, steps, TURN):
@@ -154,8 +146,7 @@ def main() -> None:
         "budget": BUDGET,
         "seed": 0,
     }
-    data = datasets.load("mnist")
-    result = results.measured(settings, lambda: race(data, STEPS, BUDGET))
+    result = results.measured(settings, lambda: race(datasets.load("mnist"), STEPS, BUDGET))
     results.write(OUT, result)
     PICTURE.write_text(picture(result))
 

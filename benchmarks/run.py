@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,16 @@ def main(arguments: Sequence[str]) -> None:
     }
     for kind in KINDS:
         names = [name for name in args.cases if CASES[name].kind == kind]
-        if not names:
-            continue
+        if names:
+            result = results.measured(settings, partial(time_cases, names, plan))
+            result |= {"kind": kind, "threads": args.threads}
+            label = results.threads_label(args.threads).replace(" ", "-")
+            results.write(args.out / f"{kind}-{label}.json", result)
 
-        def work(names: Sequence[str] = names) -> results.Result:
-            cases = {name: time_case(name, plan) for name in names}
-            return {"cases": cases, "targets": targets(cases)}
 
-        result = results.measured(settings, work)
-        result |= {"kind": kind, "threads": args.threads}
-        label = results.threads_label(args.threads).replace(" ", "-")
-        results.write(args.out / f"{kind}-{label}.json", result)
+def time_cases(names: Sequence[str], plan: Plan) -> results.Result:
+    cases = {name: time_case(name, plan) for name in names}
+    return {"cases": cases, "targets": targets(cases)}
 
 
 def time_case(name: str, plan: Plan) -> dict[str, Any]:
@@ -76,9 +76,7 @@ def time_case(name: str, plan: Plan) -> dict[str, Any]:
     seconds = round(time.perf_counter() - begin, 1)
     print(f"{name}, {torch.get_num_threads()} thread(s), {seconds} s", flush=True)
     for title, times in measured.items():
-        print(
-            f"  {title:36} {times['median_ratio']:6.2f}  {times['median_ms']:9.2f} ms", flush=True
-        )
+        print(f"  {title:36} {times['median_ratio']:6.2f}  {times['median_ms']:9.2f} ms")
     return {
         "title": case.title,
         "network": case.network,

@@ -5,7 +5,6 @@ The network of the UCI benchmark, 13-50-1, batches of 64, as `kasuri.training.fi
 Writes results/numerics/together.json. A call is a short training run of all twenty, set-up included.
 """
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -30,50 +29,35 @@ FAMILIES: dict[str, kasuri.Family] = {
 def calls(family: kasuri.Family, epochs: int, count: int) -> dict[str, Callable[[], object]]:
     """The same training, in both ways."""
     generator = torch.Generator().manual_seed(0)
-    data = [
-        (
-            torch.randn(ROWS, INPUTS, generator=generator),
-            torch.randn(ROWS, 1, generator=generator),
-        )
-        for _ in range(count)
-    ]
-    radial = isinstance(family, kasuri.Radial)
-    options = {
-        "prior": kasuri.RadialPrior(others=kasuri.HeNormal()) if radial else kasuri.HeNormal(),
-        "temperature": 0.1,
-        "epochs": epochs,
-        "batch_size": BATCH,
-        "seed": 0,
-        "show": False,
-    }
+    numbers = torch.randn(count, ROWS, INPUTS + 1, generator=generator)
+    data = [(part[:, 1:], part[:, :1]) for part in numbers]
+    options = {"temperature": 0.1, "epochs": epochs, "batch_size": BATCH, "seed": 0, "show": False}
 
-    def networks() -> list[nn.Module]:
-        return [
-            kasuri.bayesianize(
-                nn.Sequential(nn.Linear(INPUTS, 50), nn.ReLU(), nn.Linear(50, 1)), family
-            )
-            for _ in data
-        ]
+    def prior() -> kasuri.Prior:
+        radial = isinstance(family, kasuri.Radial)
+        return kasuri.RadialPrior(others=kasuri.HeNormal()) if radial else kasuri.HeNormal()
+
+    def network() -> nn.Module:
+        net = nn.Sequential(nn.Linear(INPUTS, 50), nn.ReLU(), nn.Linear(50, 1))
+        return kasuri.bayesianize(net, family)
 
     def together() -> object:
-        return kasuri.training.fit_many(networks(), data, **options)
+        networks = [network() for _ in data]
+        return kasuri.training.fit_many(networks, data, prior=prior(), **options)
 
     def apart() -> object:
-        return [
-            kasuri.fit(net, part, **(options | {"prior": copy.deepcopy(options["prior"])}))
-            for net, part in zip(networks(), data, strict=True)
-        ]
+        return [kasuri.fit(network(), part, prior=prior(), **options) for part in data]
 
     return {"together": together, "one after the other": apart}
 
 
 def result_of(plan: Plan, epochs: int, networks: int) -> results.Result:
     def work() -> results.Result:
-        families = {
+        timed = {
             name: measure(calls(family, epochs, networks), "together", plan)[0]
             for name, family in FAMILIES.items()
         }
-        return {"families": families}
+        return {"families": timed}
 
     settings = {"rows": ROWS, "batch": BATCH, "threads": torch.get_num_threads()}
     return results.measured(settings | {"networks": networks, "epochs": epochs}, work)

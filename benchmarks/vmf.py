@@ -61,13 +61,10 @@ def ell_by_bounds(kappa: Tensor, d: int) -> Tensor:
     """ℓ with log I as a sum of logarithms of averaged ratios, equation 45."""
     order = d / 2 - 1
     whole = math.floor(order)
-    log = (
-        torch.special.i0e(kappa).log() + kappa
-        if order == whole
-        else 0.5 * torch.log(2 / (math.pi * kappa))
-        + kappa
-        + torch.log(-torch.expm1(-2 * kappa) / 2)
-    )
+    if order == whole:
+        log = torch.special.i0e(kappa).log() + kappa
+    else:
+        log = (-torch.expm1(-2 * kappa) / (2 * math.pi * kappa).sqrt()).log() + kappa
     for step in range(whole):
         log = log + average(order - step, kappa).log()
     return math.lgamma(order + 1) + order * torch.log(2 / kappa) + log
@@ -150,10 +147,7 @@ def speed(plan: Plan, count: int = 1000, d: int = 100) -> dict[str, Any]:
             "SciPy": lambda: stats.vonmises_fisher(direction, 100.0).rvs(count, random_state=0),
         },
     }
-    times = {}
-    for title, calls in cases.items():
-        times[title], _ = measure(calls, "kasuri", plan)
-    return times
+    return {title: measure(calls, "kasuri", plan)[0] for title, calls in cases.items()}
 
 
 def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]) -> dict[str, Any]:
@@ -164,11 +158,9 @@ def result_of(plan: Plan, dimensions: tuple[int, ...], kappas: tuple[float, ...]
         "rounds": plan.rounds,
         "threads": torch.get_num_threads(),
     }
-
-    def work() -> results.Result:
-        return {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
-
-    result = results.measured(settings, work)
+    result = results.measured(
+        settings, lambda: {"accuracy": accuracy(dimensions, kappas), "speed": speed(plan)}
+    )
     result["versions"]["scipy"] = scipy.__version__
     return result
 

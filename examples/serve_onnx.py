@@ -14,33 +14,6 @@ import onnxruntime
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
 
 
-class Model:
-    """An exported network, in an ONNX file."""
-
-    def __init__(self, path: str) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"]
-        )
-        self.input, *others = self.session.get_inputs()
-        if others:
-            raise ValueError(
-                f"{path} wants {1 + len(others)} inputs; this program has one, the rows"
-            )
-        self.outputs = [output.name for output in self.session.get_outputs()]
-        self.about = self.session.get_modelmeta().custom_metadata_map
-
-    def predict(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The outputs by name, for any number of rows."""
-        rows = np.asarray(rows, dtype=TYPES[self.input.type])
-        wanted = self.input.shape[1:]
-        if list(rows.shape[1:]) != wanted:
-            raise ValueError(f"rows of shape {list(rows.shape[1:])}; the network wants {wanted}")
-        fed = {self.input.name: rows}
-        return dict(zip(self.outputs, self.session.run(self.outputs, fed), strict=True))
-
-
 def in_words(outputs: dict[str, np.ndarray], row: int) -> str:
     """One row's prediction in words."""
     if "mean" not in outputs:  # one network alone: kind="mean"
@@ -63,13 +36,16 @@ def in_words(outputs: dict[str, np.ndarray], row: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="an ONNX file from kasuri.export")
+    parser.add_argument("model", help="an ONNX file from kasuri.export, with one input")
     parser.add_argument("rows", help="a .npy file with one input per row")
     args = parser.parse_args()
-    model = Model(args.model)
-    print(", ".join(f"{key} {value}" for key, value in sorted(model.about.items())))
-    rows = np.load(args.rows)
-    outputs = model.predict(rows)
+    session = onnxruntime.InferenceSession(args.model, providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta().custom_metadata_map
+    print(", ".join(f"{key} {value}" for key, value in sorted(about.items())))
+    (wanted,) = session.get_inputs()
+    rows = np.load(args.rows).astype(TYPES[wanted.type])
+    names = [output.name for output in session.get_outputs()]
+    outputs = dict(zip(names, session.run(names, {wanted.name: rows}), strict=True))
     for row in range(len(rows)):
         print(f"{row}: {in_words(outputs, row)}")
 

@@ -3,8 +3,6 @@
 python examples/tabular_coverage.py
 """
 
-import argparse
-
 import numpy as np
 import torch
 from scipy import stats
@@ -51,29 +49,23 @@ def row(name: str, by_fold: list[list[float]]) -> str:
     return f"| {name} | {' | '.join(cells)} | {mean[4]:.0f} ± {error[4]:.0f} |"
 
 
-def main() -> None:
+def main(epochs: int | str = "auto", folds: int = 5, samples: int = 100) -> None:
     """Print one row per model."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=None)
-    parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--samples", type=int, default=100)
-    args = parser.parse_args()
     torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
     x, y = load_diabetes(return_X_y=True, scaled=False)
-    folds = list(KFold(args.folds, shuffle=True, random_state=0).split(x))
+    parts = list(KFold(folds, shuffle=True, random_state=0).split(x))
+    common = {"max_epochs": epochs, "n_samples": samples, "random_state": 0}
     print("| model | R² | log-likelihood | 50 % interval | 90 % interval | width |")
     print("| :-- | --: | --: | --: | --: | --: |")
     for name, settings in MODELS.items():
         by_fold = []
-        for train, test in folds:
-            epochs = "auto" if args.epochs is None else args.epochs
-            common = {"max_epochs": epochs, "n_samples": args.samples, "random_state": 0}
-            model = BayesianRegressor(**settings, **common)
-            by_fold.append(scores(model.fit(x[train], y[train]), x[test], y[test]))
+        for train, test in parts:
+            model = BayesianRegressor(**settings, **common).fit(x[train], y[train])
+            by_fold.append(scores(model, x[test], y[test]))
         print(row(name, by_fold), flush=True)
     ridge = [
         ridge_scores(BayesianRidge().fit(x[train], y[train]), x[test], y[test])
-        for train, test in folds
+        for train, test in parts
     ]
     print(row("scikit-learn's BayesianRidge", ridge))
 

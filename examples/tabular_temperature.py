@@ -3,7 +3,6 @@
 python examples/tabular_temperature.py
 """
 
-import argparse
 import time
 import warnings
 
@@ -79,20 +78,16 @@ def theirs(epochs: int, seed: int, data: tuple[Array, ...]) -> float:
     return float(np.sqrt(np.mean((model.predict(x_new) - y_new) ** 2)))
 
 
-def main() -> None:
+def main(epochs: int | None = None, seeds: int = 3) -> None:
     """Print one row per setting: means over seeds, on two thousand other rows."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=None)
-    parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
     torch.set_num_threads(1)  # such small layers lose more than they gain by sharing the work
-    length = {} if args.epochs is None else {"max_epochs": args.epochs}
+    length = {} if epochs is None else {"max_epochs": epochs}
     print("| table | set | error | log-likelihood | inside 90 % | temperatures | seconds |")
     print("| :-- | :-- | --: | --: | --: | :-- | --: |")
     for name, make, rows in TABLES:
         tables = [
             (*make(np.random.default_rng(seed), rows), *make(np.random.default_rng(9 + seed), 2000))
-            for seed in range(args.seeds)
+            for seed in range(seeds)
         ]
         for options in SETTINGS:
             runs = [ours(options | length, seed, data) for seed, data in enumerate(tables)]
@@ -104,9 +99,7 @@ def main() -> None:
                 f"{seconds:.0f} |",
                 flush=True,
             )
-        error = np.mean(
-            [theirs(args.epochs or 1000, seed, data) for seed, data in enumerate(tables)]
-        )
+        error = np.mean([theirs(epochs or 1000, seed, data) for seed, data in enumerate(tables)])
         print(f"| {name} | scikit-learn's MLPRegressor | {error:.3f} | | | | |", flush=True)
 
 

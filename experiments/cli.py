@@ -183,10 +183,9 @@ def data(names: tuple[str, ...] = (), /) -> None:
     """
     for name in names:
         datasets.load(name)
-    for status in datasets.status():
-        if not names or status.name in names:
-            place = f"{status.size / 1e6:8.1f} MB  {status.where}"
-            print(f"{status.name:<16}{place if status.present else 'not on this machine'}")
+    for name, place in datasets.status().items():
+        if not names or name in names:
+            print(f"{name:<16}{place or 'not on this machine'}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -40,9 +40,7 @@ class Compressed(Sparse):
     # so many weights (or multiply-accumulates, by price) may be left after the last stage, and after each
     # before it a common factor more; 0 for no bound
     budget: int = 0
-    last: float = (
-        0.25  # share of the last part, in which the rate falls and no unit goes; with stages
-    )
+    last: float = 0.25  # share of the last part, in which the rate falls and no unit goes
     last_temperature: float = 0.0  # of the last part; 0 for that of the others
     # growth of the validation loss, nats per example, at which to compress
     tolerances: Fixed[tuple[float, ...]] = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
@@ -143,7 +141,7 @@ class Compressed(Sparse):
         """Scores of the posterior, of the chosen small network, and the frontier."""
         metrics, figures = Supervised.test(self, members, data, seed)
         example, first = data.test.x[:64], self.network(data)
-        points, reports = [], []
+        points: list[dict[str, Any]] = []
         for tolerance in self.tolerances:
             small, report = kasuri.compress(
                 members[0].objective,
@@ -154,33 +152,19 @@ class Compressed(Sparse):
                 validation=(data.valid.x, data.valid.y),
             )
             # compared with the first network of the experiment, whatever stages were between
-            report = dataclasses.replace(
-                report,
-                before=count(first, example),
-                units=tuple(
-                    dataclasses.replace(
-                        unit, before=len(first.get_submodule(unit.layer).get_parameter("weight"))
-                    )
-                    for unit in report.units
-                ),
-            )
             before, after = latency(first.eval(), small, example)
-            time = {"before": before, "after": after, "ratio": before / after}
-            point = scored(small, report, data) | {"speedup": time["ratio"]}
+            point = scored(small, report, data) | {"speedup": before / after}
             points.append({"tolerance": tolerance} | point)
-            reports.append(report.as_dict() | {"latency": time})
         best = chosen(points, self.error, self.slack, SIZES[self.price])
-        left = {f"{key}_left": float(points[best][key]) for key in ("weights", "flops")}
+        left = {f"{size}_left": float(points[best][size]) for size in SIZES.values()}
         left |= {key: float(points[best][key]) for key in ("error", "speedup", "valid_error")}
-        left |= {"nll_small": float(points[best]["nll"])}
         frontier = {
             "points": points,
             "chosen": best,
             "published": self.rivals,
             "layers": weights_by_layer(first),
         }
-        shown = {"compression": reports[best], "frontier": frontier}
-        return metrics | left, figures | shown
+        return metrics | left, figures | {"frontier": frontier}
 
 
 def scored(small: nn.Module, report: CompressionReport, data: Dataset) -> dict[str, Any]:

@@ -7,6 +7,7 @@ ten minutes on two cores, called by its name with "-short".
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import kasuri
 from experiments import published
 from experiments.convergence import Convergence
 from experiments.networks import LSTM, MLP, LeNet, ResNet
-from experiments.spec import Experiment, Outcome, Published, Where, form, table
+from experiments.spec import Experiment, Outcome, Where, form, table
 from experiments.supervised import Supervised
 from kasuri import KTied, MeanField
 from kasuri.diagnostics import spectrum, truncate
@@ -79,10 +80,7 @@ _FAMILIES: Mapping[str, Mapping[str, kasuri.Family]] = {
 }
 
 
-def _published(name: str) -> dict[str, Published]:
-    return published.table("k_tied", name)
-
-
+_published = partial(published.table, "k_tied")
 _PAPER = Supervised(
     name="",
     variant="",

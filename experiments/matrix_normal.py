@@ -90,11 +90,7 @@ class Sparse(Supervised):
             "accuracy_pruned": pruned["accuracy"],
             "nll_pruned": pruned["nll"],
         }
-        *layers, total = (
-            asdict(matrix) | {"dropped": matrix.dropped, "shape": list(matrix.shape)}
-            for matrix in (*report.matrices, report.total)
-        )
-        dropped = {"threshold": threshold, "layers": layers, "total": total}
+        dropped = {"layers": [asdict(matrix) for matrix in report.matrices]}
         return metrics | left, figures | {"sparsity": dropped}
 
 

@@ -12,7 +12,7 @@ from tyro.conf import Fixed
 from experiments import results
 from experiments.report.reading import read
 from experiments.spec import Experiment, Where
-from experiments.workers import announce, prepare, run_tasks
+from experiments.workers import prepare, run_tasks
 from kasuri.training import Processes
 
 _SHOWN = ("accuracy", "rmse", "nll", "ece", "neg_elbo", "log_likelihood", "elbo")
@@ -73,7 +73,7 @@ def run_one(experiment: Experiment, seed: int, plan: Plan, group: Processes = _A
         same = found and experiment.made(found[0].settings)
         note = "" if same else "; its settings differ from today's, --force runs it again"
         if group.is_first:
-            announce(f"{title}: {path} is there{note}")
+            print(f"{title}: {path} is there{note}", flush=True)
         return path
     if plan.force and group.is_first:
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def run_one(experiment: Experiment, seed: int, plan: Plan, group: Processes = _A
         scores = (outcome.metrics or outcome.validation).items()
         line = ", ".join(f"{name} {value:.4g}" for name, value in scores if name in _SHOWN)
         took = (datetime.now(UTC) - started).total_seconds()
-        announce(f"{title}: {line} in {took:.0f} s -> {path}")
+        print(f"{title}: {line} in {took:.0f} s -> {path}", flush=True)
     return path
 
 

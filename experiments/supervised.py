@@ -1,6 +1,7 @@
 """Classification and regression: load, train, evaluate."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -213,15 +214,9 @@ class Supervised(Experiment):
     def assess(
         self, members: Sequence[kasuri.Fitted], data: Dataset, part: str, seed: int
     ) -> Evaluation:
-        objectives = [member.objective for member in members]
-        model: Any = objectives[0]
-        if len(objectives) > 1:
-            model = kasuri.prediction.ensemble(objectives)
-        elif self.family is None and any(isinstance(m, nn.Dropout) for m in model.net.modules()):
-            model = kasuri.prediction.mc_dropout(model, self.samples, seed)
         inside: Split = getattr(data, part)
         return kasuri.evaluate(
-            model,
+            model_of(members, self.samples, seed),
             inside,
             samples=self.samples,
             outside=self.foreign(inside, seed) if part == "test" else None,
@@ -239,6 +234,17 @@ class Supervised(Experiment):
         low, high = float(inside.x.min()), float(inside.x.max())
         numbers = torch.rand(inside.x.shape, generator=torch.Generator().manual_seed(0))
         return low + (high - low) * numbers
+
+
+def model_of(members: Sequence[kasuri.Fitted], samples: int, seed: int) -> Any:
+    """What predicts: a network, several that are averaged, or one averaged over dropout masks."""
+    if len(members) > 1:
+        draws_of_each = math.ceil(samples / len(members))
+        return kasuri.prediction.ensemble(members, draws_of_each, mix(seed, Stream.EVALUATION))
+    (fitted,) = members
+    if any(isinstance(module, nn.Dropout) for module in fitted.net.modules()):
+        return kasuri.prediction.mc_dropout(fitted, samples, seed)
+    return fitted
 
 
 def trained_numbers(net: nn.Module) -> int:

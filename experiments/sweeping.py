@@ -12,7 +12,7 @@ from experiments.report import Result, compare, print_table, read
 from experiments.report.score_tables import column
 from experiments.running import Plan, run_all
 from experiments.spec import Experiment
-from experiments.workers import RunsFailed, announce
+from experiments.workers import RunsFailed
 from kasuri.checks import near_misses
 
 
@@ -61,5 +61,5 @@ def run_sweep(experiment: Experiment, plan: Sweep) -> Result:
     best = min(results, key=loss)
     chosen = ", ".join(f"{name} {getattr(trials[best.variant], name)}" for name in experiment.space)
     value = best.validation[plan.metric]
-    announce(f"{title}: best validation {plan.metric} {value:.4g} with {chosen}")
+    print(f"{title}: best validation {plan.metric} {value:.4g} with {chosen}", flush=True)
     return best

@@ -35,9 +35,7 @@ class Tempered(Supervised):
     """
 
     tau: float = 1.0  # τ; N is the number of random weights
-    drop_every: int = (
-        0  # epochs after which the rate falls to a tenth, again and again; 0 for never
-    )
+    drop_every: int = 0  # epochs after which the rate falls to a tenth, repeatedly; 0 for never
     series: Fixed[str] = "mean-field"  # name of the curve that this is a point of
     # scores that the report draws over τ
     curves: Fixed[tuple[str, ...]] = ("accuracy", "gibbs_nll", "ece_batched", "confidence")
@@ -61,9 +59,8 @@ class Tempered(Supervised):
             errors = [kasuri.metrics.calibration_bins(*pair).error for pair in pairs]
             metrics["ece_batched"] = sum(errors) / len(errors)
         fitted = members[0]
-        per_example = sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net)) / len(
-            data.train
-        )
+        weights = sum(q.numel() for _, q in kasuri.named_posteriors(fitted.net))
+        per_example = weights / len(data.train)
         metrics["eta"] = self.tau / per_example
         valid = data.valid.subset(DIAGNOSED)
         draws = min(self.samples, 16)

@@ -32,7 +32,7 @@ from experiments.data import Dataset, Split
 from experiments.data.tables import FOLDERS, read_uci
 from experiments.networks import MLP
 from experiments.spec import Experiment, Outcome, Where, table
-from experiments.supervised import trained_numbers
+from experiments.supervised import model_of, trained_numbers
 from kasuri.streams import Stream, mix
 
 Scores = dict[str, float]
@@ -209,16 +209,8 @@ class Splits(Experiment):
     ) -> Scores:
         """Metrics of one split in units of the target."""
         seed_of_draws = mix(seed, Stream.EVALUATION)
-        model: Any = members[0].objective
-        if len(members) > 1:
-            draws_of_each = math.ceil(self.samples / len(members))
-            model = kasuri.prediction.ensemble(
-                [member.objective for member in members], draws_of_each, seed_of_draws
-            )
-        elif any(self.dropouts):
-            model = kasuri.prediction.mc_dropout(model, self.samples, seed)
         scores = kasuri.evaluate(
-            model,
+            model_of(members, self.samples, seed),
             part,
             samples=self.samples,
             seed=seed_of_draws,

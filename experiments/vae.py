@@ -49,9 +49,7 @@ class Generative(Experiment):
     # 20 validations per run
     patience: int = 2
     samples: int = 5000  # draws of the importance-weighted log-likelihood
-    images: int = (
-        0  # test pictures whose log-likelihood is taken; 0 for all. The ELBO is that of all
-    )
+    images: int = 0  # test pictures of the log-likelihood; 0 for all. The ELBO is that of all
     limit: int = 0  # use only so many pictures of each part; 0 for all
 
     def smoke(self) -> "Generative":

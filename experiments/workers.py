@@ -19,11 +19,6 @@ class RunsFailed(ValueError):
     """Some runs failed; the results of the others are kept."""
 
 
-def announce(text: str) -> None:
-    """Print at once, also into a pipe."""
-    print(text, flush=True)
-
-
 def run_tasks(tasks: Mapping[str, Task], workers: int, threads: int | None) -> None:
     """Do all tasks, so many at a time; a loss that is no number does not stop the others.
 
@@ -48,7 +43,7 @@ def _is_done(title: str, task: Task) -> bool:
     try:
         task()
     except ArithmeticError as error:
-        announce(f"{title} failed: {error}")
+        print(f"{title} failed: {error}", flush=True)
         return False
     return True
 

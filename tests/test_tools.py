@@ -1,5 +1,6 @@
 """The tables and pictures that `make tables` writes."""
 
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from experiments.report import Result, compare
 from experiments.report.panels import scale, ticks
 from experiments.report.sweeps import pooled
-from tools import charts, tables
+from tools import charts, interval_chart, tables
 from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
 from tools.uci_tables import uci_tables
 
@@ -132,11 +133,18 @@ def test_curves_have_dots_for_ours_and_rings_for_what_is_published():
     assert {"Accuracy (%)", "● a", "○ dotted: published, or exact", "τ", "m"} <= set(words)
 
 
-def test_names_in_pictures_are_escaped():
-    bad = "<script>alert(1)</script>"
-    drawn = charts.sweep_chart([point(tau, 0, bad, nll=1.0 + tau) for tau in (0.1, 1.0)])
-    assert f"● {bad}" in [one.text for one in elements(drawn, "text")]
-    assert "<script" not in drawn
+def test_the_interval_of_the_page_on_tables_holds_its_share_of_targets(
+    tmp_path, monkeypatch, capsys
+):
+    stored = interval_chart.OUT.read_text()
+    (told,) = re.findall(r"<title>([\d.]+)% of 2,000", stored)
+    assert 87 < float(told) < 96
+    assert len(elements(stored, "circle")) == 200
+    monkeypatch.setattr(interval_chart, "OUT", tmp_path / "picture.svg")
+    interval_chart.main(epochs=2)
+    drawn = interval_chart.OUT.read_text()
+    assert len(elements(drawn, "polyline")) == len(elements(stored, "polyline")) == 5
+    assert elements(drawn, "title")[0].text in capsys.readouterr().out
 
 
 def test_scales_and_ticks():

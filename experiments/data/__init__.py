@@ -5,8 +5,8 @@ by the environment variable KASURI_DATA, else from a cache, else from their publ
 checked against checksums at every load.
 """
 
-from experiments.data.catalog import Status, load, status
+from experiments.data.catalog import load, status
 from experiments.data.dataset import Dataset, Split
 from experiments.data.files import DataError
 
-__all__ = ["DataError", "Dataset", "Split", "Status", "load", "status"]
+__all__ = ["DataError", "Dataset", "Split", "load", "status"]

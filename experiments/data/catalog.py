@@ -1,7 +1,6 @@
 """The data sets by name: what there is, where it lies, and loading it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,21 +10,6 @@ from experiments.data.files import find
 from experiments.data.pictures import picture_set
 from experiments.data.static_mnist import ORIGINALS, read_static_mnist
 from kasuri.checks import near_misses
-
-
-@dataclass(frozen=True)
-class Status:
-    """Whether a data set is on this machine."""
-
-    name: str
-    where: str = ""  # the folder, or the package that brings it along; empty if it is not present
-    size: int = 0  # bytes on disk; 0 for a set that comes with a package
-
-    @property
-    def present(self) -> bool:
-        """All its files are there; `load` will not download, though it may find one damaged."""
-        return bool(self.where)
-
 
 _IDX = {name: tuple(f"{name}/{file}" for file in pictures.IDX_FILES) for name in pictures.CLASSES}
 # how to load a set, and which files hold it: one group suffices
@@ -74,16 +58,15 @@ def load(name: str, **options: Any) -> Dataset:
     return SETS[name][0](**options)
 
 
-def status() -> list[Status]:
-    """Which data sets are on this machine; nothing is downloaded, and no checksum is computed.
+def status() -> dict[str, str]:
+    """Where each data set is on this machine: a folder, a package, or nowhere (""). Checks no file.
 
     Examples:
-        >>> status()[0]
-        Status(name='digits', where='scikit-learn', size=0)
+        >>> status()["digits"]
+        'scikit-learn'
     """
-    known = []
+    places = {}
     for name, (_, groups) in SETS.items():
         paths = next(filter(None, (find(*group) for group in groups)), [])
-        where = str(paths[0].parent) if paths else "" if groups else "scikit-learn"
-        known.append(Status(name, where, sum(path.stat().st_size for path in paths)))
-    return known
+        places[name] = str(paths[0].parent) if paths else "" if groups else "scikit-learn"
+    return places

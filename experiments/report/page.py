@@ -3,14 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from experiments.report import calibration, posteriors, sizes, sweeps, training
 from experiments.report.images import sheets
-from experiments.report.json_numbers import with_error
 from experiments.report.panels import look
 from experiments.report.reading import Result
 from experiments.report.score_tables import (
@@ -20,7 +19,6 @@ from experiments.report.score_tables import (
     ScoreTable,
     compare,
     gains,
-    pool,
 )
 from experiments.report.sections import Rows, Section, Table, stored
 from experiments.report.text_tables import score_lines
@@ -127,27 +125,11 @@ SECTIONS = (
 
 
 def _variant(row: ScoreRow) -> Section:
-    """All about one variant: layers, and folded up its scores and provenance."""
-    parts = [
-        posteriors.layers(row),
-        *(Section(t.name, tables=[t], folded=True) for t in (_scores(row), _runs(row.results))),
-    ]
+    """All about one variant: layers, and folded up its provenance."""
+    runs = _runs(row.results)
+    parts = [posteriors.layers(row), Section(runs.name, tables=[runs], folded=True)]
     seeds = f"seeds {', '.join(str(result.seed) for result in row.results)}"
     return Section(seeds, parts=[part for part in parts if part], row=row)
-
-
-def _scores(row: ScoreRow) -> Table:
-    parts = [[getattr(run, name) for run in row.results] for name in ("metrics", "validation")]
-    keys = dict.fromkeys(key for part in parts for seed in part for key in seed)
-    lines = [
-        [key, *(_pooled(key, part) for part in parts)] for key in keys if not key.endswith("_sem")
-    ]
-    return Table("Every score", ["score", "test", "validation"], lines, numbers=True)
-
-
-def _pooled(key: str, scores: Sequence[Mapping[str, float]]) -> str:
-    cell = pool(key, scores)
-    return "–" if cell is None or cell.value is None else with_error(cell.value, cell.error)
 
 
 def _runs(results: Sequence[Result]) -> Table:

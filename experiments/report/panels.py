@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -67,17 +68,13 @@ class Panel:
             ],
             "crosses": [
                 (name, x(a), y(b), y(b) + (-16, -5, 12, 23)[i % 4])  # many are beside each other
-                for i, (name, (a, b)) in enumerate(sorted(self.crosses.items(), key=_place))
+                for i, (name, (a, b)) in enumerate(sorted(self.crosses.items(), key=itemgetter(1)))
             ],
         }
 
 
 def _words(tick: float) -> str:
     return f"{tick / 1e6:g}M" if abs(tick) >= 1e6 else short(tick)
-
-
-def _place(cross: tuple[str, Point]) -> Point:
-    return cross[1]
 
 
 def line(name: str, x: Iterable[float], y: Iterable[float], entry: int, **style: Any) -> Series:

@@ -71,10 +71,13 @@ def read(
 
     Folders are searched for *.json. JSON files without "experiment" are passed over in silence.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files: list[Path] = []
+    for path in map(Path, given):
+        files += sorted(path.rglob("*.json"), key=_natural) if path.is_dir() else [path]
     results: dict[tuple[object, ...], tuple[Path, Result]] = {}
     problems: list[str] = []
-    for path in _files(map(Path, given)):
+    for path in {file.resolve(): file for file in files}.values():
         try:
             data = json.loads(path.read_bytes())
             if not isinstance(data, dict) or "experiment" not in data:
@@ -88,16 +91,6 @@ def read(
         if first != path:
             problems.append(f"{path}: the same variant and seed as {first}")
     return [result for _, result in results.values()], problems
-
-
-def _files(paths: Iterable[Path]) -> Iterable[Path]:
-    """Files to look at, each once."""
-    files: dict[Path, Path] = {}  # by where they really are
-    for path in paths:
-        inside = path.rglob("*.json") if path.is_dir() else [path]
-        for file in sorted(inside, key=_natural):
-            files.setdefault(file.resolve(), file)
-    return files.values()
 
 
 def _natural(path: Path) -> list[tuple[float, str]]:

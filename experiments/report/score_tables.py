@@ -68,24 +68,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One variant with its seeds; smoke runs have a row of their own."""
+    """One variant with its seeds."""
 
-    name: str  # of the variant, with "(smoke)" behind it if these were smoke runs
+    name: str  # of the variant
     index: int  # number of the variant in its experiment, which decides its colour in figures
     results: tuple[Result, ...]
     cells: Mapping[str, Cell]  # by the key of their column
-
-    @property
-    def smoke(self) -> bool:
-        """Whether these were smoke runs, which are never the best."""
-        return self.results[0].smoke
 
 
 @dataclass(frozen=True)
 class ScoreTable:
     """The variants of one experiment, the columns that some of them have, and remarks."""
 
-    name: str
+    name: str  # of the experiment, with "(smoke)" behind it if these were smoke runs
     title: str
     rows: tuple[ScoreRow, ...]
     columns: tuple[Column, ...]
@@ -102,7 +97,7 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
     With several seeds a cell is the mean ± its standard error over seeds, with one seed the value
     ± the standard error over examples (`<score>_sem`). The best value of a column is marked, and
     values within one standard error of the difference from it are marked as tied. Smoke runs have
-    rows of their own and are never marked; costs (parameters, seconds) have no best.
+    tables of their own; costs (parameters, seconds) have no best.
 
     Args:
         results: from `read`.
@@ -114,32 +109,26 @@ def compare(results: Iterable[Result], *, validation: bool = False) -> list[Scor
         >>> cell.value, cell.error
         (2.0, 1.0)
     """
-    experiments: dict[str, dict[tuple[str, bool], list[Result]]] = {}
+    tables: dict[str, dict[str, list[Result]]] = {}
     for result in results:
-        variants = experiments.setdefault(result.experiment, {})
-        variants.setdefault((result.variant, result.smoke), []).append(result)
-    return [_table(list(variants.values()), validation) for variants in experiments.values()]
+        name = f"{result.experiment} (smoke)" if result.smoke else result.experiment
+        tables.setdefault(name, {}).setdefault(result.variant, []).append(result)
+    return [_table(name, variants, validation) for name, variants in tables.items()]
 
 
-def _table(variants: Sequence[Sequence[Result]], validation: bool) -> ScoreTable:
-    scores = [[_scores(run, validation) for run in runs] for runs in variants]
-    papers = [
-        {} if validation else next((run.published for run in runs if run.published), {})
-        for runs in variants
-    ]
-    smoke = [runs[0].smoke for runs in variants]
-    columns = {c: cells for c in COLUMNS if any(cells := _cells(c, scores, papers, smoke))}
-    rows = tuple(
-        ScoreRow(
-            f"{runs[0].variant} (smoke)" if smoke[i] else runs[0].variant,
-            i,
-            tuple(runs),
-            {column.key: cell for column, cells in columns.items() if (cell := cells[i])},
-        )
-        for i, runs in enumerate(variants)
-    )
-    title = next((run.title for runs in variants for run in runs if run.title), "")
-    return ScoreTable(variants[0][0].experiment, title, rows, tuple(columns), tuple(_notes(rows)))
+def _table(name: str, variants: Mapping[str, Sequence[Result]], validation: bool) -> ScoreTable:
+    scores, papers = [], []
+    for runs in variants.values():
+        scores.append([_scores(run, validation) for run in runs])
+        published = (run.published for run in runs if run.published and not validation)
+        papers.append(next(published, {}))
+    columns = {c: cells for c in COLUMNS if any(cells := _cells(c, scores, papers))}
+    rows = []
+    for i, (variant, runs) in enumerate(variants.items()):
+        own = {column.key: cell for column, cells in columns.items() if (cell := cells[i])}
+        rows.append(ScoreRow(variant, i, tuple(runs), own))
+    title = next((run.title for row in rows for run in row.results if run.title), "")
+    return ScoreTable(name, title, tuple(rows), tuple(columns), tuple(_notes(rows)))
 
 
 def _scores(result: Result, validation: bool) -> Scores:
@@ -161,10 +150,7 @@ def pool(key: str, seeds: Sequence[Scores]) -> Cell | None:
 
 
 def _cells(
-    column: Column,
-    variants: Sequence[Sequence[Scores]],
-    papers: Sequence[Published],
-    smoke: Sequence[bool],
+    column: Column, variants: Sequence[Sequence[Scores]], papers: Sequence[Published]
 ) -> list[Cell | None]:
     """A cell per variant, formatted with the same digits, the best marked."""
     key, factor = column.key, column.factor
@@ -172,17 +158,15 @@ def _cells(
     values = [factor * cell.value for cell in cells if cell and cell.value is not None]
     errors = [factor * cell.error for cell in cells if cell and cell.error is not None]
     decimals = decimals_for(values, errors, column.decimals)
-    marks = _marks(column, {i: cell for i, cell in enumerate(cells) if cell and not smoke[i]})
-    shown: list[Cell | None] = []
-    for i, (cell, paper) in enumerate(zip(cells, papers, strict=True)):
-        if cell:
-            cell = replace(_formatted(cell, column, decimals), mark=marks.get(i, ""))
+    marks = _marks(column, {i: cell for i, cell in enumerate(cells) if cell})
+    for i, paper in enumerate(papers):
+        if cell := cells[i]:
+            cells[i] = replace(_formatted(cell, column, decimals), mark=marks.get(i, ""))
         if key in paper:
             value, error = paper[key]
             text = with_error(factor * value, None if error is None else factor * error)
-            cell = replace(cell or Cell(None), published=text)
-        shown.append(cell)
-    return shown
+            cells[i] = replace(cells[i] or Cell(None), published=text)
+    return cells
 
 
 def _marks(column: Column, cells: Mapping[int, Cell]) -> dict[int, Mark]:
@@ -217,7 +201,7 @@ ERROR_NOTE = "± is the standard error over seeds; with one seed, over examples 
 def _notes(rows: Sequence[ScoreRow]) -> Iterator[str]:
     if any(cell.error is not None for row in rows for cell in row.cells.values()):
         yield ERROR_NOTE
-    if any(row.smoke for row in rows):
+    if any(run.smoke for row in rows for run in row.results):
         yield "Smoke runs only show that the program works: they are not results."
     for row in rows:
         if differing := _differing(row):
@@ -243,13 +227,12 @@ GAINS_NOTE = (
 def gains(rows: Sequence[ScoreRow]) -> tuple[str, list[list[str]]]:
     """Differences of every later variant to the first, above 0 if it is better: heading and table.
 
-    Over the seeds that both have; smoke runs do not count. No rows if nothing can be compared.
+    Over the seeds that both have. No rows if nothing can be compared.
     """
     lines = []
-    real = [row for row in rows if not row.smoke]
-    for row in real[1:]:
+    for row in rows[1:]:
         for key in GAINS:
-            base, own = _by_seed(real[0], key), _by_seed(row, key)
+            base, own = _by_seed(rows[0], key), _by_seed(row, key)
             differences = [own[seed] - base[seed] for seed in own if seed in base]
             if differences:
                 mean, error = mean_and_error(differences)
@@ -258,7 +241,7 @@ def gains(rows: Sequence[ScoreRow]) -> tuple[str, list[list[str]]]:
                 words = verdict(mean, error, len(differences))
                 lines.append([row.name, column(key).label, size, words])
     head = ["variant", "score", "difference", "verdict"]
-    return (f"differences to {real[0].name}", [head, *lines]) if lines else ("", [])
+    return (f"differences to {rows[0].name}", [head, *lines]) if lines else ("", [])
 
 
 def _by_seed(row: ScoreRow, key: str) -> dict[int, float]:

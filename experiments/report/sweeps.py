@@ -63,7 +63,7 @@ def pooled(rows: Rows) -> Sweep:
         for run, point in stored(row, "sweep"):
             sweep.x = AXES.get(point["x"], str(point["x"]))
             (x,) = array([point["value"]]).tolist()
-            name = f"{point['series']} (smoke)" if row.smoke else str(point["series"])
+            name = str(point["series"])
             sweep.marks |= {str(k): float(at) for k, at in (point.get("marks") or {}).items()}
             for score in map(str, point["curves"]):
                 curve = sweep.scores.setdefault(score, {}).setdefault(name, SweepCurve())

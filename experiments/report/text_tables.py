@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from rich.cells import cell_len
-
 from experiments.report.score_tables import Cell, ScoreTable
 
 Shown = TypeVar("Shown")
@@ -68,10 +66,9 @@ def score_lines(table: ScoreTable, show: Callable[[Cell], Shown]) -> Iterator[li
     """Rows, and below a variant what is published of it."""
     for row in table.rows:
         cells = [row.cells.get(column.key, Cell(None)) for column in table.columns]
-        name = printable(row.name)
-        yield [name, str(len(row.results)), *map(show, cells)]
+        yield [row.name, str(len(row.results)), *map(show, cells)]
         if any(cell.published for cell in cells):
-            yield [f"{name}, published", "", *(cell.published for cell in cells)]
+            yield [f"{row.name}, published", "", *(cell.published for cell in cells)]
 
 
 def _marked(table: ScoreTable, signs: Mapping[str, str]) -> list[list[str]]:
@@ -81,7 +78,7 @@ def _marked(table: ScoreTable, signs: Mapping[str, str]) -> list[list[str]]:
 
 
 def _remarks(table: ScoreTable, legend: str) -> list[str]:
-    return [*([legend] if table.is_marked else []), *map(printable, table.notes)]
+    return [*([legend] if table.is_marked else []), *table.notes]
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
@@ -89,7 +86,7 @@ def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     columns = [_padded(cells, number > 0) for number, cells in enumerate(zip(*rows, strict=True))]
     blocks = [columns[:2]]
     for column in columns[2:]:
-        needed = sum(cell_len(shown[0]) + 2 for shown in [*blocks[-1], column]) - 2
+        needed = sum(len(shown[0]) + 2 for shown in [*blocks[-1], column]) - 2
         if needed > (width or needed) and len(blocks[-1]) > 2:
             blocks.append(columns[:2])
         blocks[-1] = [*blocks[-1], column]
@@ -98,20 +95,14 @@ def _aligned(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 
 def _padded(cells: Sequence[str], right: bool) -> list[str]:
-    widest = max(map(cell_len, cells))
-    pads = [" " * (widest - cell_len(cell)) for cell in cells]
-    return [pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)]
+    width = max(map(len, cells))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
 
 
 def _heading(table: ScoreTable) -> str:
-    return printable(f"{table.name}: {table.title}" if table.title else table.name)
+    return f"{table.name}: {table.title}" if table.title else table.name
 
 
 def _escaped(text: str) -> str:
     """Text with everything that Markdown or HTML could take for markup made harmless."""
-    return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", printable(text))
-
-
-def printable(text: str) -> str:
-    """Text on one line without control characters, which could steer a terminal."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", text)

@@ -128,10 +128,9 @@ def test_matrix_normals_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatc
     start = "| kasuri ScaledMatrixNormal()"
     row = next(line for line in text.splitlines() if line.startswith(start))
     shared = case["contenders"]["kasuri ScaledMatrixNormal() shared"]
-    cells = row.split("|")[3:]
-    assert float(cells[0]) == round(shared["versus"]["kasuri MeanField() shared"], 2)
-    assert float(cells[1]) == round(shared["versus"]["kasuri MeanField() local"], 2)
-    assert float(cells[3]) == round(shared["peak_bytes"] / 1e6, 2)
+    ratios = [shared["versus"][f"kasuri MeanField() {how}"] for how in ("shared", "local")]
+    cells = [float(cell) for cell in row.split("|")[3:7]]
+    assert [*cells[:2], cells[3]] == [round(n, 2) for n in (*ratios, shared["peak_bytes"] / 1e6)]
     assert "≤ 2 x kasuri MeanField() local" in text
 
 

@@ -9,8 +9,6 @@ import kasuri
 from experiments.catalog import variants
 from experiments.convergence import ElboCurve
 from experiments.k_tied import Truncation
-from experiments.report import read, write_report
-from experiments.running import Plan, run_one
 from experiments.spec import Where
 from experiments.supervised import Supervised, trained_numbers
 from tests.experiments.test_networks import zeros
@@ -54,15 +52,6 @@ def test_only_the_dense_layers_of_lenet_are_tied():
     assert all(type(q).__name__ == "KTiedPosterior" for q in matrices)
 
 
-def test_only_the_recurrent_matrices_of_the_lstm_are_random():
-    experiment = variants("k-tied/imdb-lstm")["k-tied-1"]
-    net = experiment.convert(experiment.network(WORDS))
-    assert [name for name, _ in kasuri.named_posteriors(net)] == [
-        "lstm.weight_ih_l0",
-        "lstm.weight_hh_l0",
-    ]
-
-
 def small(name, variant):
     """A smoke run of an experiment on scikit-learn's digits."""
     chosen = variants(name)[variant]
@@ -72,10 +61,7 @@ def small(name, variant):
 
 
 def test_truncation_takes_the_trained_network_of_its_base(tmp_path):
-    full, cut = (
-        small("k-tied/truncated-mnist-mlp", "full"),
-        small("k-tied/truncated-mnist-mlp", "rank-1"),
-    )
+    full, cut = (small("k-tied/truncated-mnist-mlp", variant) for variant in ("full", "rank-1"))
     folders = [tmp_path / one.name / one.variant / "0" for one in (full, cut)]
     first = full.run(0, Where(folders[0], show=False))
     checkpoint = tmp_path / "k-tied/mnist-mlp/mean-field/0/checkpoint.pt"
@@ -91,14 +77,6 @@ def test_truncation_takes_the_trained_network_of_its_base(tmp_path):
     assert "spectrum" not in second.figures
 
 
-def test_settings_of_a_truncation_tell_those_of_the_training():
-    settings = variants("k-tied/truncated-mnist-mlp")["rank-2"].settings()
-    assert settings["rank"] == 2
-    assert settings["base"] == "k-tied/mnist-mlp mean-field"
-    assert settings["base epochs"] == 300
-    assert settings["data"] == "mnist"
-
-
 def test_convergence_watches_one_layer_at_the_told_steps():
     found = small("k-tied/convergence", "k-tied-2").run(0, Where(None, show=False))
     assert found.figures["convergence"]["step"][:3] == [0, 4, 8]
@@ -106,26 +84,17 @@ def test_convergence_watches_one_layer_at_the_told_steps():
     assert {"snr_6", "snr_12", "snr_median_6", "snr_median_12"} <= found.metrics.keys()
 
 
-def test_steps_of_standard_deviations_can_be_scaled():
-    rates = {}
-    for variant in ("mean-field", "mean-field-double", "k-tied-1-half"):
-        experiment = variants("k-tied/convergence")[variant]
-        net = experiment.convert(experiment.network(MNIST))
-        told = experiment.rates(net)
-        if "optimiser" not in told:
-            assert told["learning_rate"] == 3e-4
-            continue
-        groups = told["optimiser"](net).param_groups
-        rates[variant] = [group["lr"] for group in groups]
-        spread = [
-            p
-            for _, q in kasuri.named_posteriors(net)
-            for n, p in q.named_parameters()
-            if n != "loc"
-        ]
-        assert {id(p) for p in groups[1]["params"]} == {id(p) for p in spread}
-    assert rates["mean-field-double"] == pytest.approx([3e-4, 6e-4])
-    assert rates["k-tied-1-half"] == pytest.approx([3e-4, 1.5e-4])
+@pytest.mark.parametrize(
+    ("variant", "rates"),
+    [("mean-field-double", [3e-4, 6e-4]), ("k-tied-1-half", [3e-4, 1.5e-4])],
+)
+def test_steps_of_standard_deviations_can_be_scaled(variant, rates):
+    experiment = variants("k-tied/convergence")[variant]
+    net = experiment.convert(experiment.network(MNIST))
+    means, spreads = experiment.rates(net)["optimiser"](net).param_groups
+    assert [means["lr"], spreads["lr"]] == pytest.approx(rates)
+    locs = {id(q.loc) for _, q in kasuri.named_posteriors(net)}
+    assert {id(p) for p in means["params"]} == locs
 
 
 def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
@@ -148,20 +117,3 @@ def test_curve_does_not_count_its_own_time_and_survives_a_restart(monkeypatch):
     again.on_step(None, 4, None)
     assert again.points["seconds"] == [1.0, 3.0, 4.0]
     assert again.at(3) == 5.0
-
-
-def test_the_report_draws_what_these_experiments_store(tmp_path):
-    plan = Plan(tmp_path / "results", tmp_path / "runs")
-    chosen = [
-        small("k-tied/truncated-mnist-mlp", "full"),
-        small("k-tied/truncated-mnist-mlp", "rank-2"),
-        small("k-tied/convergence", "k-tied-2"),
-        small("k-tied/convergence", "mean-field-double"),
-    ]
-    for experiment in chosen:
-        run_one(experiment, 0, plan)
-    found, problems = read(tmp_path / "results")
-    assert not problems
-    page = write_report(found, tmp_path / "page.html").read_text()
-    assert ">Convergence<" in page
-    assert "First share: σ" in page

@@ -3,7 +3,7 @@
 import json
 import pickle
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,38 +12,16 @@ from experiments import catalog, results
 from experiments import data as datasets
 from experiments.data import pictures
 from experiments.k_tied import Truncation
-from experiments.networks import (
-    ELUMLP,
-    LSTM,
-    MLP,
-    VGG,
-    CifarResNet,
-    LeNet,
-    LeNet5,
-    ResNet,
-    TwoLayer,
-)
+from experiments.networks import MLP
 from experiments.report import read
 from experiments.running import Plan, run_one
 from experiments.spec import Experiment, Where
 from experiments.uci import Splits
 from experiments.vae import Generative
-from experiments.wide import Wide
 
 TINY = replace(
     catalog.variants("demo/digits")["k-tied-2"], epochs=2, limit=120, samples=3, network=MLP((8,))
 )
-SMALL = {
-    MLP: lambda net: MLP((6, 5, 4)[: len(net.hidden)], dropout=net.dropout),
-    LeNet: lambda net: LeNet((2, 3), net.kernel, hidden=8),
-    ELUMLP: lambda net: ELUMLP((6, 5)),
-    VGG: lambda net: VGG(((2,), (3,), (2,), (2,))),
-    LSTM: lambda net: LSTM(net.vocabulary, width=4),
-    ResNet: lambda net: ResNet((2, 2, 3, 3)),
-    LeNet5: lambda net: LeNet5((2, 3), hidden=8),
-    TwoLayer: lambda net: replace(net, hidden=6),
-    CifarResNet: lambda net: replace(net, blocks=1, widths=(2, 3, 4)),
-}
 
 
 def needs(experiment: Experiment) -> set[str]:
@@ -56,17 +34,11 @@ def needs(experiment: Experiment) -> set[str]:
 
 
 def shrunk(experiment: Experiment) -> Experiment:
-    """The smoke run with a network of few weights."""
+    """The smoke run on fewer data."""
     smoke = experiment.smoke()
-    if isinstance(smoke, Splits):
-        return replace(smoke, hidden=4)
-    if isinstance(smoke, Generative):
-        return replace(smoke, hidden=(6, 5), limit=60)
-    if isinstance(smoke, Wide):
-        return smoke
     if isinstance(smoke, Truncation):
         return replace(smoke, base=shrunk(smoke.base))
-    return replace(smoke, limit=60, network=SMALL[type(smoke.network)](smoke.network))
+    return replace(smoke, limit=60) if hasattr(smoke, "limit") else smoke
 
 
 def kind(experiment: Experiment) -> tuple[Any, ...]:
@@ -90,7 +62,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize("experiment", cases())
 def test_smoke_run_writes_a_result_that_the_report_reads(experiment, tmp_path):
-    absent = needs(experiment) - {one.name for one in datasets.status() if one.present}
+    absent = needs(experiment) - {name for name, place in datasets.status().items() if place}
     if absent:
         pytest.skip(f"{absent} not on this machine: set KASURI_DATA")
     plan = Plan(tmp_path / "results", tmp_path / "runs", smoke=True)
@@ -141,15 +113,6 @@ def test_a_result_that_is_there_is_not_made_again(tmp_path, capsys):
     assert path.read_bytes() != before  # the time at least
 
 
-def test_the_same_seed_gives_the_same_numbers(tmp_path):
-    def metrics(seed: int, name: str) -> dict[str, float]:
-        path = run_one(TINY, seed, Plan(tmp_path / name, tmp_path / name / "runs"))
-        return json.loads(path.read_text())["metrics"]
-
-    assert metrics(0, "a") == metrics(0, "b")
-    assert metrics(0, "a") != metrics(1, "c")
-
-
 def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypatch):
     whole = TINY.run(0, Where(folder=tmp_path / "whole", show=False))
 
@@ -162,15 +125,6 @@ def test_an_interrupted_experiment_goes_on_to_the_same_result(tmp_path, monkeypa
     monkeypatch.undo()
     assert (tmp_path / "half/checkpoint.pt").exists()
     assert TINY.run(0, Where(folder=tmp_path / "half", show=False)).metrics == whole.metrics
-
-
-def test_settings_are_json_and_complete():
-    settings = json.loads(json.dumps(TINY.settings()))
-    assert settings["family"].startswith("KTied(")
-    assert settings["network"] == "MLP(hidden=(8,), dropout=0.0)"
-    assert settings.keys() == {setting.name for setting in fields(TINY)} - {
-        label.name for label in fields(Experiment)
-    }
 
 
 def test_files_of_other_versions_are_still_of_the_experiment():

@@ -8,14 +8,13 @@ import torch
 from torch import nn
 
 import kasuri
-from experiments import catalog, published
 from experiments import data as datasets
 from experiments.networks import TwoLayer
 from experiments.report import Result, compare
 from experiments.report.sweeps import pooled
 from experiments.spec import Where
 from experiments.tempering import Tempered, at_each_tau
-from experiments.wide import Wide, wide_optimum, widths
+from experiments.wide import Wide, wide_optimum
 
 ALONE = Where(None, show=False)
 DIGITS = Tempered(
@@ -99,33 +98,3 @@ def test_the_toy_finds_its_closed_form(rule):
     assert found["kl_exact"] == pytest.approx(best.kl, rel=1e-6)
     assert found["kl"] == pytest.approx(best.kl, rel=0.05)
     assert found["posterior_mean"] == pytest.approx(best.mean, rel=0.05)
-
-
-def test_a_wide_relu_network_collapses_at_temperature_one_and_not_when_balanced():
-    base = Wide(name="w", variant="", title="", epochs=250, learning_rate=0.05, draws=1, samples=30)
-    flat, balanced = (one.run(0, ALONE).metrics for one in widths(base, (512,)))
-    assert flat["rmse"] > 1.3  # that of predicting 0 is 1.45
-    assert flat["kl"] < 5
-    assert flat["at_prior"] > 0.95
-    assert balanced["rmse"] < 0.8
-    assert balanced["at_prior"] < 0.2
-
-
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_published_values_stand_beside_the_right_tau(name):
-    values = published.table("overparameterised", name)
-    rows = catalog.variants(f"tempering/{name}").values()
-    assert len(rows) == 11
-    assert {row.tau: row.published for row in rows} == {float(t): v for t, v in values.items()}
-    # the shape of the slides' figure: chance where hot, best where cold
-    assert values["0.01"]["accuracy"][0] > 0.87
-    assert values["100"]["accuracy"][0] < 0.2
-
-
-@pytest.mark.parametrize("name", ["tempering/toy", "tempering/width"])
-def test_curves_are_scores_that_a_file_can_hold(name):
-    for one in list(catalog.variants(name).values())[-4:]:
-        found = one.smoke().run(0, ALONE)
-        assert json.dumps(found.figures["sweep"], allow_nan=False)
-        curves = found.figures["sweep"]["curves"]
-        assert all(curve in found.metrics for curve in curves)

@@ -11,7 +11,6 @@ from experiments import catalog
 from experiments.data.dataset import Dataset, Split
 from experiments.report import compare, read, write_report
 from experiments.running import Plan, run_one
-from experiments.spec import Where
 from experiments.vae import Generative
 
 TINY = Generative(
@@ -46,21 +45,19 @@ def bars(monkeypatch):
     return data
 
 
-@pytest.mark.parametrize(("z", "sizes"), [(40, [80, 253, 860, 62]), (9, [18, 21, 54, 15])])
-def test_the_settings_are_those_of_the_paper(z, sizes):
-    rows = list(catalog.variants(f"vae/static-mnist-{z}").values())
-    assert [row.variant for row in rows] == ["diagonal", "matrix-normal", "full-normal", "k-tied"]
+@pytest.mark.parametrize(
+    ("z", "sizes", "published"),
+    [
+        (40, [80, 253, 860, 62], [-89.14, -88.8, -87.94, None]),
+        (9, [18, 21, 54, 15], [-96.80, -96.61, -96.20, None]),
+    ],
+)
+def test_the_settings_are_those_of_the_paper(z, sizes, published):
+    rows = catalog.variants(f"vae/static-mnist-{z}").values()
     assert [row.latent.size for row in rows] == sizes
-    for row in rows:
-        assert row.latent.dimensions == z
-        assert (row.hidden, row.batch_size, row.learning_rate) == ((300,) * 3, 100, 5e-4)
-        assert (row.epochs, row.warm_up, row.samples) == (1000, 300, 5000)
-    published = [row.published and row.published["log_likelihood"][0] for row in rows]
-    expected = {40: [-89.14, -88.8, -87.94, None], 9: [-96.80, -96.61, -96.20, None]}
-    assert published == expected[z]
-    for short in catalog.variants(f"vae/static-mnist-{z}-short").values():
-        assert short.published is None
-        assert short.epochs * short.limit <= 1000 * 50_000 / 100
+    assert all(row.latent.dimensions == z for row in rows)
+    values = [row.published and row.published["log_likelihood"][0] for row in rows]
+    assert values == published
 
 
 def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path):
@@ -85,9 +82,3 @@ def test_a_result_has_scores_note_and_sheets_and_the_report_shows_them(tmp_path)
     for text in ("made of bars", "Draws from the prior", "Differences to diagonal", "active units"):
         assert text in page
     assert compare(found)[0].rows[1].cells["log_likelihood"].error > 0
-
-
-def test_test_data_are_left_alone_in_a_sweep():
-    found = TINY.run(0, Where(None, show=False, test=False))
-    assert found.metrics == {}
-    assert found.validation["elbo"] < 0

@@ -31,15 +31,3 @@ def test_the_closed_form_is_the_optimum(neurons, eta):
     assert variance == pytest.approx(math.exp(2 * found.x[1]), rel=1e-3)
     q = td.Normal(torch.tensor(mean).double(), math.sqrt(variance))
     assert kl == pytest.approx(neurons * float(td.kl_divergence(q, td.Normal(0.0, 1.0))), rel=1e-6)
-
-
-def test_at_temperature_one_the_data_are_ignored_and_balanced_they_are_not():
-    mean = float(TARGETS.mean())
-    for neurons in (10**4, 10**6):
-        flat = wide_optimum(6, mean, neurons, 1.0)
-        assert neurons * flat.kl == pytest.approx(0.5 * (6 * mean) ** 2, rel=0.01)
-        even = wide_optimum(6, mean, neurons, 0.2 * 6 / neurons)
-        assert even.mean == pytest.approx(mean / 1.2)
-        assert even.kl / neurons == pytest.approx(
-            wide_optimum(6, mean, 10**5, 1.2e-5).kl / 1e5, rel=1e-3
-        )
