@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 from tyro.conf import Fixed
@@ -13,9 +13,9 @@ from experiments.data import Dataset
 from experiments.matrix_normal import VALIDATED, Sparse
 from experiments.spec import Where
 from experiments.supervised import Callbacks, Scored, Supervised
+from kasuri.compression import Loss, PerLayer
 from kasuri.compression.counting import count
 from kasuri.compression.report import CompressionReport, latency
-from kasuri.compression.search import Loss, PerLayer, Price
 from kasuri.streams import mix
 
 SIZES = {"weights": "weights", "macs": "flops"}  # of a point of the frontier, by price
@@ -35,7 +35,7 @@ class Compressed(Sparse):
     # to the last part; 0 for never
     stages: int = 0
     stage_tolerance: float = 0.01  # growth of the validation loss that each stage may cost
-    price: Price = "weights"  # what units should save, of `kasuri.compress`
+    price: Literal["weights", "macs"] = "weights"  # what units should save, of `kasuri.compress`
     structure: str = "both"  # what may go, of `kasuri.compress`
     # so many weights (or multiply-accumulates, by price) may be left after the last stage, and after each
     # before it a common factor more; 0 for no bound
