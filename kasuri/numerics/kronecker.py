@@ -11,6 +11,11 @@ made with them is an ELBO.
 import torch
 from torch import Tensor
 
+from kasuri.numerics.torch_internals import eager
+
+FAR = 25.0  # e^-25 of a variance changes the logarithm of nothing it is added to by more than 1e-11
+LEVELS = 1 << 16  # of logarithms, for sorting by counting
+
 Vectors = Tensor | None  # columns are eigenvectors; None for the identity
 
 
@@ -55,11 +60,33 @@ def log_det_bound(
     where eigenvalues coincide, as they do at the start.
     """
     products = rows[0].unsqueeze(-1) * columns[0].unsqueeze(-2)
+    if rows[1] is None and columns[1] is None:
+        return (products + logs.exp()).log().sum((-2, -1))  # exact
     inverse = _turned((-logs).exp(), rows[1], columns[1])
     harmonic = (products + 1 / inverse).log().sum((-2, -1))
+    if eager() and _never_above(harmonic, rows[0], columns[0], logs):
+        return harmonic  # without sorting, which takes longer than all else
     ranked = [values.flatten(-2).sort(-1).values for values in (products, logs)]
     fiedler = (ranked[0] + ranked[1].exp()).log().sum(-1)
     return torch.maximum(harmonic, fiedler)
+
+
+@torch.no_grad()
+def _never_above(bound: Tensor, rows: Tensor, columns: Tensor, logs: Tensor) -> bool:
+    """Whether Fiedler's bound of one matrix is plainly below this one.
+
+    Logarithms are rounded up to one of so many levels, and sorted by counting, ten times as fast.
+    """
+    if logs.dim() > 2:
+        return False
+    products = (rows.log().unsqueeze(-1) + columns.log()).clamp_(min=logs.min() - FAR)
+    ranked = []
+    for values in (products, logs):
+        low, high = values.aminmax()
+        step = (high - low).clamp_(min=1e-9) / LEVELS
+        counts = torch.bincount((values.reshape(-1) - low).div_(step).ceil_().int())
+        ranked.append((torch.repeat_interleave(counts) * step).add_(low).float())
+    return bool(torch.logaddexp(*ranked).sum(dtype=torch.float64) <= bound)
 
 
 def _turned(matrix: Tensor, rows: Vectors, columns: Vectors) -> Tensor:

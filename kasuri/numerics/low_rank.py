@@ -167,7 +167,11 @@ def noisy_linear(
         spread: v (out).
         noise: (batch, out).
     """
-    return _NoisyLinear.apply(x, mean, *logs, centre, spread, noise)
+    if torch.is_grad_enabled():
+        return _NoisyLinear.apply(x, mean, *logs, centre, spread, noise)
+    rows, columns = square_factors(*map(factor, logs))
+    deviation = torch.addmm(spread, x.square() @ columns.mT, rows).sqrt_()
+    return torch.addmm(centre, x, mean.mT).addcmul_(deviation, noise)
 
 
 class _NoisyLinear(torch.autograd.Function):

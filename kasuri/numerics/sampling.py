@@ -65,6 +65,8 @@ def normal_noise(like: Tensor, *, examples: bool) -> Tensor:
 def add_noise(y: Tensor, variance: Tensor, *, examples: bool) -> Tensor:
     """Y + √variance ⊙ noise, see `normal_noise`; the variance broadcasts."""
     noise = normal_noise(y, examples=examples)
+    if not torch.is_grad_enabled():
+        return torch.addcmul(y, variance.sqrt().to(y.dtype), noise)
     if eager() and variance.shape == y.shape and variance.dtype == y.dtype:
         return _AddNoise.apply(y, variance, noise)
     return torch.addcmul(y, safe_sqrt(variance).to(y.dtype), noise)

@@ -1,6 +1,6 @@
 """Predictions with uncertainty, in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,10 +13,13 @@ from kasuri.likelihoods import Likelihood
 from kasuri.likelihoods.predictions import Draws, Prediction, RealPrediction
 from kasuri.network.calls import all_draws
 from kasuri.network.contexts import drawing_from, evaluating, using
-from kasuri.network.estimators import Estimator, resolve, shared
+from kasuri.network.estimators import Estimator, local, resolve, shared
 from kasuri.network.random import named_posteriors, require_posteriors
+from kasuri.numerics.safe import safe_sqrt
+from kasuri.numerics.sampling import normal_noise
 from kasuri.objectives.elbo import Objective
 from kasuri.objectives.trained import Trained, objective_of
+from kasuri.posteriors.base import Elementwise, Op, Posterior, bias_moments
 from kasuri.streams import fresh, mix, seeded
 
 Output = Callable[[Any], Tensor] | None
@@ -83,18 +86,16 @@ def predict(
         base = fresh() if seed is None else seed
         seeds = [mix(base, draw) for draw in range(samples)]
     parts: list[Draws] = []
-    with (
-        torch.no_grad(),
-        evaluating(net) as network,
-        _drawing(network, resolve(estimator)) as turn_to,
-    ):
+    estimator = resolve(estimator)
+    with torch.no_grad(), evaluating(net) as network:
         for batch in batches(x):
             pieces = split(batch, chunk)
             draws = [Draws(keep_draws, seeds) for _ in pieces]
-            for number in seeds or [0]:
-                turn_to(number)
-                for piece, part in zip(pieces, draws, strict=True):
-                    part.add(run(network, piece, output).unsqueeze(0), likelihood)
+            with _drawing(network, estimator, pieces) as turn_to:
+                for number in seeds or [0]:
+                    turn_to(number)
+                    for piece, part in zip(pieces, draws, strict=True):
+                        part.add(run(network, piece, output).unsqueeze(0), likelihood)
             parts += draws
     if not parts:
         raise ValueError("predict was given a loader without batches")
@@ -107,7 +108,9 @@ def summarise(draws: Draws, likelihood: Likelihood | None) -> Prediction:
 
 
 @contextmanager
-def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], None]]:
+def _drawing(
+    net: nn.Module, estimator: Estimator, inputs: Sequence[Any]
+) -> Iterator[Callable[[int], None]]:
     """Yields a function of a seed that switches to the draw, or the stream of noise, of that seed."""
     posteriors = [posterior for _, posterior in named_posteriors(net)]
     if estimator is shared:
@@ -115,10 +118,33 @@ def _drawing(net: nn.Module, estimator: Estimator) -> Iterator[Callable[[int], N
         with drawing_from(net, weights):
             yield lambda seed: weights.update(all_draws(posteriors, seed))
     else:
-        with using(net, estimator), ExitStack() as noise:
+        # one input at a time is remembered, so that memory stays that of a chunk
+        remembered = _local_at(inputs[0]) if estimator is local and len(inputs) == 1 else estimator
+        with using(net, estimator), using(net, remembered), ExitStack() as noise:
 
             def turn_to(seed: int) -> None:
                 noise.close()
                 noise.enter_context(seeded(seed))
 
             yield turn_to
+
+
+def _local_at(x: Any) -> Estimator:
+    """`local`, for many draws at one input: layers that read it find the moments of their outputs once."""
+    known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def draw(posterior: Posterior, op: Op, inputs: Tensor) -> Tensor:
+        if inputs is not x or not isinstance(posterior, Elementwise):
+            return local(posterior, op, inputs)
+        key = id(posterior), id(op.bias)
+        if key not in known:
+            centre, spread = bias_moments(op)
+            mean = op.shifted(x, posterior.mean, centre)
+            variance = op(x.square(), posterior.variance)
+            if spread is not None:
+                variance = variance + op.along_features(spread, mean)
+            known[key] = mean, safe_sqrt(variance)
+        mean, deviation = known[key]
+        return torch.addcmul(mean, deviation, normal_noise(mean, examples=op.counts_examples(mean)))
+
+    return draw

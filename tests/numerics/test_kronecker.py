@@ -100,6 +100,16 @@ def test_either_bound_can_be_the_better_one():
     assert better == {True, False}
 
 
+@pytest.mark.parametrize("spread", [0.2, 0.6, 1.0, 1.5, 3.0])
+def test_one_matrix_has_the_bound_of_many(spread):
+    """Of one matrix Fiedler's bound is ruled out before anything is sorted, where it is plainly lower."""
+    u, v = spd(10, 20, 0.5), spd(10, 31, 0.5)
+    logs = spread * torch.randn(10, 20, 31, dtype=torch.float64)
+    together = bound(u, v, logs)
+    for number, value in enumerate(together):
+        torch.testing.assert_close(bound(u[number], v[number], logs[number]), value)
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (1, 5), (30, 41)])
 def test_log_det_plus_identity(shape):
     rows, columns = (torch.randn(n, dtype=torch.float64).exp().requires_grad_() for n in shape)

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import kasuri
 from kasuri.likelihoods.predictions import Draws
 from kasuri.network import calls
+from kasuri.streams import seeded
 
 
 def classifier(scale=0.3, **options):
@@ -80,6 +81,16 @@ def test_seed_makes_it_reproducible_and_other_seeds_differ(estimator):
     a = kasuri.predict(bnn, x, 5).mean
     torch.manual_seed(0)
     assert torch.equal(a, kasuri.predict(bnn, x, 5).mean)
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_drawn_outputs_are_those_of_the_network_at_each_seed(estimator):
+    """Though moments of the first layer's outputs are found once for all draws."""
+    bnn, x = classifier().eval(), torch.randn(7, 4)
+    pred = kasuri.predict(bnn, x, 5, seed=1, estimator=estimator)
+    for seed, drawn in zip(pred.seeds, pred.draws, strict=True):
+        with torch.no_grad(), kasuri.using(bnn, estimator), seeded(seed):
+            torch.testing.assert_close(bnn(x), drawn)
 
 
 def test_neighbouring_seeds_share_no_draw():
