@@ -58,8 +58,9 @@ class Supervised(Experiment):
     epochs: int = 0  # passes over the training data; 0 for the default of `kasuri.fit`
     batch_size: int = 0  # examples per step; 0 for the default of `kasuri.fit`
     augment: Fixed[Augmentation | None] = None  # changes training inputs, e.g. kasuri.training.flip
-    learning_rate: float = 0.0  # of Adam; 0 for the default of `kasuri.fit`
-    spread_rate: float = 1.0  # learning rate of standard deviations, in units of that of the means
+    # of Adam for all parameters, as in the papers; 0 for the optimiser and the rate of `kasuri.fit`
+    learning_rate: float = 0.0
+    spread_rate: float = 1.0  # Adam's rate for standard deviations, in units of that for the means
     falling: bool = True  # whether the learning rate falls to 0 along a cosine
     patience: int = 0  # stop after so many validations without improvement; 0 for never
     keep: Literal["best", "last"] = "best"  # the best validated epoch, or the last
@@ -168,10 +169,10 @@ class Supervised(Experiment):
 
     def rates(self, net: nn.Module) -> dict[str, Any]:
         """Learning rate or optimiser, as `kasuri.fit` takes them."""
-        if self.spread_rate == 1.0:
+        if self.family is None or not self.learning_rate:
+            if self.spread_rate != 1.0:
+                raise ValueError(f"spread_rate={self.spread_rate} must come with a learning_rate")
             return {"learning_rate": self.learning_rate or None}
-        if not self.learning_rate:
-            raise ValueError(f"spread_rate={self.spread_rate} must come with a learning_rate")
         spread = {
             id(parameter)
             for _, posterior in kasuri.named_posteriors(net)

@@ -50,7 +50,7 @@ class Wide(Experiment):
             (x, y),
             epochs=self.epochs,
             batch_size=len(y),
-            learning_rate=self.learning_rate,
+            optimiser=lambda elbo: torch.optim.Adam(elbo.parameters(), self.learning_rate),
             seed=mix(seed, Stream.ORDER),
             show=self.bar(where),
         )

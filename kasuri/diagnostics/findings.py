@@ -17,7 +17,7 @@ from kasuri.diagnostics.gradients import GradientSNR
 from kasuri.inputs import take
 from kasuri.objectives.elbo import ELBO
 from kasuri.objectives.schedules import END
-from kasuri.objectives.temperature import starting_point
+from kasuri.objectives.temperature import usual
 from kasuri.objectives.trained import Trained
 from kasuri.prediction.evaluate import evaluate
 from kasuri.streams import mix, seeded
@@ -168,7 +168,7 @@ class Measured:
     def colder(self) -> str:
         """A lower temperature: 0.4 · data / weights, or a tenth of the present one if it is there already."""
         weights = sum(layer.weights for layer in self.collapse.layers)
-        balanced = starting_point(self.num_data, weights)
+        balanced = usual(0.4, self.num_data, weights)
         lower = balanced if balanced < 0.5 * self.temperature else self.temperature / 10
         return f"lower the temperature to about {lower:.2g}"
 

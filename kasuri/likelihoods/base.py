@@ -6,6 +6,7 @@ The first dimension of f and y counts examples; log-probabilities are summed ove
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch import distributions as td
@@ -20,7 +21,14 @@ class Likelihood(Storable, nn.Module, ABC):
     A likelihood of your own has the three abstract methods. What else it does fits real targets with noise;
     classes have their own `summarise`. One with random parameters of its own
     (`GammaGaussian`) also has `expected_log_prob`, `kl` and perhaps `update`.
+
+    Attributes:
+        usual_ratio: temperatures that predict well are around this number · data / weights.
+        cold_start: share of that at which a temperature begins that rises during training.
     """
+
+    usual_ratio: ClassVar[float] = 1.0
+    cold_start: ClassVar[float] = 0.25  # colder, and a learned noise becomes too small
 
     @abstractmethod
     def forward(self, f: Tensor) -> td.Distribution:

@@ -21,6 +21,9 @@ class Categorical(Likelihood):
         tensor([-1.3863])
     """
 
+    usual_ratio = 0.3
+    cold_start = 0.03  # means find the classes before noise hides them
+
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
@@ -58,6 +61,9 @@ class Bernoulli(Likelihood):
         >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.ones(1, 3))
         tensor([-2.0794])
     """
+
+    usual_ratio = 0.3
+    cold_start = 0.03  # means find the classes before noise hides them
 
     def forward(self, f: Tensor) -> td.Bernoulli:
         return td.Bernoulli(logits=f)

@@ -211,7 +211,9 @@ class ELBO(Governing, Objective):
         self.govern(prior, posteriors)
         self.num_data = int(num_data)
         self.samples = samples
-        self.temperature = tempering.resolve(temperature, bnn, self.num_data)
+        self.temperature = tempering.resolve(
+            temperature, bnn, self.num_data, likelihood.usual_ratio, likelihood.cold_start
+        )
         self.kl_weight = schedules.resolve(kl_weight)
         self.output = output
 
@@ -245,7 +247,7 @@ class ELBO(Governing, Objective):
         """Everything but tensors and code, for `kasuri.save`."""
         temperature = self.temperature
         if isinstance(temperature, Tempering):  # it follows validation: stored at its present value
-            temperature = schedules.Constant(temperature.value)
+            temperature = schedules.Constant(temperature(0))
         return {
             "priors": [describe(prior) for prior in self.priors],
             "patterns": self.patterns,

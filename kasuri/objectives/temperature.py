@@ -4,19 +4,18 @@ The KL of independent weights is a sum over N of them, the data term a sum over 
 temperature η = τ p / N (`Balanced`) both grow alike: the loss per example is NLL + τ · KL / N, in which
 neither the number of data nor the width appears.
 
-"auto" starts at such a ratio and follows validation data while training goes on (`Tempering`). At
-temperature T the posterior's variances are, to first order, proportional to T. So the question "would a
-wider or a narrower posterior predict unseen data better?" tells in which direction T should move, and it
-costs a few forward passes instead of another training run: the predictive NLL of every validation example
-is measured with all draws moved away from the mean by a factor, always with the same noise. T moves if the
-improvement is larger than twice its standard error.
+"auto" lets T rise during training, from far below such a ratio to far above it, and reads the predictive NLL
+of every validation example on the way (`Tempering`). Under natural steps the posterior follows within tens of
+steps, so that one run crosses the whole range. The rest of training is spent at the temperature nearest to
+the ratio among those whose NLL is within a standard error of the best.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from kasuri.network.random import require_posteriors
@@ -24,10 +23,12 @@ from kasuri.objectives import schedules
 from kasuri.objectives.schedules import Constant, Schedule
 from kasuri.storage import Storable
 
-FACTORS = (1 / 1.3, 1.0, 1.3)
-SETTLED = 0.5  # share of training before which widths mislead: large steps are noise of their own
-ERRORS = 2.0  # standard errors that an improvement must exceed
-_RANGE = 4.0  # all moves together stay within this factor
+END = 0.9  # share of training in which T rises
+ABOVE = 3.0  # T rises to at most the usual one times 3
+LOOKS = 40  # at validation data in a whole training, if none is left out
+FIRST = 0.3  # share of training before which a look says little
+TOGETHER = 4  # looks that are averaged
+HALF = 0.7  # share of training before which T goes on rising whatever the looks say
 
 
 @dataclass(frozen=True)
@@ -59,24 +60,28 @@ class Balanced(Storable):
 Temperature = float | Schedule | Balanced | Literal["auto"]
 
 
-def starting_point(num_data: int, num_weights: int) -> float:
-    """0.4 · data / weights, at most 1; the factor was chosen on validation data.
+def usual(ratio: float, num_data: int, num_weights: int) -> float:
+    """Ratio · data / weights, at most 1; ratios of likelihoods were chosen on validation data.
 
     Examples:
-        >>> starting_point(num_data=1000, num_weights=40_000)
+        >>> usual(0.4, num_data=1000, num_weights=40_000)
         0.01
     """
-    return min(1.0, 0.4 * num_data / num_weights)
+    return min(1.0, ratio * num_data / num_weights)
 
 
-def resolve(temperature: Temperature, bnn: nn.Module, num_data: int) -> Schedule:
+def resolve(
+    temperature: Temperature, bnn: nn.Module, num_data: int, ratio: float, begin: float
+) -> Schedule:
     """The schedule that a temperature stands for in an objective of this network and so many data.
+
+    `ratio` and `begin` are those of the likelihood: what is usual, and where "auto" begins.
 
     Examples:
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(9, 1), kasuri.MeanField())
-        >>> [resolve(value, bnn, num_data=5)(0) for value in (0.3, Balanced(1.0), "auto")]
-        [0.3, 0.5, 0.2]
+        >>> [resolve(value, bnn, 4, ratio=0.4, begin=0.1)(0) for value in (0.3, Balanced(1.0), "auto")]
+        [0.3, 0.4, 0.16]
     """
     if isinstance(temperature, str):
         if temperature != "auto":
@@ -84,7 +89,7 @@ def resolve(temperature: Temperature, bnn: nn.Module, num_data: int) -> Schedule
                 f"temperature={temperature!r}: it must be a number, a schedule, kasuri.Balanced(0.01) or "
                 '"auto"'
             )
-        return Tempering(starting_point(num_data, _weights(bnn)))
+        return Tempering(usual(ratio, num_data, _weights(bnn)), begin)
     if isinstance(temperature, Balanced):
         return Constant(temperature.temperature(bnn, num_data))
     return schedules.resolve(temperature)
@@ -95,42 +100,82 @@ def _weights(bnn: nn.Module) -> int:
 
 
 class Tempering:
-    """A temperature that follows validation; a schedule with a state.
+    """A temperature that rises during training, and then stays where validation liked it best.
+
+    Outside of training it is the usual one.
+
+    Args:
+        usual: one that predicts well as a rule.
+        begin: where it begins to rise, as a share of the usual one.
 
     Examples:
         >>> import torch
-        >>> tempering = Tempering(0.03)
-        >>> now = torch.tensor([0.50, 0.30, 0.41, 0.40])
-        >>> tempering.update([now + 0.1, now, now - 0.1])  # wider is better for every example
-        >>> round(tempering(0), 3)
-        0.039
+        >>> tempering = Tempering(usual=0.16, begin=0.25)
+        >>> tempering.rise(steps=100)
+        >>> tempering(0), round(tempering(50), 2), round(tempering(90), 2)
+        (0.04, 0.16, 0.48)
+        >>> good, bad = torch.tensor([0.2, 0.3]), torch.tensor([0.5, 0.6])
+        >>> for step in range(40, 100, 10):
+        ...     tempering.update(good if tempering(step) < 0.2 else bad, step)
+        >>> round(tempering(99), 2)
+        0.18
     """
 
-    def __init__(self, start: float) -> None:
-        self.start = self.value = start
+    def __init__(self, usual: float, begin: float) -> None:
+        self.usual, self.begin = usual, begin
+        self.steps = 0  # of the training in which it rises
+        self.chosen: float | None = None
+        self.seen: list[tuple[float, Tensor]] = []  # temperatures, and losses under them
 
     def __call__(self, step: int) -> float:
-        return self.value
+        if self.chosen is not None:
+            return self.chosen
+        if not self.steps:
+            return self.usual
+        share = min(1.0, step / (END * self.steps))
+        return min(1.0, self.usual * self.begin * (ABOVE / self.begin) ** share)
 
-    def update(self, losses: Sequence[Tensor]) -> None:
-        """Follow the validation NLL of each example, measured at FACTORS."""
-        narrower, now, wider = losses
-        factor = 1.0
-        if is_better(narrower, now):
-            factor = FACTORS[0]
-        elif is_better(wider, now):
-            factor = FACTORS[2]
-        # variances would go with the square of the width: half of that, since a posterior follows
-        # the temperature with some delay
-        lowest, highest = self.start / _RANGE, min(1.0, self.start * _RANGE)
-        self.value = min(max(self.value * factor, lowest), highest)
+    def rise(self, steps: int) -> None:
+        """Rise during so many steps of training."""
+        self.steps, self.chosen, self.seen = steps, None, []
+
+    def is_looking(self, step: int) -> bool:
+        """Whether it wants to know how good the posterior is after so many steps."""
+        every = max(1, self.steps // LOOKS)
+        return self.chosen is None and step >= FIRST * self.steps and step % every == 0
+
+    def update(self, losses: Tensor, step: int) -> None:
+        """Take up the validation NLL of each example after so many steps."""
+        self.seen.append((self(step), losses))
+        # averages over neighbouring looks: single ones jump with the steps of training
+        together = range(max(1, len(self.seen) - TOGETHER + 1))
+        looks = [zip(*self.seen[i : i + TOGETHER], strict=True) for i in together]
+        averages = [(median(values), torch.stack(all_).mean(0)) for values, all_ in looks]
+        best = min((losses for _, losses in averages), key=_mean)
+        is_worse = step > HALF * self.steps and is_better(best, averages[-1][1])
+        if is_worse or step >= END * self.steps:
+            good = [value for value, losses in averages if not is_better(best, losses)]
+            self.chosen = min(good, key=lambda value: abs(math.log(value / self.usual)))
+            self.seen = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "chosen": self.chosen, "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self.chosen = state["steps"], state["chosen"]
+        self.seen = [(value, losses) for value, losses in state["seen"]]
 
 
-def is_better(losses: Tensor, others: Tensor, errors: float = ERRORS) -> bool:
-    """Whether losses of the same examples are lower by more than so many standard errors."""
+def _mean(losses: Tensor) -> float:
+    mean = float(losses.double().mean())
+    return mean if math.isfinite(mean) else math.inf
+
+
+def is_better(losses: Tensor, others: Tensor) -> bool:
+    """Whether losses of the same examples are lower by more than a standard error."""
     if not others.isfinite().all():
         return bool(losses.isfinite().all())
     gain = (others - losses).double()
     if len(gain) < 2:
         return False
-    return bool(gain.mean() > errors * gain.std() / math.sqrt(len(gain)))
+    return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))

@@ -93,6 +93,7 @@ def from_0_2(
         "best": best and {names[key]: value for key, value in best.items()},
         "optimizer": _reordered(saved["optimizer"], list(names.values()), objective, optimiser),
         "callbacks": saved["callbacks"] + clip,
+        "temperature": {"steps": 0, "chosen": saved["temperature"], "seen": []},
     }
 
 

@@ -8,12 +8,13 @@ from torch import Tensor
 from kasuri.likelihoods import Categorical, Gaussian, Likelihood
 
 EPOCHS = 20
-STEPS = 4000  # small data sets need many epochs: a posterior's width takes thousands of steps
+STEPS = 1000  # small data sets need many epochs
 LARGE = 256  # batches above this size need fewer, longer steps
-WARM_UP = 0.25  # share of the epochs in which the weight of the KL rises from 0 to 1
+WARM_UP = 0.1  # share of the epochs in which the weight of the KL rises from 0 to 1
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given
 CHECKS = 20  # validations per run, at most one per epoch
 SAMPLES = 8  # draws per validation
+LOOK_SAMPLES = 4  # draws in each of them
 ROWS = 2048  # examples per validation of a Bayesian network, SAMPLES times as many of a plain one
 
 

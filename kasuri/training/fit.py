@@ -169,14 +169,16 @@ def fit(
         temperature=temperature,
         kl_weight=kl_weight,
     )
-    stepping = make_optimiser(optimiser, objective, learning_rate, rows)
+    was = saved["settings"]["optimiser"] if saved else None
+    steps = epochs * len(source)
+    stepping = make_optimiser(optimiser, objective, learning_rate, steps, rows, was)
     run = Run(
         objective=objective,
         train=source,
         valid=held,
         validation=validation,
         optimiser=stepping,
-        scheduler=make_schedule(scheduler, stepping, epochs * len(source)),
+        scheduler=make_schedule(scheduler, stepping, steps),
         epochs=epochs,
         seed=seed,
         callbacks=callbacks,
@@ -188,7 +190,7 @@ def fit(
     if saved is not None:
         run.restore(saved)
         del saved  # it is larger than the network
-    bar = Bar(show if group.is_first else False, epochs * len(source))
+    bar = Bar(show if group.is_first else False, steps)
     # signals are held until the last sentence is out: torchrun sends one as soon as a process dies
     with bar, checkpoint.generators_restored(), Interrupts() as stop, _ending(run):
         is_done = run(bar, stop)
@@ -287,7 +289,7 @@ def _settings(run: Run) -> dict[str, Any]:
         is_plain = dataclasses.is_dataclass(schedule)  # a function of the user's has no words
         settings[name] = repr(schedule) if is_plain else "a function"
         if isinstance(schedule, Tempering):
-            settings[name] = f"chosen, from {schedule.start:g}"
+            settings[name] = f"chosen around {schedule.usual:g}"
     return settings
 
 

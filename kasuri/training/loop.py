@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from kasuri.inputs import to_device
 from kasuri.network.random import named_posteriors
 from kasuri.objectives.elbo import ELBO, Objective, Terms
-from kasuri.objectives.temperature import FACTORS, SETTLED, Tempering, is_better
+from kasuri.objectives.temperature import Tempering, is_better
 from kasuri.posteriors.base import Posterior
 from kasuri.streams import Stream, mix, reseed_global
 from kasuri.training import checkpoint, defaults
@@ -25,7 +25,7 @@ from kasuri.training.checkpoint import CheckpointError
 from kasuri.training.distributed import Processes, parallel
 from kasuri.training.interrupts import Interrupts
 from kasuri.training.nonfinite import NonFiniteLoss, explain
-from kasuri.training.validation import Validation, examine, widths
+from kasuri.training.validation import Validation, examine
 
 _SYNCHRONISE = 16  # steps between asking the other processes whether anyone was told to stop
 
@@ -73,6 +73,8 @@ class Run:
         rows = defaults.ROWS * (1 if isinstance(self.objective, ELBO) else self.validation.samples)
         if self.valid is not None and rows < len(self.valid[1]):
             self.valid = hold_out(self.valid, rows / len(self.valid[1]), self.seed)[1]
+        if self.valid is not None and self.tempering is not None:
+            self.tempering.rise(self.epochs * len(self.train))
 
     def __call__(self, bar: Bar, stop: Interrupts) -> bool:
         """Train to the end; False if it was asked to stop before."""
@@ -111,6 +113,18 @@ class Run:
         self.at.sums = [a + b for a, b in zip(self.at.sums, numbers, strict=True)]
         self.at.batch += 1
         self.at.step += 1
+        self.look()
+
+    def look(self) -> None:
+        """Now and then, while the temperature is rising, measure how good the posterior under it is."""
+        tempering = self.tempering
+        if tempering is None or self.valid is None or not tempering.is_looking(self.at.step):
+            return
+        (x, y), seed = self.valid, mix(self.seed, Stream.VALIDATION)
+        losses, _ = self.group.from_first(
+            lambda: examine(self.objective, x, y, defaults.LOOK_SAMPLES, seed)
+        )
+        tempering.update(losses, self.at.step)
 
     def descend(self, terms: Terms) -> None:
         """Change the parameters: gradients, callbacks, optimiser, schedule."""
@@ -157,15 +171,9 @@ class Run:
         # the newest state, unless the best so far is better by more than a standard error: with
         # few validation data an early epoch is soon the luckiest, and rates fall for a reason
         best = None if self.validation.keep == "last" else self.best_losses
-        if best is not None and not is_better(best, losses, errors=1.0):
+        if best is not None and not is_better(best, losses):
             self.at.best_epoch = self.at.epoch
             self.best_state = {k: v.clone() for k, v in self.objective.state_dict().items()}
-        tempering = self.tempering
-        if tempering is not None and self.at.epoch >= SETTLED * self.epochs:
-            narrower, wider = self.group.from_first(
-                lambda: widths(self.objective, x, y, samples, seed, FACTORS[::2])
-            )
-            tempering.update([narrower, losses, wider])
         self.scores = scores
         return {f"valid_{name}": value for name, value in scores.items()}
 
@@ -223,7 +231,7 @@ class Run:
                 "optimizer": self.optimiser.state_dict(),
                 "scheduler": self.scheduler.state_dict(),
                 "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
-                "temperature": None if tempering is None else tempering.value,
+                "temperature": None if tempering is None else tempering.state_dict(),
                 "reused": [name for name, q in self.posteriors() if q.is_reused],
             },
         )
@@ -250,7 +258,7 @@ class Run:
         for callback, (_, state) in zip(self.callbacks, saved["callbacks"], strict=True):
             callback.load_state_dict(state)
         if (tempering := self.tempering) is not None:
-            tempering.value = saved["temperature"]
+            tempering.load_state_dict(saved["temperature"])
         for name, posterior in self.posteriors():
             posterior.is_reused = name in saved.get("reused", ())
         self.best_state, self.best_losses = saved["best"], saved["best losses"]

@@ -8,7 +8,7 @@ validation and the epoch kept are each member's own, as `kasuri.fit` would have 
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -35,7 +35,7 @@ from kasuri.training.fit import (
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
 from kasuri.training.nonfinite import NonFiniteLoss
-from kasuri.training.optimisers import adam, cosine
+from kasuri.training.optimisers import cosine, default_optimiser
 from kasuri.training.validation import Validation
 
 
@@ -109,7 +109,8 @@ def fit_many(
     ]
     _check_equal(objectives)
     stack = Stack(objectives)
-    optimiser = adam(stack.parameters.values(), learning_rate, rows)
+    is_bayesian = isinstance(objectives[0], ELBO)
+    optimiser = default_optimiser(stack, is_bayesian, learning_rate, epochs * steps, rows)
     schedule = cosine(optimiser, epochs * steps)
     runs = [
         Run(
@@ -145,9 +146,8 @@ def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Inter
         for batches in zip(*(run.train.epoch(epoch) for run in runs), strict=True):
             x, y = (torch.stack(parts).to(device) for parts in zip(*batches, strict=True))
             reseed_global(mix(seed, Stream.STACK, first.at.step), device)
-            factors = [run.objective.kl_factor(run.at.step) for run in runs]
             nll, kl = stack(x, y)
-            loss = nll + torch.tensor(factors, dtype=kl.dtype, device=device) * kl
+            loss = nll + stack.kl_factor(first.at.step) * kl
             if not loss.isfinite().all():
                 member = int((~loss.isfinite()).nonzero()[0])
                 raise NonFiniteLoss(
@@ -159,6 +159,7 @@ def _train(stack: "Stack", runs: Sequence[Run], seed: int, bar: Bar, stop: Inter
                 run.objective.update(inputs, targets)
                 run.at.batch += 1
                 run.at.step += 1
+                run.look()
             sums += torch.stack([loss, nll, kl], 1).detach()
             first.at.sums = sums[0].tolist()
             bar.step(first.at.step, first.numbers)
@@ -176,17 +177,32 @@ class Stack:
 
     Parameters and buffers of the objectives become views of stacked tensors: what an optimiser does to the
     stack, every member has done to it, until `release`. The first one's program serves all, so they must be
-    equal in everything but the values of parameters and buffers.
+    equal in everything but the values of parameters and buffers. To an optimiser the stack is an objective
+    whose parameters have one more dimension in front.
     """
+
+    stacked = 1
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self.members = objectives
+        self.whole = copy.deepcopy(objectives[0])
         stacked = _stacked([dict(member.named_parameters()) for member in objectives])
-        self.parameters: dict[str, Tensor] = {
-            name: nn.Parameter(stacked[name], requires_grad=parameter.requires_grad)
-            for name, parameter in objectives[0].named_parameters()
-        }
+        for name, parameter in self.whole.named_parameters():
+            parameter.data = stacked[name]
         self.buffers = _stacked([dict(member.named_buffers()) for member in objectives])
+
+    @property
+    def net(self) -> nn.Module:
+        return self.whole.net
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.whole.parameters()
+
+    def kl_factor(self, step: int | None) -> Tensor:
+        """That of every member."""
+        factors = [member.kl_factor(step) for member in self.members]
+        first = next(self.parameters())
+        return torch.tensor(factors, dtype=first.dtype, device=first.device)
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """(nll per example, kl in full), (members,) each, of x and y (members, batch, ...)."""
@@ -196,7 +212,7 @@ class Stack:
             return torch.func.functional_call(self.members[0], state, batch, {"step": 0})[1:]
 
         program = torch.func.vmap(terms, randomness="different")
-        return program(self.parameters, self.buffers, x, y)
+        return program(dict(self.whole.named_parameters()), self.buffers, x, y)
 
     def release(self) -> None:
         """Give every member tensors of its own again, so that a file of one does not hold all."""

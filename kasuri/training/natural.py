@@ -6,12 +6,16 @@ closed form. The ordinary gradient, divided by that information, leads to the be
 A family states that step next to its definition (`Posterior.natural_step`). Nothing but `.grad` is read,
 so that steps work with every estimator, accumulation, clipping, gradient scalers and several processes.
 
-Means move as under Adam, but their steps are measured in their own standard deviations. What the data leave
-open can then move far, what they fix moves little, and the noise of a step is the same share of the
-posterior's width at every temperature. Natural steps of the means lack that: at low temperatures their noise
-is many times the width.
+Means take two steps at once, Adam's and a natural one, variance times gradient. The natural one takes weights
+that the data leave open to where the prior wants them, which Adam does slowly and restlessly. Its noise grows
+with the number of data, and falls with the temperature and the size of batches. Where it is more than a few
+standard deviations, the natural step is shortened by its square, so that it never moves a mean by a large
+share of the posterior's width. Where the noise of a whole matrix is large, all its natural steps are slower:
+else weights would be given up before the data have been seen. So a cold posterior is trained by Adam's steps,
+and one at temperature 1 with large batches by natural ones.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeGuard
 
@@ -24,8 +28,9 @@ from kasuri.network.random import named_posteriors
 from kasuri.posteriors.base import Located, Posterior
 
 SMALLEST_RATE = 0.003  # of natural steps, however far the learning rate has fallen
-OF_SCALES = 0.2  # of the rate of natural steps: the rate of Adam for logarithms of scales
-SMALLEST_SHARE = 1e-12  # of a row's squared gradients, in units of the mean over rows
+OF_SCALES = 0.1  # rate of Adam for logarithms of scales, in units of the rate of natural steps
+LOUD = 5.0  # noise of a mean's natural step, in its standard deviations, from which it is shortened
+CALM = 15.0  # such noise of a whole matrix from which its natural steps are slower
 SMALLEST_FACTOR = 1e-30  # of the KL in the loss
 
 
@@ -41,21 +46,20 @@ class Minimised(Protocol):
 
 
 class Natural(Optimizer):
-    """Natural steps for standard deviations and their factors; means in units of their own deviation.
+    """Natural steps for standard deviations and their factors; Adam's and natural steps for means.
 
     The loss must be that of the given objective, and every call of `step` counts as one step of its
     schedules. What a family has no natural step for is trained by Adam. So are noise scales of likelihoods
     and learned priors, at a rate that fits logarithms.
 
-    A step of a mean is (lr + reach · σ) times Adam's direction, gradients averaged and divided by the root of
-    their averaged squares. These squares are kept as one number for each row and each column of a weight, so
-    that the optimiser holds one number for each weight where Adam holds two.
+    Averages of squared gradients of a mean are kept as one number for each row and each column of a weight.
+    So the optimiser holds one number for each weight where Adam holds two.
 
     Args:
         elbo: the objective; number of data and temperature set the length of natural steps.
         lr: learning rate of Adam.
         rate: of natural steps: which share of the way to the best width, as seen from here, one step goes.
-        reach: how many of its standard deviations a mean moves in a step, besides lr.
+        mean_rate: of natural steps of means; 0 for Adam's steps alone.
         betas: how long gradients of means and their squares are averaged, as in Adam.
 
     Examples:
@@ -70,20 +74,20 @@ class Natural(Optimizer):
     def __init__(
         self,
         elbo: Minimised,
-        lr: float = 1e-3,
+        lr: float = 2e-3,
         *,
-        rate: float = 0.1,
-        reach: float = 0.2,
+        rate: float = 0.2,
+        mean_rate: float = 0.2,
         betas: tuple[float, float] = (0.9, 0.99),
     ) -> None:
         for name, value, is_right in (
             ("lr", lr, lr > 0),
             ("rate", rate, rate > 0),
-            ("reach", reach, reach >= 0),
+            ("mean_rate", mean_rate, mean_rate >= 0),
         ):
             if not is_right:
                 raise ValueError(
-                    f"Natural({name}={value}): rates must be above 0, and reach at least 0"
+                    f"Natural({name}={value}): rates must be above 0, and mean_rate at least 0"
                 )
         self.elbo = elbo
         self.stacked = int(getattr(elbo, "stacked", 0))  # dimensions of parameters before their own
@@ -97,7 +101,7 @@ class Natural(Optimizer):
             "others": {"lr": lr, "betas": (0.9, 0.999), "steps": 0},
             "scales": {"lr": rate * OF_SCALES, "betas": (0.9, 0.999)},
             "widths": {"lr": rate},
-            "means": {"lr": reach, "betas": betas},
+            "means": {"lr": mean_rate, "betas": betas},
         }
         for kind, group in groups.items():
             group["params"] = [
@@ -121,20 +125,30 @@ class Natural(Optimizer):
         self._adam(scales)
         for located in self.located:
             if located.loc.grad is not None and located.loc.requires_grad:
-                self._move_mean(located, others["lr"], means)
+                self._move_mean(located, others["lr"], means, _data(factor, located.loc))
         for posterior, known in self.natural:
-            gradients = {name: _in_nats(p, rate, factor) for name, p in known.items()}
+            gradients = {
+                name: torch.zeros_like(p) if p.grad is None else p.grad * (rate * _data(factor, p))
+                for name, p in known.items()
+            }
             for name, move in posterior.natural_step(gradients).items():
                 if known[name].grad is not None and known[name].requires_grad:
                     known[name].add_(move)
         others["steps"] += 1
         return loss
 
-    def _move_mean(self, posterior: Located, lr: float, group: dict[str, Any]) -> None:
-        """Adam's step, of a length of its own for every weight; squares are kept for rows and columns."""
+    def _move_mean(
+        self,
+        posterior: Located,
+        lr: float,
+        group: dict[str, Any],
+        data: float | Tensor,
+    ) -> None:
+        """Adam's step and a natural one; squares of gradients are kept for rows and columns."""
         loc, state, (first, second) = posterior.loc, self.state[posterior.loc], group["betas"]
-        assert loc.grad is not None
-        squares = loc.grad.square()
+        gradient = loc.grad
+        assert gradient is not None
+        squares = gradient.square()
         if loc.dim() - self.stacked > 1:
             parts = [squares.mean(-1, keepdim=True), squares.mean(-2, keepdim=True)]
         else:
@@ -144,18 +158,30 @@ class Natural(Optimizer):
             state["gradient"] = torch.zeros_like(loc)
             state["squares"] = [torch.zeros_like(part) for part in parts]
         state["steps"] += 1
-        state["gradient"].lerp_(loc.grad, 1 - first)
+        state["gradient"].lerp_(gradient, 1 - first)
         for kept, part in zip(state["squares"], parts, strict=True):
             kept.lerp_(part, 1 - second)
+        # the square of a weight's gradient is about that of its row times that of its column
         *rows, columns = state["squares"]
-        smallest = torch.finfo(loc.dtype).tiny
-        scale = posterior.variance.sqrt_().mul_(group["lr"]).add_(lr)
-        scale.mul_(columns.clamp(min=smallest).rsqrt_())
-        for kept in rows:  # relative to their mean, which the columns have in them
-            mean = kept.mean(-2, keepdim=True).clamp_(min=smallest)
-            scale.mul_((kept / mean).clamp_(min=SMALLEST_SHARE).rsqrt_())
-        correction = (1 - second ** state["steps"]) ** 0.5 / (1 - first ** state["steps"])
-        loc.addcmul_(state["gradient"], scale, value=-correction)
+        tiny = torch.finfo(loc.dtype).tiny
+        columns = columns.clamp(min=tiny) / (1 - second ** state["steps"])
+        row = torch.ones_like(columns[..., :1])
+        if rows:
+            row = (rows[0] / rows[0].mean(-2, keepdim=True).clamp_(min=tiny)).clamp_(min=tiny)
+        whole = 1 / (1 - first ** state["steps"])
+        direction = state["gradient"] * (columns.rsqrt() * whole)
+        # at most lr: of a weight that is all there is in its row and column the product says too little
+        loc.add_(direction.mul_(row.rsqrt()).clamp_(-1, 1), alpha=-lr)
+        if group["lr"]:
+            variance = posterior.variance
+            row = row * data**2
+            if rows:
+                noise = row.mT @ variance @ columns.mT / math.prod(variance.shape[-2:])
+            else:
+                noise = (variance * columns * row).mean(-1, keepdim=True)
+            rate = (1 + noise / CALM**2).rsqrt() * (-whole * group["lr"] * data)
+            inverse = variance.reciprocal_().addcmul_(row / LOUD**2, columns)
+            loc.addcdiv_(state["gradient"] * rate, inverse)
 
     def _adam(self, group: dict[str, Any]) -> None:
         """Adam's step, with the function that torch's Adam calls."""
@@ -188,19 +214,17 @@ class Natural(Optimizer):
         )
 
 
-def _in_nats(parameter: Tensor, rate: float, factor: float | Tensor) -> Tensor:
-    """The gradient of the loss in nats of the KL, times the length of the step."""
-    if parameter.grad is None:
-        return torch.zeros_like(parameter)
+def _data(factor: float | Tensor, parameter: Tensor) -> float | Tensor:
+    """Number of data over temperature, which makes nats of the KL of a loss per example."""
     if isinstance(factor, Tensor):  # one for each network in a stack
-        factor = factor.reshape(-1, *(1 for _ in parameter.shape[1:]))
-        return parameter.grad * (rate / factor.clamp(min=SMALLEST_FACTOR))
-    return parameter.grad * (rate / max(factor, SMALLEST_FACTOR))
+        shape = (-1, *(1 for _ in parameter.shape[1:]))
+        return factor.to(parameter).clamp(min=SMALLEST_FACTOR).reciprocal().reshape(shape)
+    return 1 / max(factor, SMALLEST_FACTOR)
 
 
 def _has_width(part: nn.Module) -> TypeGuard[Located]:
     """Whether it has a mean and standard deviations around it."""
-    return isinstance(part, Located) and not part.certain
+    return isinstance(part, Located) and "loc" in part._parameters and not part.certain
 
 
 @torch.no_grad()

@@ -1,17 +1,20 @@
 """How `kasuri.fit` takes steps: the optimiser and the schedule of its rate, given or default."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from kasuri.objectives.elbo import Objective
+from kasuri.objectives.elbo import ELBO, Objective
 from kasuri.training.defaults import LARGE
+from kasuri.training.natural import Natural
 
-LEARNING_RATE = 2e-3  # for batches up to LARGE
+LEARNING_RATE = 2e-3  # of Adam, for batches up to LARGE
+TRAVEL = 4.0  # learning rate times steps of natural training: how far a mean can move in all
+SLOWEST, FASTEST = 1e-3, 5e-3  # learning rates of natural training
 
 MakeOptimiser = Callable[[Objective], Optimizer]
 MakeScheduler = Callable[[Optimizer, int], LRScheduler]
@@ -21,11 +24,17 @@ def make_optimiser(
     given: Optimizer | MakeOptimiser | None,
     objective: Objective,
     learning_rate: float | None,
+    steps: int,
     batch_size: int,
+    was: str | None = None,
 ) -> Optimizer:
-    """The given optimiser, the one that a function makes for the objective, or Adam."""
+    """The given optimiser, the one that a function makes for the objective, or the default one.
+
+    A run that was begun with Adam (`was`), the default of version 0.2, goes on with it.
+    """
     if given is None:
-        return adam(objective.parameters(), learning_rate, batch_size)
+        is_bayesian = isinstance(objective, ELBO) and was != "Adam"
+        return default_optimiser(objective, is_bayesian, learning_rate, steps, batch_size)
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate} with optimiser=...: the rate belongs to the default "
@@ -46,10 +55,19 @@ def make_optimiser(
     return optimiser
 
 
-def adam(parameters: Iterable[Tensor], learning_rate: float | None, batch_size: int) -> Optimizer:
-    """Adam, whose default rate grows with the root of the batch size above LARGE."""
+def default_optimiser(
+    objective: Any, is_bayesian: bool, learning_rate: float | None, steps: int, batch_size: int
+) -> Optimizer:
+    """Natural steps for a posterior, Adam for anything else.
+
+    The fewer steps there are, the longer they are. The rate of Adam alone grows with the root of the batch
+    size above LARGE.
+    """
+    if is_bayesian:
+        rate = learning_rate or min(max(TRAVEL / steps, SLOWEST), FASTEST)
+        return Natural(objective, rate)
     rate = learning_rate or LEARNING_RATE * math.sqrt(max(1.0, batch_size / LARGE))
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     return torch.optim.Adam(trained, rate, fused=True)  # fused matters for small networks
 
 

@@ -1,7 +1,7 @@
 """How good the posterior is on data it did not see, cheaply enough to ask during training."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,16 +55,9 @@ def examine(
     own = _own_losses(objective, x, y, samples, seed)
     if own is not None:
         return own, {"loss": float(own.double().mean())}
-    logs, mean = _predictive(objective, x, y, samples, seed, 1.0)
+    logs, mean = _predictive(objective, x, y, samples, seed)
     score = objective.likelihood.score(mean, y.to(mean.device))
     return -logs.cpu(), {"nll": -float(logs.double().mean()), **score}
-
-
-def widths(
-    objective: Objective, x: Any, y: Tensor, samples: int, seed: int, factors: Sequence[float]
-) -> list[Tensor]:
-    """Predictive NLL of each example if all posteriors were wider by a factor, by the same noise."""
-    return [-_predictive(objective, x, y, samples, seed, factor)[0].cpu() for factor in factors]
 
 
 def _pieces(objective: Objective, x: Any, y: Tensor) -> Iterator[tuple[Any, Tensor]]:
@@ -90,7 +83,7 @@ def _own_losses(objective: Objective, x: Any, y: Tensor, samples: int, seed: int
 
 @torch.no_grad()
 def _predictive(
-    objective: Objective, x: Any, y: Tensor, samples: int, seed: int, width: float
+    objective: Objective, x: Any, y: Tensor, samples: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """(log of the averaged likelihood of each example, averaged predictive means)."""
     logs: list[list[Tensor]] = [[] for _ in y.split(CHUNK)]
@@ -102,9 +95,9 @@ def _predictive(
         for draw in range(samples):
             # in pairs mean ± noise: what is linear in the noise cancels, and a small posterior's
             # effect, which is quadratic, can be seen with few draws
-            factor = -width if draw % 2 else width
+            sign = -1.0 if draw % 2 else 1.0
             draws = all_draws(posteriors, mix(seed, draw // 2))
-            weights.update({id(q): q.mean.lerp(draws[id(q)], factor) for q in posteriors})
+            weights.update({id(q): q.mean.lerp(draws[id(q)], sign) for q in posteriors})
             for number, (inputs, targets) in enumerate(_pieces(objective, x, y)):
                 f = run(net, inputs, objective.output)
                 logs[number].append(objective.likelihood.log_prob(f, targets))

@@ -1,6 +1,5 @@
 """Temperatures: one that follows the size of the network, one that follows validation."""
 
-import copy
 import itertools
 import math
 
@@ -8,17 +7,10 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.objectives import temperature
-from kasuri.objectives.temperature import FACTORS, Tempering, resolve
-from kasuri.training.validation import examine, widths
+from kasuri.objectives.temperature import ABOVE, END, HALF, Tempering, resolve
 from tests.training.jobs import bayesian, moons, network
 
-START = 0.1
 NOW = 0.3 + 0.2 * torch.rand(50, generator=torch.Generator().manual_seed(0))  # NLL of examples
-NOISE = torch.randn(50, generator=torch.Generator().manual_seed(1))
-NOISE = (NOISE - NOISE.mean()) / NOISE.std()
-ERROR = 1 / math.sqrt(50)  # standard error of its mean
-
 
 WEIGHTS = 2 * 6 + 6 + 6 * 2 + 2  # of `bayesian()`
 
@@ -55,8 +47,8 @@ def test_auto_is_the_default_of_fit_and_a_start_in_an_objective(tmp_path):
     default = kasuri.fit(bayesian(), data, data, **settings)
     assert [r["valid_nll"] for r in said.history] == [r["valid_nll"] for r in default.history]
     elbo = objective("auto", num_data=40)
-    assert elbo.weight_at(0) == pytest.approx(0.4 * 40 / WEIGHTS)
-    elbo.temperature.value = 0.123
+    assert elbo.weight_at(0) == pytest.approx(0.3 * 40 / WEIGHTS)
+    elbo.temperature.chosen = 0.123
     kasuri.save(elbo.bnn, tmp_path / "m", objective=elbo)
     net = kasuri.load(tmp_path / "m", network())
     assert kasuri.load_objective(tmp_path / "m", net).temperature(0) == 0.123
@@ -64,109 +56,107 @@ def test_auto_is_the_default_of_fit_and_a_start_in_an_objective(tmp_path):
 
 def test_numbers_and_schedules_are_taken_as_they_are():
     ramp = kasuri.schedules.LinearPerBatch(rate=0.1)
-    assert resolve(ramp, bayesian(), 10) is ramp
-    assert resolve(0.2, bayesian(), 10)(99) == 0.2
+    assert resolve(ramp, bayesian(), 10, ratio=1.0, begin=0.1) is ramp
+    assert resolve(0.2, bayesian(), 10, ratio=1.0, begin=0.1)(99) == 0.2
     with pytest.raises(ValueError, match="-1"):
         kasuri.Balanced(-1.0)
     with pytest.raises(ValueError, match=r"best.*kasuri\.Balanced"):
         objective("best")
 
 
-def updated(narrower, now, wider, start=START, times=1):
-    tempering = Tempering(start)
-    for _ in range(times):
-        tempering.update([narrower, now, wider])
-    return tempering.value
+def risen(best, usual=0.1, begin=0.25, noise=0.0, broken=(), steps=200, stop=None):
+    """A temperature under losses that are lowest at `best`, its path, and the looks it asked for."""
+    tempering = Tempering(usual, begin)
+    tempering.rise(steps)
+    path, looks = [], []
+    for step in range(1, steps + 1 if stop is None else stop):
+        path.append(tempering(step))
+        if tempering.is_looking(step):
+            far = math.log(tempering(step) / best)
+            own = torch.randn(50, generator=torch.Generator().manual_seed(step))
+            losses = NOW + 0.05 * far**2 + noise * own
+            if len(looks) in broken:
+                losses[3] = math.nan
+            looks.append(step)
+            tempering.update(losses, step)
+    return tempering, path, looks
 
 
-def test_it_goes_where_all_examples_are_better_off_by_a_bounded_step():
-    assert START < updated(NOW + 0.1, NOW, NOW - 0.1) <= START * FACTORS[2] ** 2
-    assert START > updated(NOW - 0.1, NOW, NOW + 0.1) >= START * FACTORS[0] ** 2
-    assert updated(NOW + 0.1, NOW, NOW + 0.1) == START
+def test_it_is_the_usual_one_outside_of_training():
+    assert Tempering(0.1, 0.25)(0) == Tempering(0.1, 0.25)(10**6) == 0.1
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_it_moves_only_for_gains_that_chance_does_not_explain(sign):
-    for gain, moves in ((0.9, False), (1.1, True)):
-        other = NOW - 0.1 * (NOISE + gain * temperature.ERRORS * ERROR)
-        losses = (NOW + 1, NOW, other) if sign > 0 else (other, NOW, NOW + 1)
-        assert (updated(*losses) != START) == moves
-        assert (updated(*losses) - START) * sign >= 0
+@pytest.mark.parametrize("usual", [0.001, 0.1, 1.0])
+def test_it_rises_from_far_below_the_usual_one_to_far_above(usual):
+    _, path, looks = risen(best=1e6, usual=usual)
+    assert path[0] == pytest.approx(0.25 * usual, rel=0.05)
+    assert all(b > a for a, b in itertools.pairwise(path[: looks[-1]]) if b < 1.0)
+    assert path[-1] == pytest.approx(min(1.0, usual * ABOVE), rel=0.3)
+    assert 20 <= len(looks) <= 40
+    assert looks[-1] == END * 200
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_widths_that_are_not_numbers_do_not_attract(bad):
-    broken = NOW - 0.1
-    broken[3] = bad
-    assert updated(NOW + 0.1, NOW, broken) == START
-    assert updated(broken, NOW, NOW + 0.1) == START
-    assert updated(NOW[:1] + 0.1, NOW[:1], NOW[:1] - 0.1) == START  # one example says nothing
-    assert updated(NOW, NOW, NOW) == START
+@pytest.mark.parametrize("best", [0.07, 0.1, 0.25])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_it_ends_where_losses_are_lowest(best, noise):
+    tempering, path, _ = risen(best, noise=noise)
+    assert abs(math.log(tempering(200) / best)) < (0.3 if noise == 0 else 0.6)
+    assert path[-5:] == [tempering.chosen] * 5
 
 
-def test_a_present_width_that_overflows_goes_down():
-    now, wider = NOW.clone(), NOW.clone()
-    now[3] = wider[3] = math.inf
-    assert updated(NOW, now, wider) < START
+def test_what_chance_explains_does_not_move_it_from_the_usual_one():
+    tempering, *_ = risen(best=0.03, noise=3.0)
+    assert abs(math.log(tempering(200) / 0.1)) < 0.7
 
 
-@pytest.mark.parametrize("start", [1e-4, 0.9, 1.0])
-def test_the_temperature_has_bounds_on_both_sides(start):
-    up, down = (NOW + 0.1, NOW, NOW - 0.1), (NOW - 0.1, NOW, NOW + 0.1)
-    highest, lowest = updated(*up, start, times=100), updated(*down, start, times=100)
-    assert 0 < lowest < start <= highest <= 1
-    assert (updated(*up, start, times=101), updated(*down, start, times=101)) == (highest, lowest)
+def test_it_stops_rising_where_the_posterior_has_become_worse_but_not_before_half_of_training():
+    _, path, looks = risen(best=0.05)
+    assert HALF * 200 < looks[-1] < (HALF + 0.1) * 200
+    assert max(path) < 0.2
 
 
-@pytest.mark.parametrize("best", [0.4, 1.0, 2.5])
-def test_it_settles_near_the_temperature_whose_width_is_best(best):
-    tempering = Tempering(START)
-    for _ in range(30):
-        off = [math.log(f) + 0.5 * math.log(tempering.value / (best * START)) for f in FACTORS]
-        tempering.update([NOW + 0.5 * far**2 + 1e-3 * NOISE * far for far in off])
-    assert abs(math.log(tempering.value / (best * START))) <= 2 * math.log(FACTORS[2])
-    assert tempering(0) == tempering(10**6) == tempering.value
+@pytest.mark.parametrize("best", [0.1, 1e6])
+def test_losses_that_are_not_numbers_do_not_attract(best):
+    everywhere, *_ = risen(best, broken=range(40))
+    assert everywhere(200) == pytest.approx(0.1, rel=0.5)
+    here, *_ = risen(best=0.1, broken=(9, 10, 11))
+    assert abs(math.log(here(200) / 0.1)) < 1.0
 
 
-def test_widths_are_those_of_wider_posteriors():
-    bnn = bayesian(family=kasuri.MeanField(scale=0.3))
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
-    x, y = moons(50)
-    found = widths(elbo, x, y, samples=6, seed=1, factors=(0.5, 1.0, 3.0))
-    for factor, losses in zip((0.5, 1.0, 3.0), found, strict=True):
-        wide = copy.deepcopy(bnn)
-        with torch.no_grad():
-            for _, posterior in kasuri.named_posteriors(wide):
-                posterior.log_scale += math.log(factor)
-        other = kasuri.ELBO(wide, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
-        expected, _ = examine(other, x, y, samples=6, seed=1)
-        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+def test_a_stored_state_goes_on_where_it_was():
+    whole, *_ = risen(best=0.3)
+    half, *_ = risen(best=0.3, stop=130)
+    other = Tempering(0.1, 0.25)
+    other.load_state_dict(half.state_dict())
+    for step in range(130, 201):
+        if other.is_looking(step):
+            far = math.log(other(step) / 0.3)
+            other.update(NOW + 0.05 * far**2, step)
+    assert other(200) == whole(200)
 
 
-def test_measuring_widths_leaves_no_trace():
-    bnn = bayesian().train()
-    elbo = kasuri.ELBO(bnn, kasuri.Categorical(), kasuri.HeNormal(), num_data=10)
-    before, state = torch.get_rng_state(), {k: v.clone() for k, v in elbo.state_dict().items()}
-    widths(elbo, *moons(50), samples=3, seed=1, factors=FACTORS)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(state[k], v) for k, v in elbo.state_dict().items())
-    assert all(module.training for module in bnn.modules())
-    assert not torch.equal(bnn(moons(5)[0]), bnn(moons(5)[0]))  # draws anew again
+def test_fit_follows_what_validation_finds_and_tells_it(monkeypatch):
+    usual, ended = 0.3 * 60 / WEIGHTS, []
+    for best in (0.1, 10.0):
 
+        def made_up(objective, x, y, samples, seed, best=best):
+            far = math.log(objective.temperature(objective.looked_at) / (best * usual))
+            return NOW + 0.05 * far**2, {"nll": 0.0}
 
-def test_fit_moves_it_when_training_has_settled_and_tells_it(monkeypatch):
-    def wider(objective, x, y, samples, seed, factors):
-        return [NOW + 10.0, NOW - 10.0]
+        class Watching(kasuri.training.Callback):
+            def on_step(self, objective, step, terms):
+                objective.looked_at = step
 
-    monkeypatch.setattr("kasuri.training.loop.widths", wider)
-    fitted = kasuri.fit(bayesian(), moons(60), moons(50), epochs=10, batch_size=20, seed=0)
-    told = [row["temperature"] for row in fitted.history]
-    moved = [b > a for a, b in itertools.pairwise(told)]
-    first = math.ceil(temperature.SETTLED * 10)  # the epoch whose validation may move it
-    assert moved[: first - 1] == [False] * (first - 1)
-    assert moved[first - 1]
-    assert fitted.temperature == told[fitted.best_epoch - 1]
-    assert fitted.objective.weight_at(None) == fitted.temperature
+        monkeypatch.setattr("kasuri.training.loop.examine", made_up)
+        valid = kasuri.training.Validation(moons(50), keep="last")
+        settings = {"epochs": 40, "batch_size": 20, "seed": 0, "callbacks": [Watching()]}
+        fitted = kasuri.fit(bayesian(), moons(60), valid, **settings)
+        told = [row["temperature"] for row in fitted.history]
+        assert told[0] < 0.1 * usual
+        assert told[-3:] == [fitted.temperature] * 3
+        assert fitted.objective.weight_at(None) == fitted.temperature
+        ended.append(fitted.temperature)
+    assert ended[0] < usual < ended[1]
 
 
 def test_one_tempering_object_serves_one_run():

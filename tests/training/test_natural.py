@@ -87,17 +87,49 @@ def test_it_finds_the_posterior_of_a_conjugate_problem(name: str, temperature: f
         )
 
 
-def test_a_mean_takes_adams_step_in_units_of_its_own_deviation() -> None:
+def first_move(lr: float, mean_rate: float, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Standard deviations, the gradient of the mean, and how far one step moves the mean."""
+    problem = Regression(kasuri.MeanField(scale=scale, noise=0.5))
+    problem.loss().backward()
+    start, gradient = problem.q.loc.detach().clone(), problem.q.loc.grad.clone()
+    sigma = problem.q.scale.detach()
+    Natural(problem.elbo, lr, mean_rate=mean_rate).step()
+    return sigma, gradient, problem.q.loc.detach() - start
+
+
+def test_without_natural_steps_a_mean_takes_adams() -> None:
     """Squares of the gradients of a single row are of rank one, so that nothing is lost."""
-    problem = Regression(kasuri.MeanField(scale=0.3, noise=0.5))
-    other = copy.deepcopy(problem)
-    sigma, start = problem.q.scale.detach().clone(), problem.q.loc.detach().clone()
-    problem.train(Natural(problem.elbo, 0.01, reach=0.2, rate=1e-9), 1)
-    adam = torch.optim.Adam([other.q.loc], 1.0, betas=(0.9, 0.99), eps=1e-30)
-    other.train(adam, 1)
-    torch.testing.assert_close(
-        problem.q.loc.detach() - start, (other.q.loc.detach() - start) * (0.01 + 0.2 * sigma)
-    )
+    _, gradient, move = first_move(0.01, 0.0, 0.3)
+    torch.testing.assert_close(move, -0.01 * gradient.sign())
+
+
+def test_a_natural_step_of_a_mean_is_its_variance_times_the_gradient() -> None:
+    sigma, gradient, move = first_move(1e-12, 0.3, 1e-4)  # so narrow that nothing is loud
+    natural = N * sigma.square() * gradient
+    torch.testing.assert_close(move, -0.3 * natural, rtol=1e-3, atol=1e-9)
+
+
+def test_natural_steps_that_are_mostly_noise_are_short() -> None:
+    """A step of z standard deviations at rate 1 becomes z / (1 + z²/25) / √(1 + mean z² / 225)."""
+    for scale in (0.3, 3.0):
+        sigma, gradient, move = first_move(1e-12, 1.0, scale)
+        z = N * sigma * gradient
+        expected = -sigma * z / (1 + z.square() / 25) / (1 + z.square().mean() / 225).sqrt()
+        torch.testing.assert_close(move, expected, rtol=1e-3, atol=1e-8)
+        assert (move / sigma).abs().max() <= 2.5
+
+
+def test_no_step_of_a_mean_is_longer_than_the_rate_where_rows_and_columns_mislead() -> None:
+    """The only gradient of its row and its column is far larger than their product says."""
+    bnn = kasuri.bayesianize(nn.Linear(20, 30, bias=False), kasuri.KTied(2))
+    elbo = kasuri.ELBO(bnn, kasuri.Gaussian(1.0), kasuri.HeNormal(), num_data=10)
+    optimiser = Natural(elbo, 0.01, mean_rate=0.0)
+    loc = bnn.posteriors.weight.loc
+    before = loc.detach().clone()
+    loc.grad = torch.zeros_like(loc)
+    loc.grad[:29, :19], loc.grad[29, 19] = 1.0, 1e-3
+    optimiser.step()
+    assert (loc - before).abs().max() <= 0.01 * (1 + 1e-5)
 
 
 def test_squares_of_gradients_are_kept_by_rows_and_columns() -> None:
@@ -266,7 +298,7 @@ def test_frozen_parameters_stay_and_a_temperature_of_zero_is_finite() -> None:
     assert all(value.isfinite().all() for value in values(elbo).values())
 
 
-@pytest.mark.parametrize("options", [{"lr": 0.0}, {"rate": -1.0}, {"reach": -0.1}], ids=repr)
+@pytest.mark.parametrize("options", [{"lr": 0.0}, {"rate": -1.0}, {"mean_rate": -0.1}], ids=repr)
 def test_rates_must_be_positive(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Natural(classification(kasuri.MeanField()), **options)

@@ -225,7 +225,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         ("number of data: 40 then, 38 now", {"data": lambda: jobs.moons(38)}),
         ("targets", {"data": other_targets}),
         (
-            "optimiser: Adam then, SGD now",
+            "optimiser: Natural then, SGD now",
             {"optimiser": lambda o: torch.optim.SGD(o.parameters(), 0.1)},
         ),
         ("parameters", {"net": lambda: jobs.bayesian(family=kasuri.KTied(rank=2))}),
