@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.streams import Stream, mix
+from kasuri.training import defaults
 from kasuri.training.fit import Fitted
 from kasuri.training.many import fit_many
 from kasuri.training.validation import examine
 
 # Bayes first, which is also what is taken if no score is a number. Real targets: below 0.1 intervals were too
 # narrow on every table tried, and few noisy rows have their best between 1 and 0.3. Classes that can be told
-# apart almost without error want much lower ones. All are trained for as long as the network that is kept:
-# after half as many steps lower temperatures are ahead that are behind in the end
+# apart almost without error want much lower ones
 REAL = (1.0, 0.55, 0.3, 0.1)
 CLASSES = (1.0, 0.3, 0.1, 0.03, 0.01)
 FOLDS = 5
+COMPARED = 250  # steps of training after which the folds tell which temperature is best
 MANY = 5000  # rows of which a part is enough to compare networks on
 _DRAWS = 16  # per network, to compare temperatures by
 
@@ -114,6 +115,10 @@ def choose(
     held = [(x[rows.held], y[rows.held]) for rows in folds]
     trains = [(x[rows.rest], y[rows.rest]) for rows in folds]  # copied once, for all temperatures
     count = len(temperatures)
+    if len(folds) > 1:
+        steps = math.ceil(len(folds[0].rest) / options["batch_size"])
+        whole = options["epochs"] or defaults.epochs(steps, options["batch_size"])
+        options = options | {"epochs": min(whole, math.ceil(COMPARED / steps))}
     try:
         fits = fit_many(
             [net() for _ in range(count * len(folds))],

@@ -42,7 +42,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             with the best; from 5,000 rows on the best on the rows held out is kept.
         learning_rate: of Adam at the beginning; "auto" is 0.01.
         batch_size: rows per step; "auto" is 64, and 256 from 10,000 rows to train on.
-        max_epochs: passes over the training rows; "auto" makes about 4,000 steps, and at least 20 passes.
+        max_epochs: passes over the training rows; "auto" makes about 1,000 steps, and at least 20 passes.
         patience: stop after so many validations (20 per run) without improvement.
         validation_fraction: share of rows held out to choose the epoch on, the best validated or the newest
             within a standard error of it; 0 trains on all rows, however many, and keeps the last epoch, and
