@@ -2,12 +2,22 @@
 
 from fnmatch import fnmatchcase
 
-from experiments import compression, k_tied, matrix_normal, quality, tempering, uci, vae
+from experiments import (
+    compression,
+    k_tied,
+    matrix_normal,
+    natural,
+    quality,
+    tempering,
+    uci,
+    vae,
+)
 from experiments.spec import Experiment
 from kasuri.checks import near_misses
 
 ALL: tuple[Experiment, ...] = (
     *quality.EXPERIMENTS,
+    *natural.EXPERIMENTS,
     *k_tied.EXPERIMENTS,
     *matrix_normal.EXPERIMENTS,
     *uci.EXPERIMENTS,

@@ -7,7 +7,7 @@ from experiments.report.panels import DOTTED, chart, line
 from experiments.report.score_tables import column
 from experiments.report.sections import Rows, Section, stored
 
-AXES = {"tau": "τ", "neurons": "neurons N"}
+AXES = {"tau": "τ", "neurons": "neurons N", "temperature": "temperature"}
 
 
 @dataclass
