@@ -117,7 +117,7 @@ def choose(
     count = len(temperatures)
     if len(folds) > 1:
         steps = math.ceil(len(folds[0].rest) / options["batch_size"])
-        whole = options["epochs"] or defaults.epochs(steps, options["batch_size"])
+        whole = options["epochs"] or defaults.epochs(steps, options["batch_size"], natural=True)
         options = options | {"epochs": min(whole, math.ceil(COMPARED / steps))}
     try:
         fits = fit_many(

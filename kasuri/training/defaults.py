@@ -8,7 +8,7 @@ from torch import Tensor
 from kasuri.likelihoods import Categorical, Gaussian, Likelihood
 
 EPOCHS = 20
-STEPS = 1000  # small data sets need many epochs
+STEPS, STEPS_OF_ADAM = 1000, 4000  # natural ones, others: small data sets need many epochs
 LARGE = 256  # batches above this size need fewer, longer steps
 WARM_UP = 0.1  # share of the epochs in which the weight of the KL rises from 0 to 1
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given
@@ -18,9 +18,10 @@ LOOK_SAMPLES = 4  # draws in each of them
 ROWS = 2048  # examples per validation of a Bayesian network, SAMPLES times as many of a plain one
 
 
-def epochs(steps_per_epoch: int, batch_size: int) -> int:
-    """Enough epochs for STEPS steps, fewer with large batches, and at least EPOCHS."""
-    return max(EPOCHS, math.ceil(STEPS / steps_per_epoch / max(1.0, batch_size / LARGE)))
+def epochs(steps_per_epoch: int, batch_size: int, *, natural: bool) -> int:
+    """Enough epochs for so many steps, fewer with large batches, and at least EPOCHS."""
+    steps = STEPS if natural else STEPS_OF_ADAM
+    return max(EPOCHS, math.ceil(steps / steps_per_epoch / max(1.0, batch_size / LARGE)))
 
 
 def batch_size(num_data: int) -> int:

@@ -96,8 +96,9 @@ def fit(
 ) -> Fitted:
     """Train a converted network, an ordinary one, or an objective of your own.
 
-    By default it minimises the ELBO with He-scaled prior, KL warm-up, Adam with a falling
-    learning rate, and a temperature chosen on validation data while training goes on.
+    By default it minimises the ELBO with He-scaled prior, KL warm-up, natural-gradient steps
+    (`kasuri.Natural`) at falling rates, and a temperature chosen on validation data while training goes on.
+    Ordinary networks and auto-encoders are trained by Adam.
 
     Args:
         model: a network from `bayesianize`; an ordinary one, which is trained by maximum likelihood;
@@ -111,13 +112,15 @@ def fit(
             training, at most 2,048 of the examples are used, always the same.
         likelihood: by default classes for integer targets, normal noise of learned size for real ones.
         prior: by default kasuri.HeNormal().
-        temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", chosen on validation
-            data while training goes on, which costs two more validations at each one in the second half.
-        kl_weight: by default rises from 0 to 1 over the first quarter of the epochs.
-        epochs: passes over the training data; by default 20, or as many as make 4,000 steps.
+        temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", it rises during
+            training and stays where validation data liked it best.
+        kl_weight: by default rises from 0 to 1 over the first tenth of the epochs.
+        epochs: passes over the training data; by default 20, or as many as make 1,000 steps (4,000 of
+            Adam: of an ordinary network, or with an optimiser of your own).
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
-        learning_rate: of the default optimiser; by default 0.002, more with batches above 256.
+        learning_rate: of Adam's steps in the default optimiser; by default 4 / steps, between 0.001 and
+            0.005. For ordinary networks 0.002, more with batches above 256.
         optimiser: an optimiser, or a function that makes one for the objective, e.g.
             `lambda objective: torch.optim.SGD(objective.parameters(), 0.1)`.
         scheduler: makes the schedule from (optimiser, number of steps); it is stepped every batch.
@@ -159,7 +162,10 @@ def fit(
         )
     source = as_source(train, batch_size, seed, group)
     rows = round(source.num_data / len(source))  # per step, of all processes together
-    epochs = epochs or defaults.epochs(len(source), rows)
+    if epochs is None and saved:
+        epochs = saved["settings"]["epochs"]
+    natural = optimiser is None and trains_naturally(model)
+    epochs = epochs or defaults.epochs(len(source), rows, natural=natural)
     objective = make_objective(
         model,
         source,
@@ -210,6 +216,11 @@ def chooses_temperature(model: nn.Module, temperature: Temperature | None) -> bo
     """Whether validation data are to choose the temperature of an objective that has to be made."""
     is_open = temperature is None or temperature == "auto"
     return is_open and not isinstance(model, Objective) and _is_converted(model)
+
+
+def trains_naturally(model: nn.Module) -> bool:
+    """Whether the default optimiser of a network or objective takes natural steps."""
+    return isinstance(model, ELBO) or (not isinstance(model, Objective) and _is_converted(model))
 
 
 def _is_converted(model: nn.Module) -> bool:

@@ -31,6 +31,7 @@ from kasuri.training.fit import (
     described,
     finished,
     make_objective,
+    trains_naturally,
 )
 from kasuri.training.interrupts import Interrupted, Interrupts
 from kasuri.training.loop import Run
@@ -95,7 +96,7 @@ def fit_many(
         )
     steps = len(sources[0])
     rows = round(sources[0].num_data / steps)
-    epochs = epochs or defaults.epochs(steps, rows)
+    epochs = epochs or defaults.epochs(steps, rows, natural=trains_naturally(models[0]))
     objectives = [
         make_objective(
             model,

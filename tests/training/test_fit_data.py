@@ -165,9 +165,10 @@ def test_data_that_cannot_be_used_is_refused():
 
 
 def test_default_sizes():
-    assert defaults.epochs(10**9, 128) == defaults.EPOCHS
-    assert defaults.epochs(1, 128) == defaults.STEPS
-    assert defaults.epochs(1, 1024) == defaults.STEPS / 4
+    assert defaults.epochs(10**9, 128, natural=True) == defaults.EPOCHS
+    assert defaults.epochs(1, 128, natural=True) == defaults.STEPS
+    assert defaults.epochs(1, 128, natural=False) == defaults.STEPS_OF_ADAM
+    assert defaults.epochs(1, 1024, natural=True) == defaults.STEPS / 4
     fitted = kasuri.fit(network(), moons(300), epochs=1, seed=0)
     assert fitted.history[0]["step"] == math.ceil(300 / 128)
 
