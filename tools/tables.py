@@ -10,6 +10,7 @@ from experiments.report import Result, compare, markdown_table, read
 from experiments.report.score_tables import GAINS_NOTE, gains
 from experiments.report.text_tables import markdown_grid
 from tools.charts import frontier_chart, sweep_chart
+from tools import training_tables
 from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
 from tools.uci_tables import uci_tables
 
@@ -33,6 +34,12 @@ TABLES: tuple[tuple[str, str, str, tuple[Maker, ...]], ...] = (
     # page, name between its comments, results, what stands there
     ("README.md", "demo table", "results/demo", (comparison,)),
     ("docs/quality.md", "quality tables", "results/quality", (comparison,)),
+    ("docs/training.md", "steps table", "results/natural", (training_tables.steps_table,)),
+    ("docs/training.md", "noise table", "results/natural", (training_tables.noise_table,)),
+    (
+        *("docs/training.md", "temperature table", "results/natural"),
+        (training_tables.temperature_table,),
+    ),
     (f"{PAPERS}k-tied.md", "k-tied tables", "results/k-tied", (comparison,)),
     (
         *(f"{PAPERS}matrix-normal.md", "matrix-normal tables", "results/matrix-normal"),
@@ -47,6 +54,8 @@ TABLES: tuple[tuple[str, str, str, tuple[Maker, ...]], ...] = (
     (f"{PAPERS}overparameterised.md", "tempering tables", "results/tempering", (sweep_tables,)),
 )
 PICTURES: tuple[tuple[str, str, Maker], ...] = (
+    ("docs/images/natural-steps.svg", "results", training_tables.convergence_chart),
+    ("docs/images/natural-temperature.svg", "results/natural", training_tables.temperature_chart),
     ("docs/images/frontier-lenet5.svg", "results/compression/lenet5", frontier_chart),
     ("docs/images/tempering-toy.svg", "results/tempering/toy", sweep_chart),
     ("docs/images/tempering-width.svg", "results/tempering/width", sweep_chart),
