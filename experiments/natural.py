@@ -46,7 +46,7 @@ def _convergence(name: str, inputs: str, **options: Any) -> list[Convergence]:
         estimator="auto",
         batch_size=1024,
         looks=(100, 300),
-        every=20,
+        every=PER_EPOCH,
         temperature=1.0,
         prior_scale=0.2,
         annealing="none",
