@@ -77,7 +77,7 @@ class GradientNoise(Supervised):
     estimators: Fixed[tuple[str, ...]] = ("shared", "local", "flipout", "auto")
 
     def smoke(self) -> "GradientNoise":
-        return dataclasses.replace(self, epochs=1, limit=200, samples=4, batches=4)
+        return dataclasses.replace(self, epochs=2, limit=200, samples=4, batches=4)
 
     def run(self, seed: int, where: Where) -> Outcome:
         data = self.load(self.data, seed)
