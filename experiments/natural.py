@@ -15,7 +15,7 @@ from torch import Tensor
 from tyro.conf import Fixed
 
 import kasuri
-from experiments import quality
+from experiments import k_tied, quality
 from experiments.convergence import Convergence
 from experiments.networks import MLP, LeNet
 from experiments.spec import Experiment, Outcome, Where, table
@@ -61,6 +61,26 @@ def _convergence(name: str, inputs: str, **options: Any) -> list[Convergence]:
     adam = {"family": _FAMILIES["k-tied-2"], "steps": 20 * PER_EPOCH, "learning_rate": 3e-3}
     return table(base, rows | {"k-tied-2-980-adam": adam})
 
+
+# --- the k-tied paper's LSTM, to the end of a training short enough for natural steps
+
+
+_IMDB = [
+    dataclasses.replace(
+        row,
+        name="natural/imdb-lstm",
+        title="IMDB reviews, the LSTM of the k-tied paper, whole KL from the first step (T = 1)",
+        estimator="auto",
+        epochs=12,
+        learning_rate=0.0,
+        falling=True,
+        annealing="none",
+        patience=0,
+        keep="last",
+    )
+    for row in k_tied.EXPERIMENTS
+    if row.name == "k-tied/imdb-lstm" and isinstance(row, Supervised)
+]
 
 # --- noise of gradients
 
@@ -188,6 +208,7 @@ def _temperatures(row: Supervised) -> list[AtTemperature]:
 EXPERIMENTS: list[Experiment] = [
     *_convergence("convergence", "inputs in [-1, 1]"),
     *_convergence("convergence-standardised", "standardised inputs", scale="standard"),
+    *_IMDB,
     *_NOISES,
     *(
         point_of_curve
