@@ -9,8 +9,8 @@ from benchmarks.results import stored
 from experiments.report import Result, compare, markdown_table, read
 from experiments.report.score_tables import GAINS_NOTE, gains
 from experiments.report.text_tables import markdown_grid
-from tools.charts import frontier_chart, sweep_chart
 from tools import training_tables
+from tools.charts import frontier_chart, sweep_chart
 from tools.paper_tables import compression_tables, sparsity_tables, sweep_tables
 from tools.uci_tables import uci_tables
 

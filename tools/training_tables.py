@@ -69,7 +69,15 @@ def temperature_table(results: Sequence[Result]) -> str:
     """Test NLL at the best of nine temperatures and at the one that fit chose, for each data set."""
     grouped = _by_variant(results)
     names = sorted({run.experiment for run in results if "/temperature-" in run.experiment})
-    head = ["data", "best of nine", "NLL there", "chosen", "NLL there", "difference", "within one error"]
+    head = [
+        "data",
+        "best of nine",
+        "NLL there",
+        "chosen",
+        "NLL there",
+        "difference",
+        "within one error",
+    ]
     lines = [head]
     for name in names:
         given = {variant: runs for (where, variant), runs in grouped.items() if where == name}

@@ -24,11 +24,14 @@ class Likelihood(Storable, nn.Module, ABC):
 
     Attributes:
         usual_ratio: temperatures that predict well are around this number · data / weights.
-        cold_start: share of that at which a temperature begins that rises during training.
+        rise: from which share of that to which a temperature rises during training.
     """
 
     usual_ratio: ClassVar[float] = 1.0
-    cold_start: ClassVar[float] = 0.25  # colder, and a learned noise becomes too small
+    rise: ClassVar[tuple[float, float]] = (
+        0.25,
+        3.0,
+    )  # colder, and a learned noise becomes too small
 
     @abstractmethod
     def forward(self, f: Tensor) -> td.Distribution:

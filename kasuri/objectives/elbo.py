@@ -212,7 +212,7 @@ class ELBO(Governing, Objective):
         self.num_data = int(num_data)
         self.samples = samples
         self.temperature = tempering.resolve(
-            temperature, bnn, self.num_data, likelihood.usual_ratio, likelihood.cold_start
+            temperature, bnn, self.num_data, likelihood.usual_ratio, likelihood.rise
         )
         self.kl_weight = schedules.resolve(kl_weight)
         self.output = output

@@ -24,7 +24,6 @@ from kasuri.objectives.schedules import Constant, Schedule
 from kasuri.storage import Storable
 
 END = 0.9  # share of training in which T rises
-ABOVE = 3.0  # T rises to at most the usual one times 3
 LOOKS = 40  # at validation data in a whole training, if none is left out
 FIRST = 0.3  # share of training before which a look says little
 TOGETHER = 4  # looks that are averaged
@@ -71,16 +70,16 @@ def usual(ratio: float, num_data: int, num_weights: int) -> float:
 
 
 def resolve(
-    temperature: Temperature, bnn: nn.Module, num_data: int, ratio: float, begin: float
+    temperature: Temperature, bnn: nn.Module, num_data: int, ratio: float, rise: tuple[float, float]
 ) -> Schedule:
     """The schedule that a temperature stands for in an objective of this network and so many data.
 
-    `ratio` and `begin` are those of the likelihood: what is usual, and where "auto" begins.
+    `ratio` and `rise` are those of the likelihood: what is usual, and where "auto" begins and ends.
 
     Examples:
         >>> import kasuri
         >>> bnn = kasuri.bayesianize(nn.Linear(9, 1), kasuri.MeanField())
-        >>> [resolve(value, bnn, 4, ratio=0.4, begin=0.1)(0) for value in (0.3, Balanced(1.0), "auto")]
+        >>> [resolve(value, bnn, 4, 0.4, (0.1, 1.0))(0) for value in (0.3, Balanced(1.0), "auto")]
         [0.3, 0.4, 0.16]
     """
     if isinstance(temperature, str):
@@ -89,7 +88,7 @@ def resolve(
                 f"temperature={temperature!r}: it must be a number, a schedule, kasuri.Balanced(0.01) or "
                 '"auto"'
             )
-        return Tempering(usual(ratio, num_data, _weights(bnn)), begin)
+        return Tempering(usual(ratio, num_data, _weights(bnn)), *rise)
     if isinstance(temperature, Balanced):
         return Constant(temperature.temperature(bnn, num_data))
     return schedules.resolve(temperature)
@@ -107,10 +106,11 @@ class Tempering:
     Args:
         usual: one that predicts well as a rule.
         begin: where it begins to rise, as a share of the usual one.
+        end: where it ends.
 
     Examples:
         >>> import torch
-        >>> tempering = Tempering(usual=0.16, begin=0.25)
+        >>> tempering = Tempering(usual=0.16, begin=0.25, end=3.0)
         >>> tempering.rise(steps=100)
         >>> tempering(0), round(tempering(50), 2), round(tempering(90), 2)
         (0.04, 0.16, 0.48)
@@ -121,8 +121,8 @@ class Tempering:
         0.18
     """
 
-    def __init__(self, usual: float, begin: float) -> None:
-        self.usual, self.begin = usual, begin
+    def __init__(self, usual: float, begin: float, end: float) -> None:
+        self.usual, self.begin, self.end = usual, begin, end
         self.steps = 0  # of the training in which it rises
         self.chosen: float | None = None
         self.seen: list[tuple[float, Tensor]] = []  # temperatures, and losses under them
@@ -133,7 +133,7 @@ class Tempering:
         if not self.steps:
             return self.usual
         share = min(1.0, step / (END * self.steps))
-        return min(1.0, self.usual * self.begin * (ABOVE / self.begin) ** share)
+        return min(1.0, self.usual * self.begin * (self.end / self.begin) ** share)
 
     def rise(self, steps: int) -> None:
         """Rise during so many steps of training."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from kasuri.streams import Stream, mix
-from kasuri.training import defaults
 from kasuri.training.fit import Fitted
 from kasuri.training.many import fit_many
 from kasuri.training.validation import examine
@@ -117,8 +116,7 @@ def choose(
     count = len(temperatures)
     if len(folds) > 1:
         steps = math.ceil(len(folds[0].rest) / options["batch_size"])
-        whole = options["epochs"] or defaults.epochs(steps, options["batch_size"], natural=True)
-        options = options | {"epochs": min(whole, math.ceil(COMPARED / steps))}
+        options = options | {"epochs": min(options["epochs"], math.ceil(COMPARED / steps))}
     try:
         fits = fit_many(
             [net() for _ in range(count * len(folds))],

@@ -8,7 +8,7 @@ from torch import Tensor
 from kasuri.likelihoods import Categorical, Gaussian, Likelihood
 
 EPOCHS = 20
-STEPS, STEPS_OF_ADAM = 1000, 4000  # natural ones, others: small data sets need many epochs
+STEPS, STEPS_OF_ADAM = 1500, 4000  # natural ones, others: small data sets need many epochs
 LARGE = 256  # batches above this size need fewer, longer steps
 WARM_UP = 0.1  # share of the epochs in which the weight of the KL rises from 0 to 1
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given

@@ -115,11 +115,11 @@ def fit(
         temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", it rises during
             training and stays where validation data liked it best.
         kl_weight: by default rises from 0 to 1 over the first tenth of the epochs.
-        epochs: passes over the training data; by default 20, or as many as make 1,000 steps (4,000 of
+        epochs: passes over the training data; by default 20, or as many as make 1,500 steps (4,000 of
             Adam: of an ordinary network, or with an optimiser of your own).
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
             10,000 examples or more. A DataLoader has its own.
-        learning_rate: of Adam's steps in the default optimiser; by default 4 / steps, between 0.001 and
+        learning_rate: of Adam's steps in the default optimiser; by default 4 / steps, between 0.002 and
             0.005. For ordinary networks 0.002, more with batches above 256.
         optimiser: an optimiser, or a function that makes one for the objective, e.g.
             `lambda objective: torch.optim.SGD(objective.parameters(), 0.1)`.

@@ -14,7 +14,7 @@ from kasuri.training.natural import Natural
 
 LEARNING_RATE = 2e-3  # of Adam, for batches up to LARGE
 TRAVEL = 4.0  # learning rate times steps of natural training: how far a mean can move in all
-SLOWEST, FASTEST = 1e-3, 5e-3  # learning rates of natural training
+SLOWEST, FASTEST = 2e-3, 5e-3  # learning rates of natural training
 
 MakeOptimiser = Callable[[Objective], Optimizer]
 MakeScheduler = Callable[[Optimizer, int], LRScheduler]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kasuri
-from kasuri.objectives.temperature import ABOVE, END, HALF, Tempering, resolve
+from kasuri.objectives.temperature import END, HALF, Tempering, resolve
 from tests.training.jobs import bayesian, moons, network
 
 NOW = 0.3 + 0.2 * torch.rand(50, generator=torch.Generator().manual_seed(0))  # NLL of examples
@@ -56,8 +56,8 @@ def test_auto_is_the_default_of_fit_and_a_start_in_an_objective(tmp_path):
 
 def test_numbers_and_schedules_are_taken_as_they_are():
     ramp = kasuri.schedules.LinearPerBatch(rate=0.1)
-    assert resolve(ramp, bayesian(), 10, ratio=1.0, begin=0.1) is ramp
-    assert resolve(0.2, bayesian(), 10, ratio=1.0, begin=0.1)(99) == 0.2
+    assert resolve(ramp, bayesian(), 10, 1.0, (0.1, 1.0)) is ramp
+    assert resolve(0.2, bayesian(), 10, 1.0, (0.1, 1.0))(99) == 0.2
     with pytest.raises(ValueError, match="-1"):
         kasuri.Balanced(-1.0)
     with pytest.raises(ValueError, match=r"best.*kasuri\.Balanced"):
@@ -66,7 +66,7 @@ def test_numbers_and_schedules_are_taken_as_they_are():
 
 def risen(best, usual=0.1, begin=0.25, noise=0.0, broken=(), steps=200, stop=None):
     """A temperature under losses that are lowest at `best`, its path, and the looks it asked for."""
-    tempering = Tempering(usual, begin)
+    tempering = Tempering(usual, begin, end=3.0)
     tempering.rise(steps)
     path, looks = [], []
     for step in range(1, steps + 1 if stop is None else stop):
@@ -83,7 +83,7 @@ def risen(best, usual=0.1, begin=0.25, noise=0.0, broken=(), steps=200, stop=Non
 
 
 def test_it_is_the_usual_one_outside_of_training():
-    assert Tempering(0.1, 0.25)(0) == Tempering(0.1, 0.25)(10**6) == 0.1
+    assert Tempering(0.1, 0.25, 3.0)(0) == Tempering(0.1, 0.25, 3.0)(10**6) == 0.1
 
 
 @pytest.mark.parametrize("usual", [0.001, 0.1, 1.0])
@@ -91,7 +91,7 @@ def test_it_rises_from_far_below_the_usual_one_to_far_above(usual):
     _, path, looks = risen(best=1e6, usual=usual)
     assert path[0] == pytest.approx(0.25 * usual, rel=0.05)
     assert all(b > a for a, b in itertools.pairwise(path[: looks[-1]]) if b < 1.0)
-    assert path[-1] == pytest.approx(min(1.0, usual * ABOVE), rel=0.3)
+    assert path[-1] == pytest.approx(min(1.0, usual * 3.0), rel=0.3)
     assert 20 <= len(looks) <= 40
     assert looks[-1] == END * 200
 
@@ -126,7 +126,7 @@ def test_losses_that_are_not_numbers_do_not_attract(best):
 def test_a_stored_state_goes_on_where_it_was():
     whole, *_ = risen(best=0.3)
     half, *_ = risen(best=0.3, stop=130)
-    other = Tempering(0.1, 0.25)
+    other = Tempering(0.1, 0.25, 3.0)
     other.load_state_dict(half.state_dict())
     for step in range(130, 201):
         if other.is_looking(step):
@@ -148,6 +148,7 @@ def test_fit_follows_what_validation_finds_and_tells_it(monkeypatch):
                 objective.looked_at = step
 
         monkeypatch.setattr("kasuri.training.loop.examine", made_up)
+        monkeypatch.setattr(kasuri.Categorical, "rise", (0.05, 3.0))
         valid = kasuri.training.Validation(moons(50), keep="last")
         settings = {"epochs": 40, "batch_size": 20, "seed": 0, "callbacks": [Watching()]}
         fitted = kasuri.fit(bayesian(), moons(60), valid, **settings)
