@@ -22,7 +22,7 @@ class Categorical(Likelihood):
     """
 
     usual_ratio = 0.3
-    rise = (0.03, 1.0)  # means find the classes before noise hides them
+    rise = (0.03, 3.0)  # means find the classes before noise hides them
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Bernoulli(Likelihood):
     """
 
     usual_ratio = 0.3
-    rise = (0.03, 1.0)  # means find the classes before noise hides them
+    rise = (0.03, 3.0)  # means find the classes before noise hides them
 
     def forward(self, f: Tensor) -> td.Bernoulli:
         return td.Bernoulli(logits=f)
