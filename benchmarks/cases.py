@@ -126,6 +126,9 @@ class Target:
 
 
 TARGETS = [
+    Target("step-400-batch-128", "kasuri KTied(rank=2) natural", 1.6),
+    Target("step-400-batch-1024", "kasuri KTied(rank=2) natural", 1.25),
+    Target("step-2048-batch-512", "kasuri KTied(rank=2) natural", 1.12),
     Target("step-400-batch-1024", "kasuri KTied(rank=2) local", 1.4),
     Target("step-400-batch-128", "kasuri KTied(rank=2) local", 1.8),
     Target("step-2048-batch-512", "kasuri KTied(rank=2) local", 1.2),

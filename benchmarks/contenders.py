@@ -3,7 +3,7 @@
 A contender is a name and a function that makes a `Run` of a network. All take the same step:
 mean negative log-likelihood plus KL over NUM_DATA, backward, fused Adam. They differ only in
 where the weights come from. Auto-encoders take minus the mean log-likelihood of binary pictures plus the
-KL of the latent variables; they differ in what the encoder's last layer gives.
+KL of the latent variables; they differ in what the encoder's last layer gives. `natural` is followed by natural steps instead of Adam's.
 """
 
 from collections.abc import Callable, Sequence
@@ -132,6 +132,13 @@ def converted(net: nn.Sequential, family: kasuri.Family, estimator: str) -> Run:
     return Run(elbo, lambda x, y: elbo(x, y).loss, predict)
 
 
+def natural(net: nn.Sequential, family: kasuri.Family) -> Run:
+    """As `kasuri.fit` trains by default: noise for each example, natural steps."""
+    run = converted(net, family, "auto")
+    run.optimizer = kasuri.Natural(run.net)
+    return run
+
+
 def plain_auto_encoder(net: nn.Sequential) -> Run:
     encoder, decoder = net
     width = next(decoder.parameters()).shape[1]
@@ -178,12 +185,18 @@ def ours(families: Sequence[kasuri.Family], *estimators: str) -> list[Contender]
 
 PLAIN = Contender("plain", plain)
 
+NATURAL = {
+    name: Contender(f"kasuri {name} natural", partial(natural, family=family))
+    for name, family in (("KTied(rank=2)", kasuri.KTied(2)), ("MeanField()", kasuri.MeanField()))
+}
+
 MEAN_FIELD, K_TIED = kasuri.MeanField(), [kasuri.KTied(rank=rank) for rank in (1, 2, 3)]
 STEP = [
     PLAIN,
     *ours([MEAN_FIELD], "shared", "local", "flipout"),
     *ours(K_TIED, "local"),
     *ours([K_TIED[1]], "shared", "flipout"),
+    *NATURAL.values(),
 ]
 
 # `shared` is what kasuri.predict does when not told otherwise; flipout is for training only
