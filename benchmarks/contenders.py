@@ -3,7 +3,8 @@
 A contender is a name and a function that makes a `Run` of a network. All take the same step:
 mean negative log-likelihood plus KL over NUM_DATA, backward, fused Adam. They differ only in
 where the weights come from. Auto-encoders take minus the mean log-likelihood of binary pictures plus the
-KL of the latent variables; they differ in what the encoder's last layer gives. `natural` is followed by natural steps instead of Adam's.
+KL of the latent variables; they differ in what the encoder's last layer gives.
+Contenders called natural take natural steps instead of Adam's.
 """
 
 from collections.abc import Callable, Sequence
