@@ -103,7 +103,7 @@ class GradientNoise(Supervised):
         data = self.load(self.data, seed)
         fitted = self.train(data, seed, where)
         elbo: Any = fitted.objective
-        scores: dict[str, float] = {}
+        scores = dict(self.assess([fitted], data, "test", seed)) if where.test else {}
         for estimator in self.estimators:
             torch.manual_seed(seed)
             batches = Batches(data.train.x, data.train.y, self.batch_size or None, seed=seed)
