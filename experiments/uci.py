@@ -196,7 +196,7 @@ class Splits(Experiment):
                 temperature=[choices[i].temperature for i in mine],
                 epochs=math.ceil(self.steps / math.ceil(len(parts[0].train) / self.batch_size)),
                 batch_size=self.batch_size,
-                learning_rate=self.learning_rate,
+                optimiser=lambda stack: torch.optim.Adam(stack.parameters(), self.learning_rate),
                 seed=seed,
                 show=self.bar(where),
             )

@@ -40,9 +40,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         temperature: weight of the KL, 1 for Bayes; kasuri.Balanced(0.1) for that times rows / weights; "auto"
             tries 1, 0.55, 0.3 and 0.1 by cross-validation in five folds, together, and trains on all rows
             with the best; from 5,000 rows on the best on the rows held out is kept.
-        learning_rate: of the means at the beginning; "auto" is 0.01.
+        learning_rate: of Adam at the beginning; "auto" is 0.01.
         batch_size: rows per step; "auto" is 64, and 256 from 10,000 rows to train on.
-        max_epochs: passes over the training rows; "auto" makes about 1,000 steps, and at least 20 passes.
+        max_epochs: passes over the training rows; "auto" makes about 4,000 steps, and at least 20 passes.
         patience: stop after so many validations (20 per run) without improvement.
         validation_fraction: share of rows held out to choose the epoch on, the best validated or the newest
             within a standard error of it; 0 trains on all rows, however many, and keeps the last epoch, and

@@ -5,8 +5,8 @@ scikit-learn wants constructors without logic: parameters are looked at here, an
 
 import inspect
 import itertools
-import math
 import re
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,7 +24,6 @@ from kasuri.priors.normal import Normal
 from kasuri.storage import Storable
 
 RATE = 0.01
-STEPS, EPOCHS = 1000, 20  # so many steps, and at least so many passes
 BATCH, LARGE_BATCH = 64, 256  # below MANY rows to train on, and above
 MANY = 10_000
 SPREAD = 2.0  # of biases in the first layer, standard deviations of a column
@@ -132,19 +131,19 @@ def widths(hidden: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def adam(objective: Any, rate: float) -> torch.optim.Optimizer:
+    """Adam for all parameters."""
+    return torch.optim.Adam(objective.parameters(), rate, fused=True)
+
+
 def of_fit(estimator: Any, rows: int) -> dict[str, Any]:
     """Arguments of `kasuri.fit` that an estimator's parameters stand for, with so many rows to train on."""
     rate, batch, epochs = estimator.learning_rate, estimator.batch_size, estimator.max_epochs
     usual = BATCH if rows < MANY else LARGE_BATCH
-    size = usual if isinstance(batch, str) else int(batch)
-    passes = (
-        max(EPOCHS, math.ceil(STEPS / math.ceil(rows / size)))
-        if isinstance(epochs, str)
-        else int(epochs)
-    )
     return {
-        "learning_rate": RATE if isinstance(rate, str) else float(rate),
-        "batch_size": size,
-        "epochs": passes,
+        # at temperature 1 natural steps reach the optimum, which underfits small tables; Adam stops before
+        "optimiser": partial(adam, rate=RATE if isinstance(rate, str) else float(rate)),
+        "batch_size": usual if isinstance(batch, str) else int(batch),
+        "epochs": None if isinstance(epochs, str) else int(epochs),
         "show": type(estimator).__name__ if estimator.verbose else False,
     }

@@ -10,7 +10,8 @@ from kasuri.likelihoods import Categorical, Gaussian, Likelihood
 EPOCHS = 20
 STEPS, STEPS_OF_ADAM = 1500, 4000  # natural ones, others: small data sets need many epochs
 LARGE = 256  # batches above this size need fewer, longer steps
-WARM_UP = 0.1  # share of the epochs in which the weight of the KL rises from 0 to 1
+# share of the epochs in which the weight of the KL rises from 0 to 1, with natural steps and with others
+WARM_UP, WARM_UP_OF_ADAM = 0.1, 0.25
 HELD_OUT = 0.1  # share of the training data kept for validation if none is given
 CHECKS = 20  # validations per run, at most one per epoch
 SAMPLES = 8  # draws per validation

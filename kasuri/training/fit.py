@@ -114,7 +114,7 @@ def fit(
         prior: by default kasuri.HeNormal().
         temperature: a number, a schedule or kasuri.Balanced; by default, or for "auto", it rises during
             training and stays where validation data liked it best.
-        kl_weight: by default rises from 0 to 1 over the first tenth of the epochs.
+        kl_weight: by default rises from 0 to 1 over the first tenth of the epochs (a quarter with Adam).
         epochs: passes over the training data; by default 20, or as many as make 1,500 steps (4,000 of
             Adam: of an ordinary network, or with an optimiser of your own).
         batch_size: examples per step, of all processes together; by default 128, or 256 if there are
@@ -169,7 +169,7 @@ def fit(
     objective = make_objective(
         model,
         source,
-        epochs,
+        (defaults.WARM_UP if natural else defaults.WARM_UP_OF_ADAM) * epochs,
         likelihood=likelihood,
         prior=prior,
         temperature=temperature,
@@ -227,8 +227,11 @@ def _is_converted(model: nn.Module) -> bool:
     return next(named_posteriors(model), None) is not None
 
 
-def make_objective(model: nn.Module, source: Source, epochs: int, **parts: Any) -> Objective:
-    """The given objective, or one made of the given parts (None for what was not said) and defaults."""
+def make_objective(model: nn.Module, source: Source, warm_up: float, **parts: Any) -> Objective:
+    """The given objective, or one made of the given parts (None for what was not said) and defaults.
+
+    The weight of the KL rises during `warm_up` epochs.
+    """
     given = {name: part for name, part in parts.items() if part is not None}
     if isinstance(model, Objective):
         for name in given:
@@ -245,8 +248,8 @@ def make_objective(model: nn.Module, source: Source, epochs: int, **parts: Any) 
         given["likelihood"] = defaults.likelihood_of(next(source.epoch(0))[1])
     if not is_converted:
         return MaximumLikelihood(model, num_data=source.num_data, **given)
-    warm_up = LinearOverEpochs(defaults.WARM_UP * epochs, len(source))
-    usual: dict[str, Any] = {"prior": HeNormal(), "temperature": "auto", "kl_weight": warm_up}
+    rising = LinearOverEpochs(warm_up, len(source))
+    usual: dict[str, Any] = {"prior": HeNormal(), "temperature": "auto", "kl_weight": rising}
     return ELBO(model, num_data=source.num_data, **(usual | given))
 
 

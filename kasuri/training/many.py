@@ -8,12 +8,13 @@ validation and the epoch kept are each member's own, as `kasuri.fit` would have 
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from kasuri.likelihoods import Likelihood
 from kasuri.network.random import named_layers
@@ -51,6 +52,7 @@ def fit_many(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
+    optimiser: Callable[[Any], Optimizer] | None = None,
     seed: int | None = None,
     show: bool | str | None = None,
 ) -> list[Fitted]:
@@ -62,7 +64,8 @@ def fit_many(
     `models` must be equal in everything but the values of their parameters, and `trains`, the training data
     of each, are tensors with the same number of examples. `valids`, the validation data of each, are needed
     if temperatures are to be chosen; each member keeps its own best epoch. `temperature` is one for all or
-    one for each. `batch_size` counts the examples per step of each.
+    one for each. `batch_size` counts the examples per step of each. `optimiser` makes one of all parameters,
+    e.g. `lambda stack: torch.optim.Adam(stack.parameters(), 0.01)`.
 
     Examples:
         >>> import torch, kasuri
@@ -96,12 +99,13 @@ def fit_many(
         )
     steps = len(sources[0])
     rows = round(sources[0].num_data / steps)
-    epochs = epochs or defaults.epochs(steps, rows, natural=trains_naturally(models[0]))
+    natural = optimiser is None and trains_naturally(models[0])
+    epochs = epochs or defaults.epochs(steps, rows, natural=natural)
     objectives = [
         make_objective(
             model,
             source,
-            epochs,
+            (defaults.WARM_UP if natural else defaults.WARM_UP_OF_ADAM) * epochs,
             likelihood=copy.deepcopy(likelihood),
             prior=copy.deepcopy(prior),
             temperature=own,
@@ -110,16 +114,22 @@ def fit_many(
     ]
     _check_equal(objectives)
     stack = Stack(objectives)
-    is_bayesian = isinstance(objectives[0], ELBO)
-    optimiser = default_optimiser(stack, is_bayesian, learning_rate, epochs * steps, rows)
-    schedule = cosine(optimiser, epochs * steps)
+    if optimiser is None:
+        stepping = default_optimiser(stack, natural, learning_rate, epochs * steps, rows)
+    elif learning_rate is None:
+        stepping = optimiser(stack)
+    else:
+        raise ValueError(
+            "fit_many(learning_rate=..., optimiser=...): put the rate into the optimiser"
+        )
+    schedule = cosine(stepping, epochs * steps)
     runs = [
         Run(
             objective=objective,
             train=source,
             valid=valid,
             validation=Validation(),
-            optimiser=optimiser,
+            optimiser=stepping,
             scheduler=schedule,
             epochs=epochs,
             seed=source.seed,

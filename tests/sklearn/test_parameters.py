@@ -148,7 +148,8 @@ def test_settings_reach_the_training():
 
 def test_rate_and_batch_if_nothing_is_said():
     usual = settings.of_fit(BayesianRegressor(), 9_999)
-    assert (usual["learning_rate"], usual["batch_size"], usual["epochs"]) == (0.01, 64, 20)
+    assert (usual["batch_size"], usual["epochs"]) == (64, None)
+    assert usual["optimiser"].keywords == {"rate": 0.01}
     assert settings.of_fit(BayesianRegressor(), 10_000)["batch_size"] == 256
     assert settings.of_fit(BayesianRegressor(batch_size=7), 20)["batch_size"] == 7
 
