@@ -150,4 +150,4 @@ def temperature_chart(results: Sequence[Result]) -> str:
         ]
         panels.append(Panel(name.removeprefix("natural/temperature-"), "T", lines))
     legend = [("● given, mean over seeds", COLOURS[0]), ("○ chosen by fit, each seed", COLOURS[1])]
-    return draw("Test NLL by temperature, k = 2", legend, panels, width=300, height=300)
+    return draw("Test NLL by temperature, k = 2", legend, panels, width=520, height=360)

@@ -101,7 +101,7 @@ def test_nothing_is_said_where_nothing_is_stored(render, empty):
 
 
 def test_results_of_version_0_2_are_read_and_named(render):
-    results, problems = read(samples.ROOT / "results/demo")
+    results, problems = read(samples.ROOT / "results/k-tied/everywhere")
     assert not problems
     assert "weft 0.2.0" in render(results).all_text
 
